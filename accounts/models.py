@@ -1,0 +1,91 @@
+"""Users, their roles, linked Unix accounts and login tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.utils import timezone
+
+
+class User(AbstractUser):
+    """A person. `password` holds Django's hash of the salted SHA-512 that clients send (accounts.passwords)."""
+
+    class Role(models.TextChoices):
+        ADMIN = "admin"
+        EDITOR = "editor"
+        VIEWER = "viewer"
+
+    display_name = models.CharField(max_length=150, blank=True)
+    role = models.CharField(max_length=8, choices=Role.choices, default=Role.EDITOR)
+    # The Unix account that this user's jobs run as on hosts; empty: the account that the server logs in with.
+    unix_user = models.CharField(max_length=64, blank=True)
+    unix_uid = models.IntegerField(null=True, blank=True)
+    unix_group = models.CharField(max_length=64, blank=True)
+    unix_gid = models.IntegerField(null=True, blank=True)
+    modified_at = models.DateTimeField(auto_now=True)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == self.Role.ADMIN
+
+    @property
+    def may_edit(self) -> bool:
+        return self.role != self.Role.VIEWER
+
+
+def token_hash(token: str) -> str:
+    """Tokens are random and long, so a plain SHA-256 is enough to store them by."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+class LoginToken(models.Model):
+    """A session of the CLI or the SDK. Only the hash is stored."""
+
+    hash = models.CharField(max_length=64, primary_key=True)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="login_tokens")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+
+    @classmethod
+    def issue(cls, user: User) -> str:
+        """A new token for the user; the caller is the only one who ever sees it."""
+        token = new_token()
+        expires = timezone.now() + timedelta(days=settings.LOGIN_TOKEN_DAYS)
+        cls.objects.create(hash=token_hash(token), user=user, expires_at=expires)
+        return token
+
+    @classmethod
+    def find_user(cls, token: str) -> User | None:
+        row = (
+            cls.objects.select_related("user")
+            .filter(hash=token_hash(token), expires_at__gt=timezone.now(), user__is_active=True)
+            .first()
+        )
+        return row.user if row else None
+
+
+class Cluster(models.Model):
+    """The one row that names this installation."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    cluster_id = models.UUIDField(default=uuid.uuid4)
+    message = models.TextField(blank=True)
+    #: key of the HMAC by which hosts recognise this server (GET /runner/v1/nonce)
+    nonce_key = models.CharField(max_length=64, default=secrets.token_hex)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="cluster_is_one_row")]
+
+    @classmethod
+    def get(cls) -> Cluster:
+        return cls.objects.get_or_create(id=1)[0]

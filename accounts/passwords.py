@@ -1,0 +1,40 @@
+"""Passwords in Determined's dialect: clients send a salted SHA-512, and the server hashes that once more."""
+
+from __future__ import annotations
+
+import hashlib
+
+from accounts.models import User
+
+#: The salt that every published client uses (features.md 11.2); it is public, the real hashing is Django's.
+CLIENT_SALT = "GubPEmmotfiK9TMD6Zdw"
+
+
+def client_hash(password: str) -> str:
+    """What a client sends with isHashed: hex SHA-512 of salt and password; an empty password stays empty."""
+    if not password:
+        return ""
+    return hashlib.sha512((CLIENT_SALT + password).encode()).hexdigest()
+
+
+def set_password(user: User, password: str, *, is_hashed: bool) -> None:
+    user.set_password(password if is_hashed else client_hash(password))
+
+
+def check_password(user: User, password: str, *, is_hashed: bool) -> bool:
+    return user.check_password(password if is_hashed else client_hash(password))
+
+
+def weakness(password: str) -> str | None:
+    """A sentence about what is missing, or None (features.md 12.2: 8 characters, upper, lower, digit)."""
+    missing = [
+        what
+        for what, there in [
+            ("8 characters", len(password) >= 8),
+            ("an upper-case letter", any(c.isupper() for c in password)),
+            ("a lower-case letter", any(c.islower() for c in password)),
+            ("a digit", any(c.isdigit() for c in password)),
+        ]
+        if not there
+    ]
+    return f"The password is weak: it needs {', '.join(missing)}." if missing else None

@@ -1,0 +1,51 @@
+"""Event rows: one for each change of state, written in the same transaction as the change (law 2)."""
+
+from django.db import models
+
+
+class Event(models.Model):
+    """What changed, from what to what, why, by whom, when.
+
+    Timelines, server-side log lines and notifications read this table; nothing else records history.
+    """
+
+    class Kind(models.TextChoices):
+        EXPERIMENT = "experiment"
+        TRIAL = "trial"
+        CHECKPOINT = "checkpoint"
+        JOB = "job"
+        TASK = "task"
+        ALLOCATION = "allocation"
+        MEMBER = "member"
+        HOST = "host"
+        SLOT = "slot"
+        POOL = "pool"
+        USER = "user"
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(auto_now_add=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    #: primary key of the row that changed, as text
+    subject = models.CharField(max_length=128)
+    from_state = models.CharField(max_length=32, blank=True)
+    to_state = models.CharField(max_length=32, blank=True)
+    #: a code of the room's own Reason enum; never prose
+    reason = models.CharField(max_length=64, blank=True)
+    #: "user:<name>", "scheduler", "host:<name>", "server"
+    actor = models.CharField(max_length=160, default="server")
+    detail = models.JSONField(default=dict)
+    # what the row belongs to, for timelines
+    job_id = models.UUIDField(null=True)
+    task_id = models.CharField(max_length=96, blank=True)
+    experiment_id = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [
+            models.Index(fields=["kind", "subject", "id"]),
+            models.Index(fields=["task_id", "id"], condition=~models.Q(task_id=""), name="events_by_task"),
+            models.Index(fields=["experiment_id", "id"], condition=models.Q(experiment_id__isnull=False), name="events_by_experiment"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}: {self.from_state} -> {self.to_state} ({self.reason})"

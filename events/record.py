@@ -1,0 +1,36 @@
+"""The one way to write an event row."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from events.models import Event
+
+
+def record(
+    kind: Event.Kind,
+    subject: object,
+    *,
+    from_state: str = "",
+    to_state: str = "",
+    reason: str = "",
+    actor: str = "server",
+    detail: dict[str, Any] | None = None,
+    job_id: uuid.UUID | None = None,
+    task_id: str = "",
+    experiment_id: int | None = None,
+) -> Event:
+    """Insert the row. Call it inside the transaction that makes the change."""
+    return Event.objects.create(
+        kind=kind,
+        subject=str(subject),
+        from_state=from_state,
+        to_state=to_state,
+        reason=reason,
+        actor=actor,
+        detail=detail or {},
+        job_id=job_id,
+        task_id=task_id,
+        experiment_id=experiment_id,
+    )

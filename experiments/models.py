@@ -1,0 +1,130 @@
+"""Experiments, trials, checkpoints and what they belong to. `experiments.transitions` alone writes their states."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from experiments.states import CheckpointState, ExperimentState, TrialState
+from jobs.models import Job, Task
+
+
+class Workspace(models.Model):
+    """Row 1, "Uncategorized", is made by the first migration and stays."""
+
+    name = models.CharField(max_length=80, unique=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    archived = models.BooleanField(default=False)
+    immutable = models.BooleanField(default=False)
+
+
+class Project(models.Model):
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="projects")
+    name = models.CharField(max_length=80)
+    description = models.TextField(blank=True)
+    key = models.CharField(max_length=8, unique=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    notes = models.JSONField(default=list)
+    archived = models.BooleanField(default=False)
+    immutable = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["workspace", "name"], name="project_name_once_per_workspace")]
+
+
+class Template(models.Model):
+    name = models.CharField(max_length=128, unique=True)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="+")
+    config = models.JSONField()
+
+
+class Context(models.Model):
+    """A submitted folder of code, stored once by content."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    archive = models.BinaryField()  # tar.gz
+    size_bytes = models.BigIntegerField()  # of the files
+    #: [{"path", "size", "mode", "type": "f"|"d"}]
+    listing = models.JSONField()
+
+
+class Experiment(models.Model):
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="experiment")
+    state = models.CharField(max_length=20, choices=ExperimentState.choices, default=ExperimentState.ACTIVE)
+    name = models.CharField(max_length=255)
+    description = models.TextField(blank=True)
+    labels = models.JSONField(default=list)
+    notes = models.TextField(blank=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="experiments")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="experiments")
+    parent = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="forks")
+    #: the effective config: template, defaults and overrides applied
+    config = models.JSONField()
+    original_config = models.TextField()
+    context = models.ForeignKey(Context, on_delete=models.PROTECT, related_name="experiments")
+    seed = models.BigIntegerField()
+    #: state of the search (queue/searching), saved with each of its events
+    search = models.JSONField(default=dict)
+    progress = models.FloatField(null=True)
+    archived = models.BooleanField(default=False)
+    started_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+    #: a repeated submission with the same key returns the first experiment
+    idempotency_key = models.CharField(max_length=128, null=True, unique=True)
+    best_trial_id = models.BigIntegerField(null=True)
+    best_metric = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["state"]), models.Index(fields=["owner", "-id"])]
+
+
+class Trial(models.Model):
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="trials")
+    task = models.OneToOneField(Task, on_delete=models.PROTECT, related_name="trial")
+    #: the searcher's name for it
+    request_id = models.UUIDField(default=uuid.uuid4)
+    state = models.CharField(max_length=20, choices=TrialState.choices, default=TrialState.ACTIVE)
+    hparams = models.JSONField(default=dict)
+    seed = models.BigIntegerField()
+    restarts = models.PositiveIntegerField(default=0)
+    #: number of the attempt whose reports count; equals the allocation's number
+    run_id = models.PositiveIntegerField(default=0)
+    steps_completed = models.BigIntegerField(default=0)
+    progress = models.FloatField(null=True)
+    runner_state = models.CharField(max_length=255, blank=True)
+    latest_checkpoint = models.ForeignKey("Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+")
+    best_validation = models.JSONField(null=True)  # {"steps_completed", "metrics", "reported_at", "searcher_metric"}
+    latest_validation = models.JSONField(null=True)
+    #: group -> metric -> {count, sum, min, max, last, type}
+    summary_metrics = models.JSONField(default=dict)
+    searcher_metric = models.FloatField(null=True)
+    metadata = models.JSONField(default=dict)
+    early_exit = models.CharField(max_length=32, blank=True)
+    started_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [models.UniqueConstraint(fields=["experiment", "request_id"], name="request_once_per_experiment")]
+
+
+class Checkpoint(models.Model):
+    uuid = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="checkpoints")
+    allocation_id = models.CharField(max_length=112)
+    #: run key of the member whose host holds the files until they are uploaded
+    run_key = models.CharField(max_length=128, blank=True)
+    state = models.CharField(max_length=20, choices=CheckpointState.choices)
+    steps_completed = models.BigIntegerField()
+    resources = models.JSONField(default=dict)  # path -> bytes
+    size_bytes = models.BigIntegerField(default=0)
+    metadata = models.JSONField(default=dict)
+    storage = models.JSONField(default=dict)  # {"type": "server"} or the config's block
+    reported_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["reported_at"]
+        indexes = [models.Index(fields=["trial", "steps_completed"])]

@@ -1,0 +1,71 @@
+"""States of experiments, trials and checkpoints, in Determined's words, and the legal steps (features.md 4.2)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class ExperimentState(models.TextChoices):
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+    DELETING = "DELETING"
+    DELETE_FAILED = "DELETE_FAILED"
+
+
+class TrialState(models.TextChoices):
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+
+
+class CheckpointState(models.TextChoices):
+    PARTIAL = "PARTIAL"  # complete on the host, being uploaded
+    COMPLETED = "COMPLETED"
+    DELETED = "DELETED"
+    ERROR = "ERROR"
+
+
+_E = ExperimentState
+_STOPPING = frozenset({_E.STOPPING_COMPLETED, _E.STOPPING_CANCELED, _E.STOPPING_KILLED, _E.STOPPING_ERROR})
+EXPERIMENT_END_STATES = frozenset({_E.COMPLETED, _E.CANCELED, _E.ERROR})
+EXPERIMENT_STEPS: dict[ExperimentState, frozenset[ExperimentState]] = {
+    _E.ACTIVE: frozenset({_E.PAUSED}) | _STOPPING | EXPERIMENT_END_STATES,
+    _E.PAUSED: frozenset({_E.ACTIVE}) | _STOPPING | EXPERIMENT_END_STATES,
+    _E.STOPPING_COMPLETED: frozenset({_E.COMPLETED, _E.STOPPING_KILLED, _E.ERROR}),
+    _E.STOPPING_CANCELED: frozenset({_E.CANCELED, _E.STOPPING_KILLED, _E.ERROR}),
+    _E.STOPPING_KILLED: frozenset({_E.CANCELED}),
+    _E.STOPPING_ERROR: frozenset({_E.ERROR, _E.STOPPING_KILLED}),
+    _E.COMPLETED: frozenset({_E.DELETING, _E.ACTIVE}),
+    _E.CANCELED: frozenset({_E.DELETING, _E.ACTIVE}),
+    _E.ERROR: frozenset({_E.DELETING, _E.ACTIVE}),
+    _E.DELETING: frozenset({_E.DELETE_FAILED}),
+    _E.DELETE_FAILED: frozenset({_E.DELETING}),
+}
+
+_T = TrialState
+_T_STOPPING = frozenset({_T.STOPPING_COMPLETED, _T.STOPPING_CANCELED, _T.STOPPING_KILLED, _T.STOPPING_ERROR})
+TRIAL_END_STATES = frozenset({_T.COMPLETED, _T.CANCELED, _T.ERROR})
+TRIAL_STEPS: dict[TrialState, frozenset[TrialState]] = {
+    _T.ACTIVE: frozenset({_T.PAUSED}) | _T_STOPPING | TRIAL_END_STATES,
+    _T.PAUSED: frozenset({_T.ACTIVE}) | _T_STOPPING | TRIAL_END_STATES,
+    _T.STOPPING_COMPLETED: frozenset({_T.COMPLETED, _T.STOPPING_KILLED, _T.ERROR}),
+    _T.STOPPING_CANCELED: frozenset({_T.CANCELED, _T.STOPPING_KILLED, _T.ERROR}),
+    _T.STOPPING_KILLED: frozenset({_T.CANCELED}),
+    _T.STOPPING_ERROR: frozenset({_T.ERROR, _T.STOPPING_KILLED}),
+    _T.COMPLETED: frozenset({_T.ACTIVE}),
+    _T.CANCELED: frozenset({_T.ACTIVE}),
+    _T.ERROR: frozenset({_T.ACTIVE}),
+}

@@ -1,0 +1,170 @@
+"""Resource pools, hosts and slots, and what was last seen of them.
+
+Desired state (enabled, draining, pool) is written by people through hosts.registry; observed state
+(contact, boot id, slots, doctor) by dispatch through hosts.observe. Nothing else writes these rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+
+
+class ResourcePool(models.Model):
+    """A set of hosts with one queue and one scheduler."""
+
+    class Scheduler(models.TextChoices):
+        PRIORITY = "priority"
+        FAIR_SHARE = "fair_share"
+
+    class Fitting(models.TextChoices):
+        BEST = "best"
+        WORST = "worst"
+
+    name = models.CharField(max_length=64, unique=True)
+    description = models.TextField(blank=True)
+    scheduler = models.CharField(max_length=16, choices=Scheduler.choices, default=Scheduler.PRIORITY)
+    fitting = models.CharField(max_length=8, choices=Fitting.choices, default=Fitting.BEST)
+    preemption = models.BooleanField(default=True)
+    allow_heterogeneous_fits = models.BooleanField(default=False)
+    default_priority = models.PositiveSmallIntegerField(default=42)
+    aux_per_host = models.PositiveIntegerField(default=100, help_text="zero-slot tasks at once on one host")
+    #: A silent host is declared lost after this time; null: only by a person.
+    host_lost_after_seconds = models.PositiveIntegerField(null=True, blank=True)
+    shared_account = models.BooleanField(default=False, help_text="jobs share the login account; no isolation")
+    network_interface = models.CharField(max_length=32, blank=True)
+    default_compute = models.BooleanField(default=False)
+    default_aux = models.BooleanField(default=False)
+    #: The dirty counter: every change that a pass should see adds one. A tick runs again if it moved meanwhile.
+    generation = models.BigIntegerField(default=0)
+    #: The last pass: {"generation", "order", "waits", "forecast", "took_ms", …}; positions are read from it.
+    plan = models.JSONField(default=dict)
+    planned_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Host(models.Model):
+    """One machine that runs jobs, reached by SSH or, named `local`, directly."""
+
+    class Transport(models.TextChoices):
+        SSH = "ssh"
+        LOCAL = "local"
+
+    class Admission(models.TextChoices):
+        """How far the host has come with being added."""
+
+        ADMITTING = "admitting"
+        READY = "ready"
+        FAILED = "failed"
+        SUSPENDED = "suspended"  # its host key changed: nothing is sent, running jobs are left alone
+        LOST = "lost"  # declared by a person or by the pool's rule; its runs are over
+
+    class Contact(models.TextChoices):
+        UNKNOWN = "unknown"
+        REACHABLE = "reachable"
+        SILENT = "silent"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    name = models.CharField(max_length=128, unique=True)
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="hosts")
+    transport = models.CharField(max_length=8, choices=Transport.choices, default=Transport.SSH)
+    address = models.CharField(max_length=255, blank=True)
+    port = models.PositiveIntegerField(default=22)
+    login_user = models.CharField(max_length=64, blank=True)
+    #: [{"address", "port", "user", "host_key"}], nearest to the server first
+    jumps = models.JSONField(default=list)
+    #: the address that other hosts of a gang dial; empty: `address`
+    gang_address = models.CharField(max_length=255, blank=True)
+    #: pinned public key, "ssh-ed25519 AAAA…"; empty until accepted
+    host_key = models.TextField(blank=True)
+    #: what the host offered when it was not the pinned one
+    offered_host_key = models.TextField(blank=True)
+    python = models.CharField(max_length=255, blank=True)
+    activate = models.TextField(blank=True)
+    workdir = models.CharField(max_length=255, blank=True, help_text="empty: chosen by the doctor")
+    #: slots asked for by the person who added a CPU host; null: what the doctor found
+    wanted_slots = models.PositiveIntegerField(null=True, blank=True)
+
+    enabled = models.BooleanField(default=True)
+    draining = models.BooleanField(default=False)
+    admission = models.CharField(max_length=12, choices=Admission.choices, default=Admission.ADMITTING)
+    #: a sentence that says why it is not ready
+    state_reason = models.TextField(blank=True)
+    contact = models.CharField(max_length=12, choices=Contact.choices, default=Contact.UNKNOWN)
+    #: last answer over SSH, and last word of any runner there
+    last_seen_at = models.DateTimeField(null=True)
+    last_heartbeat_at = models.DateTimeField(null=True)
+    contact_error = models.TextField(blank=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    bundle_sha256 = models.CharField(max_length=64, blank=True)
+    facts = models.JSONField(default=dict)  # the probe's answer
+    doctor = models.JSONField(default=dict)  # {"checks": [{"name", "state", "sentence"}], "at"}
+    #: "url", "seen" or "tunnel", and the URL that runners there use
+    server_route = models.CharField(max_length=8, blank=True)
+    server_url = models.CharField(max_length=255, blank=True)
+    clock_skew_seconds = models.FloatField(null=True)
+    registered_at = models.DateTimeField(auto_now_add=True)
+    added_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def peer_address(self) -> str:
+        """Where other members of a gang reach this host."""
+        return self.gang_address or self.address or "127.0.0.1"
+
+
+class Slot(models.Model):
+    """One GPU (or a CPU share on a host without GPUs)."""
+
+    class Kind(models.TextChoices):
+        CUDA = "cuda"
+        ROCM = "rocm"
+        CPU = "cpu"
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="slots")
+    index = models.PositiveIntegerField()
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    uuid = models.CharField(max_length=96, blank=True)
+    brand = models.CharField(max_length=128, blank=True)
+    memory_mb = models.PositiveIntegerField(null=True)
+    enabled = models.BooleanField(default=True)
+    draining = models.BooleanField(default=False)
+    #: who uses it without the queue, as the sampler saw it: {"user", "pid", "command"}; empty: nobody
+    outside = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["host", "index"]
+        constraints = [models.UniqueConstraint(fields=["host", "index"], name="slot_index_once_per_host")]
+
+    def __str__(self) -> str:
+        return f"{self.host_id}/{self.index}"
+
+
+class TunnelLease(models.Model):
+    """Which worker keeps the reverse tunnel of a host open. Any worker may take an expired lease over."""
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="tunnel", primary_key=True)
+    holder = models.CharField(max_length=128)
+    expires_at = models.DateTimeField()
+    remote_port = models.PositiveIntegerField(null=True)
+
+
+def schedulable() -> Q:
+    """Hosts on which something new may be placed."""
+    return Q(admission=Host.Admission.READY, enabled=True, draining=False, contact=Host.Contact.REACHABLE)
+
+
+JsonDict = dict[str, Any]

@@ -1,0 +1,179 @@
+"""Jobs, tasks, allocations and gang members. `jobs.transitions` alone writes their states.
+
+A job is what stands in the queue; its tasks ask for slots; an allocation is one attempt of a task on a
+gang of hosts; a member is the gang's part on one host.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from hosts.models import Host, ResourcePool, Slot
+from jobs.states import AllocationState, JobState, MemberState, Reason, StopKind, TaskState
+
+
+class Job(models.Model):
+    class Kind(models.TextChoices):
+        EXPERIMENT = "EXPERIMENT"
+        COMMAND = "COMMAND"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    name = models.CharField(max_length=255)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="jobs")
+    state = models.CharField(max_length=8, choices=JobState.choices, default=JobState.ACTIVE)
+    #: 1 is highest
+    priority = models.PositiveSmallIntegerField(default=42)
+    weight = models.FloatField(default=1.0)
+    max_slots = models.PositiveIntegerField(null=True, blank=True)
+    #: Orders jobs of one priority; the submission's epoch seconds until a move sets a value between two others.
+    position = models.FloatField()
+    moved_at = models.DateTimeField(null=True)
+    preemptible = models.BooleanField(default=True)
+    submitted_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+    #: what the job is about: the experiment's id
+    entity_id = models.CharField(max_length=64, blank=True)
+    progress = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["priority", "position"]
+        indexes = [models.Index(fields=["pool", "priority", "position"], condition=~Q(state="ENDED"), name="queue_order")]
+        constraints = [
+            models.CheckConstraint(condition=Q(priority__gte=1, priority__lte=99), name="priority_1_to_99"),
+            models.CheckConstraint(condition=Q(weight__gt=0), name="weight_above_0"),
+        ]
+
+
+class Task(models.Model):
+    class Kind(models.TextChoices):
+        TRIAL = "TRIAL"
+        COMMAND = "COMMAND"
+
+    id = models.CharField(max_length=96, primary_key=True)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tasks")
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    name = models.CharField(max_length=255)
+    slots = models.PositiveIntegerField()
+    single_host = models.BooleanField(default=False)
+    state = models.CharField(max_length=8, choices=TaskState.choices, default=TaskState.WAITING)
+    #: allocations so far; the next one's number is this plus 1
+    run_count = models.PositiveIntegerField(default=0)
+    #: not placed before this time (back-off after a failed launch)
+    not_before = models.DateTimeField(null=True)
+    #: a Reason code while the task may not be placed although it waits (its checkpoint is being uploaded)
+    blocked_by = models.CharField(max_length=32, blank=True)
+    #: names of hosts where it is not placed again
+    avoid_hosts = models.JSONField(default=list)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["state"], condition=Q(state__in=["WAITING", "RUNNING"]), name="live_tasks")]
+
+
+class Allocation(models.Model):
+    """One attempt of a task: the slots it holds, its token, and how it ended."""
+
+    id = models.CharField(max_length=112, primary_key=True)
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="allocations")
+    number = models.PositiveIntegerField()
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(max_length=12, choices=AllocationState.choices, default=AllocationState.ASSIGNED)
+    slots = models.PositiveIntegerField()
+    on_sufferance = models.BooleanField(default=False)
+    #: SHA-256 of the run token; empty once the allocation is over, so a late runner is refused
+    token_hash = models.CharField(max_length=64, blank=True, db_index=True)
+    #: shared secret of the gang's peers (collectives)
+    gang_secret = models.CharField(max_length=64, default=secrets.token_hex)
+    #: {"c10d": …, "comm": …}
+    ports = models.JSONField(default=dict)
+    stop_kind = models.CharField(max_length=8, choices=StopKind.choices, blank=True)
+    stop_reason = models.CharField(max_length=32, choices=Reason.choices, blank=True)
+    stop_actor = models.CharField(max_length=160, blank=True)
+    stop_requested_at = models.DateTimeField(null=True)
+    stop_grace_seconds = models.FloatField(null=True)
+    #: a PREEMPT becomes a STOP at this time
+    stop_deadline_at = models.DateTimeField(null=True)
+    preempt_acked_at = models.DateTimeField(null=True)
+    exit_reason = models.CharField(max_length=32, choices=Reason.choices, blank=True)
+    exit_code = models.IntegerField(null=True)
+    #: {"rank", "code", "signal", "host", "lines": […last lines…], "missing_bytes"} of the first failure
+    exit_detail = models.JSONField(default=dict)
+    assigned_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            # a task has one live attempt at most: the second assign of a racing tick fails here
+            models.UniqueConstraint(fields=["task"], condition=~Q(state="TERMINATED"), name="one_open_allocation_per_task"),
+            models.UniqueConstraint(fields=["task", "number"], name="run_number_once_per_task"),
+        ]
+        indexes = [models.Index(fields=["state"], condition=~Q(state="TERMINATED"), name="open_allocations")]
+
+
+class Member(models.Model):
+    """The gang's part on one host: one run folder, one launcher, one stream."""
+
+    allocation = models.ForeignKey(Allocation, on_delete=models.CASCADE, related_name="members")
+    index = models.PositiveIntegerField()
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="members")
+    slots = models.PositiveIntegerField()
+    state = models.CharField(max_length=8, choices=MemberState.choices, default=MemberState.ASSIGNED)
+    launch_attempts = models.PositiveIntegerField(default=0)
+    #: a worker that launches claims the row until this time, so that a redelivered message does nothing
+    launch_claimed_until = models.DateTimeField(null=True)
+    last_error = models.TextField(blank=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    launched_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    heartbeat_at = models.DateTimeField(null=True)
+    #: the runner's own account of its spool: {"spool_bytes", "unshipped_bytes", "dropped_bytes"}
+    spool = models.JSONField(default=dict)
+    exit_code = models.IntegerField(null=True)
+    exit_signal = models.IntegerField(null=True)
+    exit_reason = models.CharField(max_length=32, choices=Reason.choices, blank=True)
+    #: when a stop was last sent over SSH, so that it is sent again only after a while
+    stop_sent_at = models.DateTimeField(null=True)
+    #: the run folder is gone from the host
+    removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["index"]
+        constraints = [models.UniqueConstraint(fields=["allocation", "index"], name="member_index_once")]
+
+    @property
+    def run_key(self) -> str:
+        return f"{self.allocation_id}.{self.index}"
+
+
+class SlotHold(models.Model):
+    """A member holds a slot until `released_at`. The database keeps a GPU from being given twice."""
+
+    slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="holds")
+    member = models.ForeignKey(Member, on_delete=models.CASCADE, related_name="holds")
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["slot"], condition=Q(released_at__isnull=True), name="slot_held_once")
+        ]
+
+
+class PortLease(models.Model):
+    """A port of a host, leased to an allocation (rendezvous, collectives)."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="port_leases")
+    port = models.PositiveIntegerField()
+    allocation = models.ForeignKey(Allocation, on_delete=models.CASCADE, related_name="port_leases")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["host", "port"], name="port_leased_once")]

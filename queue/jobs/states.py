@@ -1,0 +1,113 @@
+"""The states of jobs, tasks, allocations and members, the legal steps between them, and the reasons.
+
+This module is the table; `jobs.transitions` is the only writer (law 2).
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class JobState(models.TextChoices):
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    ENDED = "ENDED"
+
+
+class TaskState(models.TextChoices):
+    WAITING = "WAITING"  # wants slots
+    RUNNING = "RUNNING"  # has an open allocation
+    PAUSED = "PAUSED"  # wants none for now
+    ENDED = "ENDED"
+
+
+class AllocationState(models.TextChoices):
+    ASSIGNED = "ASSIGNED"  # slots are held, launching
+    STARTING = "STARTING"  # every member is launched
+    RUNNING = "RUNNING"  # an entrypoint has started
+    TERMINATING = "TERMINATING"  # a stop was asked for, or a member has ended
+    TERMINATED = "TERMINATED"
+
+
+class MemberState(models.TextChoices):
+    ASSIGNED = "ASSIGNED"
+    LAUNCHED = "LAUNCHED"  # the run folder exists on the host
+    RUNNING = "RUNNING"
+    ENDED = "ENDED"  # the host said so, or was declared lost
+
+
+class StopKind(models.TextChoices):
+    NONE = ""
+    PREEMPT = "PREEMPT"  # save and leave; becomes STOP after the preemption timeout
+    STOP = "STOP"  # SIGTERM, grace, SIGKILL, sweep
+
+
+class Reason(models.TextChoices):
+    """Why a change happened. One code, one sentence; what may be retried is said by `counts_as_restart`."""
+
+    SUBMITTED = "submitted", "submitted"
+    SCHEDULED = "scheduled", "slots were found"
+    BACKFILLED = "backfilled", "slots were found on sufferance, ahead of its turn"
+    LAUNCHED = "launched", "launched on the host"
+    STARTED = "started", "the entrypoint started"
+    PAUSED_BY_USER = "paused_by_user", "paused"
+    ACTIVATED_BY_USER = "activated_by_user", "activated"
+    CANCELED_BY_USER = "canceled_by_user", "canceled"
+    KILLED_BY_USER = "killed_by_user", "killed"
+    PREEMPTED = "preempted", "stopped for a job that stands before it"
+    POOL_CHANGED = "pool_changed", "moved to another resource pool"
+    SEARCHER_STOPPED = "searcher_stopped", "stopped by the searcher"
+    COMPLETED = "completed", "ended with exit code 0"
+    RANK_FAILED = "rank_failed", "a rank failed"
+    COMMAND_NOT_FOUND = "command_not_found", "the entrypoint's command was not found"
+    INVALID_HP = "invalid_hp", "the training code refused its hyperparameters"
+    LAUNCH_FAILED = "launch_failed", "could not be started on the host"
+    PORT_IN_USE = "port_in_use", "a leased port was already in use"
+    PEER_ENDED = "peer_ended", "another member of the gang ended"
+    HOST_LOST = "host_lost", "its host was declared lost"
+    HOST_RESTARTED = "host_restarted", "its host was restarted"
+    HOST_DISABLED = "host_disabled", "its host was disabled"
+    RUN_VANISHED = "run_vanished", "the host has no process of it and no exit record"
+    STOP_TIMED_OUT = "stop_timed_out", "it did not stop in time"
+    RESTARTS_EXHAUSTED = "restarts_exhausted", "failed more often than max_restarts allows"
+    WAITS_FOR_UPLOAD = "waits_for_upload", "waits for its checkpoint to be uploaded"
+    MOVED = "moved", "moved in the queue"
+    PRIORITY_SET = "priority_set", "priority changed"
+    WEIGHT_SET = "weight_set", "weight changed"
+
+
+#: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
+NOT_THE_CODES_FAULT = frozenset(
+    {Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.POOL_CHANGED, Reason.HOST_LOST, Reason.HOST_RESTARTED,
+     Reason.HOST_DISABLED, Reason.PORT_IN_USE, Reason.LAUNCH_FAILED}
+)  # fmt: skip
+
+TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.WAITING: frozenset({TaskState.RUNNING, TaskState.PAUSED, TaskState.ENDED}),
+    TaskState.RUNNING: frozenset({TaskState.WAITING, TaskState.PAUSED, TaskState.ENDED}),
+    TaskState.PAUSED: frozenset({TaskState.WAITING, TaskState.ENDED}),
+    TaskState.ENDED: frozenset({TaskState.WAITING}),  # `experiment continue` revives a task
+}
+
+JOB_STEPS: dict[JobState, frozenset[JobState]] = {
+    JobState.ACTIVE: frozenset({JobState.PAUSED, JobState.ENDED}),
+    JobState.PAUSED: frozenset({JobState.ACTIVE, JobState.ENDED}),
+    JobState.ENDED: frozenset({JobState.ACTIVE, JobState.PAUSED}),
+}
+
+_A = AllocationState
+ALLOCATION_STEPS: dict[AllocationState, frozenset[AllocationState]] = {
+    _A.ASSIGNED: frozenset({_A.STARTING, _A.RUNNING, _A.TERMINATING, _A.TERMINATED}),
+    _A.STARTING: frozenset({_A.RUNNING, _A.TERMINATING, _A.TERMINATED}),
+    _A.RUNNING: frozenset({_A.TERMINATING, _A.TERMINATED}),
+    _A.TERMINATING: frozenset({_A.TERMINATED}),
+    _A.TERMINATED: frozenset(),
+}
+
+_M = MemberState
+MEMBER_STEPS: dict[MemberState, frozenset[MemberState]] = {
+    _M.ASSIGNED: frozenset({_M.LAUNCHED, _M.RUNNING, _M.ENDED}),
+    _M.LAUNCHED: frozenset({_M.RUNNING, _M.ENDED}),
+    _M.RUNNING: frozenset({_M.ENDED}),
+    _M.ENDED: frozenset(),
+}

@@ -1,0 +1,11 @@
+"""The Celery application: short, idempotent tasks. A message only makes somebody look sooner."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
+
+app = Celery("trainmaster")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,63 @@
+"""Typed reading of environment variables: a wrong value stops the start with a sentence."""
+
+import os
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable, or the content of the file that NAME_FILE points at (for secrets)."""
+    if file := os.environ.get(f"{name}_FILE"):
+        return Path(file).read_text().strip()
+    return os.environ.get(name, default)
+
+
+def boolean(name: str, default: bool) -> bool:
+    value = os.environ.get(name)
+    if value is None:
+        return default
+    if value.lower() in {"1", "true", "yes"}:
+        return True
+    if value.lower() in {"0", "false", "no"}:
+        return False
+    raise ImproperlyConfigured(f"{name} is {value!r}; allowed: true or false.")
+
+
+def number(name: str, default: float) -> float:
+    value = os.environ.get(name)
+    if value is None:
+        return default
+    try:
+        return float(value)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is {value!r}; allowed: a number.") from error
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """A list separated by commas."""
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def database(url: str) -> dict[str, object]:
+    """Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`.
+
+    A host that starts with / (percent-encoded or as `?host=/folder`) is a Unix socket's folder.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured(
+            f"DATABASE_URL has the scheme {parts.scheme!r}; allowed: postgresql://. Trainmaster needs PostgreSQL."
+        )
+    options = dict(parse_qsl(parts.query))
+    host = options.pop("host", None) or unquote(parts.hostname or "")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path.lstrip("/") or "trainmaster",
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": host,
+        "PORT": str(parts.port or options.pop("port", "")),
+        "OPTIONS": options,
+    }

@@ -1,0 +1,201 @@
+"""The one settings file. Everything that differs between installations is an environment variable."""
+
+import os
+from pathlib import Path
+
+import django_stubs_ext
+import plotly
+from django.core.exceptions import ImproperlyConfigured
+
+from webui import environment
+
+django_stubs_ext.monkeypatch()  # QuerySet[Model] in annotations, at run time too
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = "0.1.0"
+
+
+def _default_data_dir() -> str:
+    if os.geteuid() == 0:
+        return "/var/lib/trainmaster/server"
+    return str(Path.home() / ".local/share/trainmaster")
+
+
+DATA_DIR = Path(environment.text("TRAINMASTER_DATA_DIR", _default_data_dir()))
+DEBUG = environment.boolean("TRAINMASTER_DEBUG", False)
+CLUSTER_NAME = environment.text("TRAINMASTER_CLUSTER_NAME", "trainmaster")
+
+_secret = environment.text("TRAINMASTER_SECRET_KEY")
+if not _secret:
+    _file = DATA_DIR / "secret_key"
+    _secret = _file.read_text().strip() if _file.exists() else ""
+if not _secret:
+    # `up` makes the file before anything else; a command that needs no secret (check, makemigrations) may go on.
+    _secret = "unset-" + os.urandom(32).hex()
+SECRET_KEY = _secret
+
+ALLOWED_HOSTS = environment.words("TRAINMASTER_ALLOWED_HOSTS", "*")
+CSRF_TRUSTED_ORIGINS = environment.words("TRAINMASTER_CSRF_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "django.contrib.postgres",
+    "channels",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
+    "accounts",
+    "events",
+    "hosts",
+    "jobs",
+    "logs",
+    "metrics",
+    "experiments",
+    "dispatch",
+    "webui",
+]
+
+# All of these run under ASGI without a thread; a synchronous one would make every long poll hold a thread.
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "webui.urls"
+ASGI_APPLICATION = "webui.asgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+DATABASES = {
+    "default": {
+        **environment.database(environment.text("DATABASE_URL", "postgresql:///trainmaster")),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = environment.text("REDIS_URL", "redis://127.0.0.1:6379/0")
+
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "/login"
+LOGIN_REDIRECT_URL = "/"
+AUTH_PASSWORD_VALIDATORS: list[dict[str, object]] = []  # clients send a salted hash; the rule is in accounts.passwords
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# --- static files: ours, plotly.js from the plotly wheel, htmx from django-htmx ---
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(environment.text("TRAINMASTER_STATIC_ROOT", str(DATA_DIR / "static")))
+STATICFILES_DIRS = [
+    ROOT / "static",
+    ("plotly", Path(plotly.__file__).parent / "package_data"),
+]
+
+# --- security ---
+TLS = environment.boolean("TRAINMASTER_TLS", False)
+SESSION_COOKIE_SECURE = TLS
+CSRF_COOKIE_SECURE = TLS
+SECURE_SSL_REDIRECT = False if not TLS else environment.boolean("TRAINMASTER_SSL_REDIRECT", True)
+SECURE_HSTS_SECONDS = int(environment.number("TRAINMASTER_HSTS_SECONDS", 31_536_000 if TLS else 0))
+SECURE_HSTS_INCLUDE_SUBDOMAINS = TLS
+SECURE_HSTS_PRELOAD = TLS
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+if environment.boolean("TRAINMASTER_BEHIND_PROXY", False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 160 * 1024 * 1024  # a 95 MiB context as base64 in JSON, and its config
+
+# --- REST ---
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["webui.api.authentication.BearerAuthentication", "webui.api.authentication.BrowserAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["webui.api.permissions.RolePermission"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "webui.api.errors.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Trainmaster",
+    "VERSION": VERSION,
+    "DESCRIPTION": "Determined's REST dialect, and what Trainmaster adds beside it.",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+
+# --- Celery: messages are hints; nothing is lost with them, so nothing is stored or acknowledged late ---
+CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = "trainmaster"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 10, "socket_keepalive": True}
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+CELERY_TASK_TIME_LIMIT = None
+
+# --- limits, each with its unit in its name ---
+TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
+SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
+HOST_SILENT_AFTER_SECONDS = environment.number("TRAINMASTER_HOST_SILENT_AFTER_SECONDS", 30.0)
+SSH_CONNECT_TIMEOUT_SECONDS = environment.number("TRAINMASTER_SSH_CONNECT_TIMEOUT_SECONDS", 15.0)
+SSH_KEEPALIVE_SECONDS = environment.number("TRAINMASTER_SSH_KEEPALIVE_SECONDS", 10.0)
+SSH_PENDING_DIALS_PER_HOST = int(environment.number("TRAINMASTER_SSH_PENDING_DIALS_PER_HOST", 4))
+SSH_SESSIONS_PER_HOST = int(environment.number("TRAINMASTER_SSH_SESSIONS_PER_HOST", 4))
+STOP_GRACE_SECONDS = environment.number("TRAINMASTER_STOP_GRACE_SECONDS", 30.0)
+GANG_FAILURE_GRACE_SECONDS = environment.number("TRAINMASTER_GANG_FAILURE_GRACE_SECONDS", 5.0)
+PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_SECONDS", 3600.0)
+LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
+HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
+SPOOL_BYTES = int(environment.number("TRAINMASTER_SPOOL_BYTES", 2 * 1024**3))
+LOG_LINE_BYTES = int(environment.number("TRAINMASTER_LOG_LINE_BYTES", 65_536))
+CONTEXT_BYTES = 95 * 1024 * 1024
+LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
+PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
+PORT_LEASE_LAST = int(environment.number("TRAINMASTER_PORT_LEASE_LAST", 24_999))
+# Where hosts reach this server; empty: the address that the host sees, or a tunnel through SSH.
+SERVER_URL = environment.text("TRAINMASTER_SERVER_URL")
+# What the web process listens on, so that tunnels know where to lead.
+LISTEN_ADDRESS = environment.text("TRAINMASTER_LISTEN_ADDRESS", "127.0.0.1")
+LISTEN_PORT = int(environment.number("TRAINMASTER_LISTEN_PORT", 8080))
+CERT_SHA256 = environment.text("TRAINMASTER_CERT_SHA256")
+
+if TICK_SECONDS <= 0:
+    raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": environment.text("TRAINMASTER_LOG_LEVEL", "INFO")},
+    "loggers": {"asyncssh": {"level": "WARNING"}},
+}
