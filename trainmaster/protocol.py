@@ -1,0 +1,215 @@
+"""The shapes and constants that pass between the server and a host; docs/protocol.md explains them.
+
+Everything here is plain data, so the server, the runner, the SDK and the CLI share one description.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Optional, TypedDict, Union
+
+PROTOCOL = 1
+OLDEST_PROTOCOL = 1  # a server accepts its own version and the two before it
+
+MARKER = "TRAINMASTER_RUN"  # in the environment of every process of the job, value: run key
+KEEPER_MARKER = "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
+RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
+
+PROTOCOL_HEADER = "X-Trainmaster-Protocol"
+
+EXIT_NOT_FOUND = 127  # the entrypoint's command does not exist
+EXIT_NOT_EXECUTABLE = 126  # it exists and cannot be executed
+
+Json = Any
+Environment = Dict[str, str]
+
+_OPTIONAL = {"unix_user", "python", "activate", "trial"}
+_RUN_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+class ProtocolError(ValueError):
+    """A spec, key or record is not what docs/protocol.md allows; the message is a sentence."""
+
+
+class Cluster(TypedDict):
+    id: str
+    name: str
+
+
+class HostName(TypedDict):
+    id: str
+    name: str
+
+
+class Slot(TypedDict):
+    """One slot of the run; `kind` is `cuda` or `cpu`, `uuid` the GPU's (or MIG instance's) own."""
+
+    index: int
+    uuid: str
+    kind: str
+
+
+class Gang(TypedDict):
+    """All members of the allocation, in member order; `ports` are leased on the first member's host."""
+
+    addresses: List[str]
+    slot_counts: List[int]
+    ports: Dict[str, int]
+    interface: Optional[str]
+    secret: str
+
+
+class Trial(TypedDict):
+    trial_id: int
+    experiment_id: int
+    trial_seed: int
+    hparams: Dict[str, Json]
+    config: Dict[str, Json]
+    run_id: int
+    steps_completed: int
+    latest_checkpoint: Optional[str]
+
+
+class Limits(TypedDict):
+    spool_bytes: int
+    line_bytes: int
+    flush_seconds: float
+    heartbeat_seconds: float
+    grace_seconds: float
+    batch_bytes: int
+
+
+DEFAULT_LIMITS: Limits = {
+    "spool_bytes": 2 * 1024**3,
+    "line_bytes": 64 * 1024,
+    "flush_seconds": 0.05,
+    "heartbeat_seconds": 5.0,
+    "grace_seconds": 30.0,
+    "batch_bytes": 1024**2,
+}
+
+
+class Spec(TypedDict):
+    """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task."""
+
+    protocol: int
+    run_key: str
+    allocation_id: str
+    member: int
+    members: int
+    task_id: str
+    task_type: str
+    job_id: str
+    cluster: Cluster
+    host: HostName
+    token: str
+    unix_user: Optional[str]
+    python: Optional[str]
+    activate: Optional[str]
+    entrypoint: Union[str, List[str]]
+    environment: Environment
+    slots: List[Slot]
+    gang: Gang
+    trial: Optional[Trial]
+    user_data: Dict[str, Json]
+    checkpoint_storage: Dict[str, Json]
+    limits: Limits
+
+
+class ServerAddress(TypedDict):
+    """server.json: URLs tried in turn; `cert_sha256` is the hex digest of the DER certificate to pin or None."""
+
+    urls: List[str]
+    cert_sha256: Optional[str]
+
+
+class ProcessRef(TypedDict):
+    """A process that cannot be confused with a later one of the same pid (together with the boot id)."""
+
+    pid: int
+    start_time: int
+
+
+class RunState(TypedDict, total=False):
+    """state.json; each process is added when it has started."""
+
+    host_id: str
+    boot_id: str
+    launcher: ProcessRef
+    entrypoint: ProcessRef
+    runner: ProcessRef
+
+
+class ExitFile(TypedDict):
+    """exit.json: `code` as a shell gives it (128 + n after signal n), `signal` its number or None."""
+
+    code: Optional[int]
+    signal: Optional[int]
+    ended_at: float
+    stopped: bool
+
+
+class PreemptOrder(TypedDict):
+    reason: str
+
+
+class StopOrder(TypedDict):
+    grace_seconds: float
+    reason: str
+
+
+class StopFile(StopOrder):
+    """control/stop.json: at `deadline` (epoch seconds) SIGTERM becomes SIGKILL; it only ever moves earlier."""
+
+    deadline: float
+
+
+class Orders(TypedDict):
+    """The body of every 200 to a runner; `offset` is missing in answers to `signals`."""
+
+    preempt: Optional[PreemptOrder]
+    stop: Optional[StopOrder]
+
+
+class FirstFailure(TypedDict):
+    rank: int
+    code: Optional[int]
+    signal: Optional[int]
+    t: float
+
+
+def run_key(allocation_id: str, member: int) -> str:
+    """The name of one member's run: `<allocation id>.<member>`."""
+    return check_run_key(f"{allocation_id}.{member}")
+
+
+def check_run_key(key: str) -> str:
+    """Return `key` if it is safe as a file name; ProtocolError otherwise."""
+    if not isinstance(key, str) or not _RUN_KEY.fullmatch(key):
+        raise ProtocolError(f"The run key {key!r} is not letters, digits, '.', '_' and '-' (at most 200).")
+    return key
+
+
+def check_spec(spec: Json) -> Spec:
+    """Return `spec` with its limits completed; ProtocolError says which fields are missing or wrong."""
+    if not isinstance(spec, dict):
+        raise ProtocolError(f"The spec is a JSON {type(spec).__name__}, it must be an object.")
+    version = spec.get("protocol")
+    if not isinstance(version, int) or not OLDEST_PROTOCOL <= version <= PROTOCOL:
+        raise ProtocolError(
+            f"The spec has protocol {version!r}; this host part speaks {OLDEST_PROTOCOL} to {PROTOCOL}. "
+            "Push the bundle anew."
+        )
+    missing = sorted(set(Spec.__annotations__) - _OPTIONAL - {"limits"} - set(spec))
+    if missing:
+        raise ProtocolError(f"The spec lacks {', '.join(missing)}.")
+    check_run_key(spec["run_key"])
+    entrypoint = spec["entrypoint"]
+    is_list = isinstance(entrypoint, list) and all(isinstance(word, str) for word in entrypoint)
+    if not entrypoint or not (isinstance(entrypoint, str) or is_list):
+        raise ProtocolError(f"The entrypoint is {entrypoint!r}; it must be a list of words or a shell command.")
+    filled = dict(spec)
+    for optional in _OPTIONAL:
+        filled.setdefault(optional, None)
+    filled["limits"] = {**DEFAULT_LIMITS, **spec.get("limits", {})}
+    return filled  # type: ignore[return-value]  # a checked dict is a Spec
