@@ -1,0 +1,98 @@
+"""Checkpoints as the server knows them. Only the server marks one COMPLETED (law 3)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from experiments.models import Checkpoint, Trial
+from experiments.states import CheckpointState
+from experiments.transitions import lock, set_checkpoint_state
+from jobs import transitions as jobs
+from jobs.models import Allocation
+from jobs.states import Reason
+
+
+class MissingFiles(Exception):
+    """Files of the record that have not arrived in full."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(f"{len(paths)} files of the checkpoint are missing or have another size.")
+        self.paths = paths
+
+
+def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any]) -> Checkpoint:
+    """A rank has completed a checkpoint on its host. In `server` storage it is PARTIAL until it is uploaded.
+
+    A second report of the same uuid changes nothing. The trial's experiment is locked by the caller.
+    """
+    storage = data.get("storage") or {"type": "server"}
+    resources = {str(path): int(size) for path, size in (data.get("resources") or {}).items()}
+    uploaded = storage.get("type") != "server"
+    checkpoint, new = Checkpoint.objects.get_or_create(
+        uuid=uuid.UUID(str(data["uuid"])),
+        defaults={
+            "trial": trial,
+            "allocation_id": allocation_id,
+            "run_key": run_key,
+            "state": CheckpointState.PARTIAL,
+            "steps_completed": int(data.get("steps_completed") or 0),
+            "resources": resources,
+            "size_bytes": sum(resources.values()),
+            "metadata": data.get("metadata") or {},
+            "storage": storage,
+            "reported_at": timezone.now(),
+        },
+    )
+    if not new:
+        return checkpoint
+    if uploaded:
+        set_checkpoint_state(checkpoint, CheckpointState.COMPLETED, reason="reported", actor=f"run:{run_key}")
+    if _is_of_current_attempt(trial, allocation_id):
+        Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint)
+        trial.latest_checkpoint = checkpoint
+    return checkpoint
+
+
+def _is_of_current_attempt(trial: Trial, allocation_id: str) -> bool:
+    """A late attempt's checkpoint is kept, but nothing resumes from it."""
+    return Allocation.objects.filter(pk=allocation_id, number=trial.task.run_count).exists()
+
+
+@transaction.atomic
+def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoint:
+    """All files have been uploaded: check their sizes, mark it, and let a waiting trial start. Raises MissingFiles."""
+    experiment_id = Checkpoint.objects.values_list("trial__experiment_id", flat=True).get(pk=checkpoint_uuid)
+    lock(experiment_id)
+    checkpoint = Checkpoint.objects.select_related("trial__experiment").get(pk=checkpoint_uuid)
+    if checkpoint.state != CheckpointState.PARTIAL:
+        return checkpoint
+    folder = settings.DATA_DIR / "checkpoints" / str(checkpoint_uuid)
+    expected = {**checkpoint.resources, **resources}
+    missing = [
+        path
+        for path, size in sorted(expected.items())
+        if not path.endswith("/") and not ((folder / path).is_file() and (folder / path).stat().st_size == size)
+    ]
+    if missing:
+        raise MissingFiles(missing)
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(resources=expected, size_bytes=sum(expected.values()))
+    set_checkpoint_state(checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}")
+    jobs.unblock(checkpoint.trial.task_id)
+    return checkpoint
+
+
+@transaction.atomic
+def given_up(trial: Trial) -> None:
+    """The host with the only copy of the newest checkpoint is lost: resume from the newest one that is complete."""
+    lock(trial.experiment_id)
+    lost = trial.checkpoints.filter(state=CheckpointState.PARTIAL).select_related("trial")
+    for checkpoint in lost:
+        set_checkpoint_state(checkpoint, CheckpointState.ERROR, reason=Reason.HOST_LOST, actor="server")
+    newest = trial.checkpoints.filter(state=CheckpointState.COMPLETED).order_by("-steps_completed", "-reported_at").first()
+    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
+    jobs.unblock(trial.task_id)

@@ -1,0 +1,126 @@
+"""What the end of an attempt means for its trial and its experiment: done, once more, or over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+import searching
+from events.models import Event
+from experiments import search
+from experiments.models import Experiment, Trial
+from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
+from experiments.transitions import (
+    end_state_of,
+    end_with_its_only_trial,
+    finish_if_done,
+    lock,
+    set_experiment_state,
+    set_trial_state,
+    upload_block,
+)
+from jobs import transitions as jobs
+from jobs.models import Allocation
+from jobs.states import NOT_THE_CODES_FAULT, Reason, TaskState
+
+_ACTOR = "server"
+#: An attempt that could not even start is tried again after this long, times its number.
+LAUNCH_BACKOFF_SECONDS = 2.0
+
+
+def lock_for(allocation_id: str) -> Experiment | None:
+    """Lock the experiment that an allocation belongs to: always before the allocation itself."""
+    trial = Trial.objects.filter(task__allocations__id=allocation_id).first()
+    return lock(trial.experiment_id) if trial else None
+
+
+def allocation_ended(allocation: Allocation) -> None:
+    """Decide what follows. Runs in the transaction that terminated the allocation, the experiment locked."""
+    trial = Trial.objects.select_related("latest_checkpoint").get(task_id=allocation.task_id)
+    experiment = lock(trial.experiment_id)
+    trial.experiment = experiment
+    reason = Reason(allocation.exit_reason)
+    stopped_at = end_state_of(TrialState(trial.state))
+    if stopped_at is not None:
+        _end(experiment, trial, stopped_at, Reason(allocation.stop_reason or reason))
+    elif trial.early_exit == "INVALID_HP":
+        _end(experiment, trial, TrialState.ERROR, Reason.INVALID_HP, searching.ExitReason.INVALID_HP)
+    elif reason == Reason.COMPLETED or trial.early_exit:
+        _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
+    elif reason in NOT_THE_CODES_FAULT and not _launch_failures_exhausted(trial, reason):
+        _again(experiment, trial, reason)
+    elif reason == Reason.LAUNCH_FAILED:
+        _end(experiment, trial, TrialState.ERROR, reason)
+    elif trial.restarts >= int(experiment.config.get("max_restarts", 5)):
+        _end(experiment, trial, TrialState.ERROR, reason)
+    else:
+        trial.restarts += 1
+        Trial.objects.filter(pk=trial.pk).update(restarts=trial.restarts)
+        _again(experiment, trial, reason)
+
+
+def _launch_failures_exhausted(trial: Trial, reason: Reason) -> bool:
+    if reason != Reason.LAUNCH_FAILED:
+        return False
+    last = trial.task.allocations.order_by("-number").values_list("exit_reason", flat=True)
+    last_ones = list(last[: settings.LAUNCH_ATTEMPTS])
+    return len(last_ones) == settings.LAUNCH_ATTEMPTS and set(last_ones) == {Reason.LAUNCH_FAILED}
+
+
+def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:
+    """Back into the queue, or to rest with a paused experiment, from the latest checkpoint."""
+    detail = {"restarts": trial.restarts, "max_restarts": experiment.config.get("max_restarts", 5)}
+    if experiment.state == ExperimentState.PAUSED:
+        jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=_ACTOR, detail=detail)
+        return
+    not_before = None
+    if reason in {Reason.LAUNCH_FAILED, Reason.HOST_LOST}:
+        attempts = trial.task.allocations.filter(exit_reason=reason).count()
+        not_before = timezone.now() + timedelta(seconds=LAUNCH_BACKOFF_SECONDS * min(attempts, 15))
+    jobs.set_task_state(
+        trial.task_id,
+        TaskState.WAITING,
+        reason=reason,
+        actor=_ACTOR,
+        not_before=not_before,
+        blocked_by=upload_block(trial),
+        detail=detail,
+    )
+
+
+def _end(
+    experiment: Experiment,
+    trial: Trial,
+    state: TrialState,
+    reason: Reason,
+    searcher_reason: searching.ExitReason | None = None,
+) -> None:
+    set_trial_state(trial, state, reason=reason, actor=_ACTOR)
+    jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR)
+    if reason == Reason.KILLED_BY_USER and experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
+        end_with_its_only_trial(experiment, trial, actor=_actor_of_stop(trial))
+        if experiment.state not in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
+            return
+    if experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
+        search.trial_exited(experiment, trial, searcher_reason or _SEARCHER_REASON[state])
+    if (
+        experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}
+        and state == TrialState.ERROR
+        and not experiment.trials.exclude(state__in=TRIAL_END_STATES).exists()
+    ):
+        set_experiment_state(experiment, ExperimentState.STOPPING_ERROR, reason=reason, actor=_ACTOR)
+    finish_if_done(experiment, actor=_ACTOR)
+
+
+def _actor_of_stop(trial: Trial) -> str:
+    event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(trial.pk), to_state=TrialState.STOPPING_KILLED).last()
+    return event.actor if event else _ACTOR
+
+
+_SEARCHER_REASON = {
+    TrialState.COMPLETED: searching.ExitReason.COMPLETED,
+    TrialState.CANCELED: searching.ExitReason.CANCELED,
+    TrialState.ERROR: searching.ExitReason.ERRORED,
+}

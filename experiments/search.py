@@ -1,0 +1,84 @@
+"""Carries events to the searcher and its operations back to trials, with the search's state saved beside them.
+
+The searcher itself is pure (queue/searching). Everything here runs with the experiment locked, in the
+transaction of the event, so a server killed at any point neither loses nor doubles a trial.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import searching
+from experiments.models import Experiment, Trial
+from experiments.states import ExperimentState, TrialState
+from experiments.transitions import finish_if_done, set_experiment_state, stop_trial
+from jobs import transitions as jobs
+from jobs.models import Task
+from jobs.states import Reason
+
+
+def start(experiment: Experiment, *, actor: str) -> None:
+    """Begin the search of a new experiment: its first trials are made."""
+    config = experiment.config
+    state, operations = searching.start(config["searcher"], config.get("hyperparameters") or {}, experiment.seed)
+    _apply(experiment, state, operations, actor)
+
+
+def validation_reported(experiment: Experiment, trial: Trial, metric: float, steps_completed: int) -> None:
+    _feed(experiment, searching.ValidationReported(str(trial.request_id), metric, steps_completed), "searcher")
+
+
+def trial_exited(experiment: Experiment, trial: Trial, reason: searching.ExitReason) -> None:
+    _feed(experiment, searching.TrialExited(str(trial.request_id), reason), "searcher")
+
+
+def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
+    state, operations = searching.on_event(experiment.search, event)
+    _apply(experiment, state, operations, actor)
+
+
+def _apply(experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str) -> None:
+    experiment.search = state
+    progress = searching.progress(state)
+    Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=progress)
+    for operation in operations:
+        if isinstance(operation, searching.Create):
+            create_trial(experiment, operation, actor=actor)
+        elif isinstance(operation, searching.Stop):
+            trial = experiment.trials.select_related("experiment").get(request_id=operation.request_id)
+            stop_trial(trial, TrialState.STOPPING_COMPLETED, reason=Reason.SEARCHER_STOPPED, actor=actor)
+        else:
+            _shut_down(experiment, operation, actor)
+
+
+def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:
+    failed = operation.failure
+    to = ExperimentState.STOPPING_ERROR if failed else ExperimentState.STOPPING_COMPLETED
+    reason = Reason.RANK_FAILED if failed else Reason.COMPLETED
+    set_experiment_state(experiment, to, reason=reason, actor=actor)
+    finish_if_done(experiment, actor=actor)
+
+
+def create_trial(experiment: Experiment, operation: searching.Create, *, actor: str) -> Trial:
+    """A trial and its task, waiting in the queue with its experiment's job."""
+    resources = experiment.config.get("resources") or {}
+    task_id = f"{experiment.pk}.{uuid.UUID(operation.request_id)}"
+    number = experiment.trials.count() + 1
+    task = jobs.create_task(
+        job=experiment.job,
+        task_id=task_id,
+        kind=Task.Kind.TRIAL,
+        name=f"Trial {number} (Experiment {experiment.pk})",
+        slots=int(resources.get("slots_per_trial", 1)),
+        single_host=bool(resources.get("is_single_node")),
+        actor=actor,
+    )
+    return Trial.objects.create(
+        experiment=experiment,
+        task=task,
+        request_id=operation.request_id,
+        state=TrialState.PAUSED if experiment.state == ExperimentState.PAUSED else TrialState.ACTIVE,
+        hparams=operation.hparams,
+        seed=operation.seed,
+    )

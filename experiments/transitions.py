@@ -1,0 +1,326 @@
+"""The one writer of the states of experiments, trials and checkpoints (law 2; features.md 4.2, 4.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from events.announce import announce, wake
+from events.models import Event
+from events.record import record
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import (
+    EXPERIMENT_END_STATES,
+    EXPERIMENT_STEPS,
+    TRIAL_END_STATES,
+    TRIAL_STEPS,
+    CheckpointState,
+    ExperimentState,
+    TrialState,
+)
+from jobs import transitions as jobs
+from jobs.models import Allocation
+from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
+
+#: A kill gives the processes this long between SIGTERM and SIGKILL.
+KILL_GRACE_SECONDS = 10.0
+
+
+class IllegalStep(Exception):
+    """The request does not fit the state; the message is a sentence for the user."""
+
+
+class NoSuchExperiment(Exception):
+    """No experiment or trial has this id."""
+
+
+def lock(experiment_id: int) -> Experiment:
+    """The experiment, locked for the rest of the transaction. Always locked before its allocations."""
+    try:
+        return Experiment.objects.select_for_update(of=("self",)).select_related("job").get(pk=experiment_id)
+    except Experiment.DoesNotExist as error:
+        raise NoSuchExperiment(f"There is no experiment {experiment_id}.") from error
+
+
+def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason: Reason, actor: str) -> bool:
+    """One guarded step of a locked experiment; False when it is not legal from its state."""
+    from_state = ExperimentState(experiment.state)
+    if to not in EXPERIMENT_STEPS[from_state]:
+        return False
+    ended = timezone.now() if to in EXPERIMENT_END_STATES else None
+    Experiment.objects.filter(pk=experiment.pk).update(state=to, ended_at=ended)
+    experiment.state, experiment.ended_at = to, ended
+    record(
+        Event.Kind.EXPERIMENT,
+        experiment.pk,
+        from_state=from_state,
+        to_state=to,
+        reason=reason,
+        actor=actor,
+        job_id=experiment.job_id,
+        experiment_id=experiment.pk,
+    )
+    if ended:
+        jobs.set_job_state(experiment.job_id, JobState.ENDED, reason=reason, actor=actor)
+    announce(f"experiment:{experiment.pk}", "experiments")
+    return True
+
+
+def set_trial_state(
+    trial: Trial, to: TrialState, *, reason: Reason, actor: str, detail: dict[str, Any] | None = None
+) -> bool:
+    """One guarded step of a trial whose experiment is locked."""
+    from_state = TrialState(trial.state)
+    if to not in TRIAL_STEPS[from_state]:
+        return False
+    ended = timezone.now() if to in TRIAL_END_STATES else None
+    Trial.objects.filter(pk=trial.pk).update(state=to, ended_at=ended)
+    trial.state, trial.ended_at = to, ended
+    record(
+        Event.Kind.TRIAL,
+        trial.pk,
+        from_state=from_state,
+        to_state=to,
+        reason=reason,
+        actor=actor,
+        detail=detail,
+        task_id=trial.task_id,
+        job_id=trial.experiment.job_id,
+        experiment_id=trial.experiment_id,
+    )
+    announce(f"experiment:{trial.experiment_id}")
+    return True
+
+
+def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason: str, actor: str) -> None:
+    record(
+        Event.Kind.CHECKPOINT,
+        checkpoint.pk,
+        from_state=checkpoint.state,
+        to_state=to,
+        reason=reason,
+        actor=actor,
+        detail={"steps_completed": checkpoint.steps_completed},
+        experiment_id=checkpoint.trial.experiment_id,
+    )
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(state=to)
+    checkpoint.state = to
+    announce(f"experiment:{checkpoint.trial.experiment_id}")
+
+
+# --- what people ask for --------------------------------------------------------------------------
+
+
+def _open_allocation(trial: Trial) -> Allocation | None:
+    return Allocation.objects.filter(task_id=trial.task_id).exclude(state=AllocationState.TERMINATED).first()
+
+
+def _living(experiment: Experiment) -> list[Trial]:
+    return list(experiment.trials.exclude(state__in=TRIAL_END_STATES).select_related("experiment"))
+
+
+def _preempt(trial: Trial, allocation: Allocation, reason: Reason, actor: str) -> None:
+    timeout = trial.experiment.config.get("preemption_timeout")
+    jobs.request_stop(
+        allocation.pk, StopKind.PREEMPT, reason=reason, actor=actor, preemption_timeout_seconds=timeout
+    )
+
+
+@transaction.atomic
+def pause(experiment_id: int, *, actor: str) -> Experiment:
+    """Save and free the slots: allocations are preempted, waiting trials rest, the place in the queue is kept."""
+    experiment = lock(experiment_id)
+    if experiment.state == ExperimentState.PAUSED:
+        return experiment
+    if experiment.state in EXPERIMENT_END_STATES:
+        raise IllegalStep(f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.")
+    if not set_experiment_state(
+        experiment, ExperimentState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor
+    ):
+        raise _illegal(experiment, ExperimentState.PAUSED)
+    jobs.set_job_state(experiment.job_id, JobState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+    for trial in _living(experiment):
+        set_trial_state(trial, TrialState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+        if allocation := _open_allocation(trial):
+            _preempt(trial, allocation, Reason.PAUSED_BY_USER, actor)
+        else:
+            jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+    return experiment
+
+
+@transaction.atomic
+def activate(experiment_id: int, *, actor: str) -> Experiment:
+    """Back into the queue at the old place. Trials that still stop for the pause queue again when they have ended."""
+    experiment = lock(experiment_id)
+    if experiment.state == ExperimentState.ACTIVE:
+        return experiment
+    if experiment.state in EXPERIMENT_END_STATES:
+        raise IllegalStep(f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.")
+    if not set_experiment_state(
+        experiment, ExperimentState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor
+    ):
+        raise _illegal(experiment, ExperimentState.ACTIVE)
+    jobs.set_job_state(experiment.job_id, JobState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
+    for trial in _living(experiment):
+        set_trial_state(trial, TrialState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
+        if not _open_allocation(trial):
+            jobs.set_task_state(
+                trial.task_id,
+                TaskState.WAITING,
+                reason=Reason.ACTIVATED_BY_USER,
+                actor=actor,
+                blocked_by=upload_block(trial),
+            )
+    return experiment
+
+
+def upload_block(trial: Trial) -> str:
+    """The reason code that keeps a trial from starting while its newest checkpoint is still being uploaded."""
+    newest = trial.latest_checkpoint
+    if newest is not None and newest.state == CheckpointState.PARTIAL:
+        return Reason.WAITS_FOR_UPLOAD
+    return ""
+
+
+@transaction.atomic
+def cancel(experiment_id: int, *, actor: str) -> Experiment:
+    """Save, then end. An ended experiment is left as it is."""
+    return _stop(
+        experiment_id, ExperimentState.STOPPING_CANCELED, TrialState.STOPPING_CANCELED, Reason.CANCELED_BY_USER, actor
+    )
+
+
+@transaction.atomic
+def kill(experiment_id: int, *, actor: str) -> Experiment:
+    """End now; what was not saved is lost. An ended experiment is left as it is."""
+    return _stop(
+        experiment_id, ExperimentState.STOPPING_KILLED, TrialState.STOPPING_KILLED, Reason.KILLED_BY_USER, actor
+    )
+
+
+def _stop(
+    experiment_id: int, to: ExperimentState, trials_to: TrialState, reason: Reason, actor: str
+) -> Experiment:
+    experiment = lock(experiment_id)
+    if experiment.state in EXPERIMENT_END_STATES or experiment.state == to:
+        return experiment
+    if not set_experiment_state(experiment, to, reason=reason, actor=actor):
+        raise _illegal(experiment, to)
+    for trial in _living(experiment):
+        stop_trial(trial, trials_to, reason=reason, actor=actor)
+    finish_if_done(experiment, actor=actor)
+    return experiment
+
+
+def stop_trial(trial: Trial, to: TrialState, *, reason: Reason, actor: str) -> None:
+    """Bring one trial of a locked experiment to its end, by preemption or, for a kill, by force."""
+    set_trial_state(trial, to, reason=reason, actor=actor)
+    allocation = _open_allocation(trial)
+    if allocation is None:
+        jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=actor)
+        set_trial_state(trial, _END_OF[to], reason=reason, actor=actor)
+    elif to == TrialState.STOPPING_KILLED:
+        jobs.request_stop(
+            allocation.pk, StopKind.STOP, reason=reason, actor=actor, grace_seconds=KILL_GRACE_SECONDS
+        )
+    else:
+        _preempt(trial, allocation, reason, actor)
+
+
+_END_OF = {
+    TrialState.STOPPING_CANCELED: TrialState.CANCELED,
+    TrialState.STOPPING_KILLED: TrialState.CANCELED,
+    TrialState.STOPPING_COMPLETED: TrialState.COMPLETED,
+    TrialState.STOPPING_ERROR: TrialState.ERROR,
+}
+
+_EXPERIMENT_END_OF = {
+    ExperimentState.STOPPING_CANCELED: ExperimentState.CANCELED,
+    ExperimentState.STOPPING_KILLED: ExperimentState.CANCELED,
+    ExperimentState.STOPPING_COMPLETED: ExperimentState.COMPLETED,
+    ExperimentState.STOPPING_ERROR: ExperimentState.ERROR,
+}
+
+
+def end_state_of(state: TrialState) -> TrialState | None:
+    """Where a stopping trial ends; None for one that is not stopping."""
+    return _END_OF.get(state)
+
+
+def finish_if_done(experiment: Experiment, *, actor: str) -> None:
+    """End a stopping experiment once its last trial has ended. The experiment is locked."""
+    end = _EXPERIMENT_END_OF.get(ExperimentState(experiment.state))
+    if end is None or experiment.trials.exclude(state__in=TRIAL_END_STATES).exists():
+        return
+    last = experiment.trials.order_by("-ended_at").first()
+    event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(last.pk)).last() if last else None
+    reason = Reason(event.reason) if event and event.reason in Reason.values else Reason.COMPLETED
+    set_experiment_state(experiment, end, reason=reason, actor=actor)
+
+
+@transaction.atomic
+def kill_trial(trial_id: int, *, actor: str) -> Trial:
+    """Kill one trial; the searcher hears of it when it has ended."""
+    trial = Trial.objects.select_related("experiment").filter(pk=trial_id).first()
+    if trial is None:
+        raise NoSuchExperiment(f"There is no trial {trial_id}.")
+    experiment = lock(trial.experiment_id)
+    trial = Trial.objects.select_related("experiment").get(pk=trial_id)
+    if trial.state in TRIAL_END_STATES:
+        return trial
+    stop_trial(trial, TrialState.STOPPING_KILLED, reason=Reason.KILLED_BY_USER, actor=actor)
+    if trial.state in TRIAL_END_STATES:
+        end_with_its_only_trial(experiment, trial, actor=actor)
+    return trial
+
+
+def end_with_its_only_trial(experiment: Experiment, trial: Trial, *, actor: str) -> None:
+    """A killed trial of a `single` search leaves nothing to do: its experiment is canceled with it."""
+    if experiment.trials.exclude(state__in=TRIAL_END_STATES).exists():
+        return
+    set_experiment_state(experiment, ExperimentState.STOPPING_CANCELED, reason=Reason.KILLED_BY_USER, actor=actor)
+    finish_if_done(experiment, actor=actor)
+
+
+@transaction.atomic
+def archive(experiment_id: int, *, actor: str) -> Experiment:
+    return _set_archived(experiment_id, True)
+
+
+@transaction.atomic
+def unarchive(experiment_id: int, *, actor: str) -> Experiment:
+    return _set_archived(experiment_id, False)
+
+
+def _set_archived(experiment_id: int, archived: bool) -> Experiment:
+    experiment = lock(experiment_id)
+    if experiment.state not in EXPERIMENT_END_STATES:
+        raise IllegalStep(
+            f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
+            "cancel or kill it first."
+        )
+    Experiment.objects.filter(pk=experiment_id).update(archived=archived)
+    experiment.archived = archived
+    announce(f"experiment:{experiment_id}", "experiments")
+    return experiment
+
+
+@transaction.atomic
+def delete(experiment_id: int, *, actor: str) -> Experiment:
+    """Mark an ended experiment for deletion; dispatch removes its rows and files in the background."""
+    experiment = lock(experiment_id)
+    deletable = EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}
+    if experiment.state not in deletable:
+        raise IllegalStep(
+            f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
+            "cancel or kill it before deleting it."
+        )
+    set_experiment_state(experiment, ExperimentState.DELETING, reason=Reason.KILLED_BY_USER, actor=actor)
+    wake("dispatch.tasks.delete_experiment", experiment_id)
+    return experiment
+
+
+def _illegal(experiment: Experiment, to: ExperimentState) -> IllegalStep:
+    return IllegalStep(f"illegal transition {experiment.state} -> {to} for experiment {experiment.pk}")

@@ -1,0 +1,432 @@
+"""The one writer of the states of jobs, tasks, allocations and members (law 2).
+
+Every function is one guarded step: it changes a row only if the row is still in a state from which the
+step is legal, writes the event row in the same transaction, and announces after commit. Losing a race
+is not an error: the function returns False (or None) and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from accounts.models import User, token_hash
+from events.announce import announce, wake
+from events.models import Event
+from events.record import record
+from hosts.models import ResourcePool
+from hosts.pools import mark_dirty
+from jobs import ports
+from jobs.models import Allocation, Job, Member, SlotHold, Task
+from jobs.states import (
+    ALLOCATION_STEPS,
+    JOB_STEPS,
+    MEMBER_STEPS,
+    TASK_STEPS,
+    AllocationState,
+    JobState,
+    MemberState,
+    Reason,
+    StopKind,
+    TaskState,
+)
+
+OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RUNNING]
+
+
+class Stale(Exception):
+    """What a plan wanted to use was taken meanwhile; the next pass sees the new world."""
+
+
+# --- jobs and tasks -------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def create_job(
+    *,
+    kind: Job.Kind,
+    name: str,
+    owner: User,
+    pool: ResourcePool,
+    priority: int,
+    weight: float,
+    max_slots: int | None,
+    preemptible: bool,
+    active: bool,
+    actor: str,
+) -> Job:
+    """A new job at the end of those of its priority."""
+    state = JobState.ACTIVE if active else JobState.PAUSED
+    job = Job.objects.create(
+        kind=kind,
+        name=name,
+        owner=owner,
+        pool=pool,
+        priority=priority,
+        weight=weight,
+        max_slots=max_slots,
+        preemptible=preemptible,
+        state=state,
+        position=timezone.now().timestamp(),
+    )
+    record(Event.Kind.JOB, job.id, to_state=state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
+    mark_dirty(pool.pk)
+    return job
+
+
+@transaction.atomic
+def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str) -> bool:
+    job = Job.objects.select_for_update().get(pk=job_id)
+    if to not in JOB_STEPS[JobState(job.state)]:
+        return False
+    ended = timezone.now() if to == JobState.ENDED else None
+    Job.objects.filter(pk=job_id).update(state=to, ended_at=ended)
+    record(Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id)
+    mark_dirty(job.pool_id)
+    return True
+
+
+@transaction.atomic
+def create_task(*, job: Job, task_id: str, kind: Task.Kind, name: str, slots: int, single_host: bool, actor: str) -> Task:
+    """A new request for slots; it waits, or rests with its job."""
+    state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
+    task = Task.objects.create(
+        id=task_id, job=job, kind=kind, name=name, slots=slots, single_host=single_host, state=state
+    )
+    _record_task(task, "", state, Reason.SUBMITTED, actor)
+    return task
+
+
+@transaction.atomic
+def set_task_state(
+    task_id: str,
+    to: TaskState,
+    *,
+    reason: Reason,
+    actor: str,
+    not_before: datetime | None = None,
+    blocked_by: str = "",
+    detail: dict[str, Any] | None = None,
+) -> bool:
+    """WAITING, PAUSED or ENDED; only `assign` makes a task RUNNING."""
+    task = Task.objects.select_for_update().get(pk=task_id)
+    if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
+        return False
+    ended = timezone.now() if to == TaskState.ENDED else None
+    Task.objects.filter(pk=task_id).update(state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended)
+    _record_task(task, task.state, to, reason, actor, detail)
+    return True
+
+
+@transaction.atomic
+def unblock(task_id: str) -> None:
+    """The task waited for something other than slots, and need not any more."""
+    task = Task.objects.select_related("job").get(pk=task_id)
+    if Task.objects.filter(pk=task_id).exclude(blocked_by="").update(blocked_by=""):
+        mark_dirty(task.job.pool_id)
+
+
+def _record_task(
+    task: Task, from_state: str, to_state: str, reason: Reason, actor: str, detail: dict[str, Any] | None = None
+) -> None:
+    record(
+        Event.Kind.TASK,
+        task.pk,
+        from_state=from_state,
+        to_state=to_state,
+        reason=reason,
+        actor=actor,
+        detail=detail,
+        job_id=task.job_id,
+        task_id=task.pk,
+    )
+    mark_dirty(task.job.pool_id)
+    _announce(task)
+
+
+def _announce(task: Task) -> None:
+    topics = [f"task:{task.pk}", f"log:{task.pk}", f"job:{task.job_id}"]
+    if task.job.kind == Job.Kind.EXPERIMENT:
+        topics.append(f"experiment:{task.job.entity_id}")
+    announce(*topics)
+
+
+# --- allocations ----------------------------------------------------------------------------------
+
+
+def run_token(allocation: Allocation) -> str:
+    """The allocation's token, derived again whenever a member is launched, so that it is stored nowhere."""
+    text = f"run-token:{allocation.pk}:{allocation.gang_secret}"
+    return hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+@transaction.atomic
+def assign(
+    *, task_id: str, placement: Sequence[tuple[uuid.UUID, Sequence[int]]], slots: int, on_sufferance: bool, actor: str
+) -> Allocation:
+    """Give the task its slots: host id and slot ids per member, member 0 first.
+
+    Raises Stale when the task no longer waits or a slot was taken; nothing is changed then.
+    """
+    task = Task.objects.select_related("job").select_for_update(of=("self",)).get(pk=task_id)
+    if task.state != TaskState.WAITING or task.job.state != JobState.ACTIVE:
+        raise Stale(f"task {task_id} no longer waits")
+    number = task.run_count + 1
+    try:
+        with transaction.atomic():
+            allocation = Allocation(
+                id=f"{task_id}.{number}",
+                task=task,
+                number=number,
+                pool_id=task.job.pool_id,
+                slots=slots,
+                on_sufferance=on_sufferance,
+            )
+            allocation.token_hash = token_hash(run_token(allocation))
+            allocation.save(force_insert=True)
+            members = [
+                Member.objects.create(allocation=allocation, index=index, host_id=host_id, slots=len(slot_ids))
+                for index, (host_id, slot_ids) in enumerate(placement)
+            ]
+            SlotHold.objects.bulk_create(
+                SlotHold(slot_id=slot_id, member=member)
+                for member, (_, slot_ids) in zip(members, placement, strict=True)
+                for slot_id in slot_ids
+            )
+            allocation.ports = ports.lease(allocation, placement[0][0])
+            allocation.save(update_fields=["ports"])
+    except IntegrityError as error:
+        raise Stale(f"slots for {task_id} were taken meanwhile") from error
+    Task.objects.filter(pk=task_id).update(state=TaskState.RUNNING, run_count=number, not_before=None)
+    reason = Reason.BACKFILLED if on_sufferance else Reason.SCHEDULED
+    detail = {"hosts": [member.host.name for member in members], "slots": [member.slots for member in members]}
+    _record_task(task, TaskState.WAITING, TaskState.RUNNING, reason, actor)
+    _record_allocation(allocation, "", AllocationState.ASSIGNED, reason, actor, detail)
+    for member in members:
+        wake("dispatch.tasks.launch", member.pk)
+    return allocation
+
+
+def _record_allocation(
+    allocation: Allocation,
+    from_state: str,
+    to_state: str,
+    reason: str,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+) -> None:
+    task = allocation.task
+    record(
+        Event.Kind.ALLOCATION,
+        allocation.pk,
+        from_state=from_state,
+        to_state=to_state,
+        reason=reason,
+        actor=actor,
+        detail=detail,
+        job_id=task.job_id,
+        task_id=task.pk,
+    )
+    announce(f"allocation:{allocation.pk}")
+    _announce(task)
+    announce(f"pool:{allocation.pool_id}", "hosts")
+
+
+def _step_allocation(
+    allocation: Allocation, to: AllocationState, reason: str, actor: str, detail: dict[str, Any] | None = None, **fields: Any
+) -> bool:
+    from_state = AllocationState(allocation.state)
+    if to not in ALLOCATION_STEPS[from_state]:
+        return False
+    Allocation.objects.filter(pk=allocation.pk).update(state=to, **fields)
+    allocation.state = to
+    for name, value in fields.items():
+        setattr(allocation, name, value)
+    _record_allocation(allocation, from_state, to, reason, actor, detail)
+    return True
+
+
+def lock_allocation(allocation_id: str) -> Allocation:
+    """The allocation, locked for the rest of the transaction. Always locked before its members."""
+    return (
+        Allocation.objects.select_related("task__job").select_for_update(of=("self",)).get(pk=allocation_id)
+    )
+
+
+@transaction.atomic
+def request_stop(
+    allocation_id: str,
+    kind: StopKind,
+    *,
+    reason: Reason,
+    actor: str,
+    grace_seconds: float | None = None,
+    preemption_timeout_seconds: float | None = None,
+) -> bool:
+    """Ask an open allocation to leave (PREEMPT) or to end (STOP). A STOP overrides a PREEMPT, never the reverse."""
+    allocation = lock_allocation(allocation_id)
+    if allocation.state == AllocationState.TERMINATED or allocation.stop_kind == StopKind.STOP:
+        return False
+    if allocation.stop_kind == kind:
+        return False
+    now = timezone.now()
+    timeout = preemption_timeout_seconds if preemption_timeout_seconds is not None else settings.PREEMPTION_TIMEOUT_SECONDS
+    fields: dict[str, Any] = {
+        "stop_kind": kind,
+        "stop_reason": reason,
+        "stop_actor": actor,
+        "stop_requested_at": now,
+        "stop_grace_seconds": grace_seconds if grace_seconds is not None else settings.STOP_GRACE_SECONDS,
+        "stop_deadline_at": now + timedelta(seconds=timeout) if kind == StopKind.PREEMPT else None,
+    }
+    Allocation.objects.filter(pk=allocation_id).update(**fields)
+    if kind == StopKind.STOP:
+        Member.objects.filter(allocation=allocation).update(stop_sent_at=None)
+    from_state = allocation.state
+    if not _step_allocation(allocation, AllocationState.TERMINATING, reason, actor, {"stop": kind}):
+        _record_allocation(allocation, from_state, from_state, reason, actor, {"stop": kind})
+    wake("dispatch.tasks.stop", allocation_id)
+    mark_dirty(allocation.pool_id)
+    return True
+
+
+@transaction.atomic
+def preempt_acknowledged(allocation_id: str) -> bool:
+    """The training code has seen the signal and will save and leave."""
+    return bool(
+        Allocation.objects.filter(pk=allocation_id, stop_kind=StopKind.PREEMPT, preempt_acked_at=None).update(
+            preempt_acked_at=timezone.now()
+        )
+    )
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def claim_launch(member_id: int, seconds: float) -> bool:
+    """Take the launch of a member for some seconds, so that a redelivered message does nothing."""
+    now = timezone.now()
+    open_for_launch = Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED)
+    free = open_for_launch.filter(launch_claimed_until=None) | open_for_launch.filter(launch_claimed_until__lt=now)
+    return bool(
+        free.update(launch_claimed_until=now + timedelta(seconds=seconds), launch_attempts=F("launch_attempts") + 1)
+    )
+
+
+def note_launch_error(member_id: int, sentence: str, retry_at: datetime) -> None:
+    """Keep the sentence for the pages and free the claim at `retry_at`."""
+    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(
+        last_error=sentence, launch_claimed_until=retry_at
+    )
+
+
+def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fields: Any) -> bool:
+    """Guarded step of a member whose allocation is locked by the caller."""
+    allowed = [state for state, steps in MEMBER_STEPS.items() if to in steps]
+    if not Member.objects.filter(pk=member.pk, state__in=allowed).update(state=to, **fields):
+        return False
+    task = member.allocation.task
+    record(
+        Event.Kind.MEMBER,
+        member.run_key,
+        from_state=member.state,
+        to_state=to,
+        reason=reason,
+        actor=actor,
+        detail={"host": member.host.name, "index": member.index, "code": fields.get("exit_code"), "signal": fields.get("exit_signal")},
+        job_id=task.job_id,
+        task_id=task.pk,
+    )
+    member.state = to
+    return True
+
+
+def _locked_member(member_id: int) -> Member:
+    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
+    allocation = lock_allocation(allocation_id)
+    member = Member.objects.select_related("host").get(pk=member_id)
+    member.allocation = allocation
+    return member
+
+
+@transaction.atomic
+def member_launched(member_id: int, *, boot_id: str) -> bool:
+    member = _locked_member(member_id)
+    done = _step_member(
+        member, MemberState.LAUNCHED, Reason.LAUNCHED, f"host:{member.host.name}",
+        boot_id=boot_id, launched_at=timezone.now(), last_error="",
+    )  # fmt: skip
+    waiting = Member.objects.filter(allocation=member.allocation, state=MemberState.ASSIGNED).exists()
+    if done and not waiting and member.allocation.state == AllocationState.ASSIGNED:
+        _step_allocation(member.allocation, AllocationState.STARTING, Reason.LAUNCHED, "server")
+    return done
+
+
+@transaction.atomic
+def member_running(member_id: int) -> bool:
+    member = _locked_member(member_id)
+    now = timezone.now()
+    done = _step_member(member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now)
+    if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
+        _step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=now)
+    return done
+
+
+@transaction.atomic
+def member_ended(
+    member_id: int, *, code: int | None, signal: int | None, reason: Reason, detail: dict[str, Any] | None = None
+) -> bool:
+    """The member's part is over and nothing of it is left on its host: its slots are free.
+
+    `detail` is the first failing rank {"rank", "code", "signal", "t", "lines", …} where one is known. The
+    earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
+    """
+    member = _locked_member(member_id)
+    now = timezone.now()
+    if not _step_member(
+        member, MemberState.ENDED, reason, f"host:{member.host.name}",
+        exit_code=code, exit_signal=signal, exit_reason=reason, ended_at=now,
+    ):  # fmt: skip
+        return False
+    SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
+    allocation = member.allocation
+    if detail is not None and _is_earlier(detail, allocation.exit_detail):
+        Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
+    _step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
+    mark_dirty(allocation.pool_id)
+    announce(f"allocation:{allocation.pk}")
+    return True
+
+
+def _is_earlier(new: dict[str, Any], standing: dict[str, Any]) -> bool:
+    if not standing:
+        return True
+    return float(new.get("t", float("inf"))) < float(standing.get("t", float("inf")))
+
+
+@transaction.atomic
+def terminate(allocation_id: str, *, exit_reason: Reason, exit_code: int | None) -> Allocation | None:
+    """Close an allocation whose members have all ended. The token dies with it. None: not yet, or already."""
+    allocation = lock_allocation(allocation_id)
+    if allocation.state == AllocationState.TERMINATED:
+        return None
+    if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
+        return None
+    ports.release(allocation)
+    detail = {"code": exit_code, **{key: allocation.exit_detail[key] for key in ("rank", "host", "signal") if key in allocation.exit_detail}}
+    _step_allocation(
+        allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
+        exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(), token_hash="",
+    )  # fmt: skip
+    mark_dirty(allocation.pool_id)
+    return allocation
