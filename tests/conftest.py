@@ -1,0 +1,41 @@
+"""What every test may ask for. The parts are real, and start only for the tests that need them."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
+
+from tests.rig import parts  # noqa: E402
+from webui import environment  # noqa: E402
+from webui.embedded.postgres import Postgres  # noqa: E402
+from webui.embedded.redis import Redis  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """An own PostgreSQL for this test session (under xdist: for this worker)."""
+    with parts.private_folder("postgres") as path, parts.running_postgres(path) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """An own Redis for this test session; the Django settings point at it from then on."""
+    with parts.private_folder("redis") as path, parts.running_redis(path) as server:
+        settings.REDIS_URL = server.url()
+        settings.CELERY_BROKER_URL = server.url().replace("unix://", "redis+socket://", 1)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, postgres: Postgres
+) -> None:
+    """Point pytest-django at the session's PostgreSQL before it makes the test database."""
+    entry = environment.database(postgres.url("postgres"))
+    settings.DATABASES["default"].update(entry)

@@ -1,0 +1,63 @@
+"""PostgreSQL and Redis for one test session, in a folder of their own, without durability."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from webui.embedded import account, folder, postgres, redis
+
+TEST_ACCOUNT = "nobody"  # tests make no account on the machine they run on
+
+
+@contextmanager
+def private_folder(name: str) -> Iterator[Path]:
+    """A folder that the databases' account may enter (pytest's own are closed), removed at the end."""
+    path = Path(tempfile.mkdtemp(prefix=f"trainmaster-{name}-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def databases_account() -> account.Account:
+    if os.geteuid() == 0:
+        os.environ.setdefault("TRAINMASTER_DB_ACCOUNT", TEST_ACCOUNT)
+    return account.for_databases()
+
+
+@contextmanager
+def running_postgres(path: Path) -> Iterator[postgres.Postgres]:
+    owner = databases_account()
+    server = postgres.prepare(folder.prepare(path, owner), owner, durable=False)
+    child = postgres.start(server, path / "postgres.log")
+    try:
+        yield server
+    finally:
+        end(child, signal.SIGINT)  # a fast shutdown: sessions left open are cut
+
+
+@contextmanager
+def running_redis(path: Path) -> Iterator[redis.Redis]:
+    owner = databases_account()
+    server = redis.prepare(folder.prepare(path, owner), owner)
+    child = redis.start(server, path / "redis.log")
+    try:
+        yield server
+    finally:
+        end(child, signal.SIGTERM)
+
+
+def end(child: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    """Ask a child to end and make sure that it has."""
+    if child.poll() is None:
+        child.send_signal(number)
+    try:
+        child.wait(15)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
