@@ -38,9 +38,7 @@ class ResourcePool(models.Model):
     network_interface = models.CharField(max_length=32, blank=True)
     default_compute = models.BooleanField(default=False)
     default_aux = models.BooleanField(default=False)
-    #: The dirty counter: every change that a pass should see adds one. A tick runs again if it moved meanwhile.
-    generation = models.BigIntegerField(default=0)
-    #: The last pass: {"generation", "order", "waits", "forecast", "took_ms", …}; positions are read from it.
+    #: The last pass: {"order": [job ids], "waits", "forecast", "took_ms", …}; positions are read from it.
     plan = models.JSONField(default=dict)
     planned_at = models.DateTimeField(null=True)
 
@@ -49,6 +47,16 @@ class ResourcePool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class PoolChange(models.Model):
+    """The pool is dirty: something that a pass should see has changed.
+
+    Rows are only inserted, and deleted by the pass that began after it saw them. A counter on the pool's row
+    would be a lock that every transaction of the pool takes, in whatever order; rows collide with nobody.
+    """
+
+    pool = models.ForeignKey(ResourcePool, on_delete=models.CASCADE, related_name="changes")
 
 
 class Host(models.Model):

@@ -1,11 +1,9 @@
-"""Pools by name, and their dirty counter."""
+"""Pools by name, and the mark that tells the scheduler to look."""
 
 from __future__ import annotations
 
-from django.db.models import F
-
 from events.announce import announce, wake
-from hosts.models import ResourcePool
+from hosts.models import PoolChange, ResourcePool
 
 DEFAULT_POOL = "default"
 
@@ -21,7 +19,7 @@ def default_pool() -> ResourcePool:
 
 
 def mark_dirty(pool_id: int) -> None:
-    """Something a pass should see has changed: count it in this transaction and wake the tick after commit."""
-    ResourcePool.objects.filter(pk=pool_id).update(generation=F("generation") + 1)
+    """Something a pass should see has changed: note it in this transaction and wake the tick after commit."""
+    PoolChange.objects.create(pool_id=pool_id)
     announce(f"pool:{pool_id}")
     wake("dispatch.tasks.tick", pool_id)

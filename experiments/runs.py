@@ -1,0 +1,94 @@
+"""What an attempt of a trial has to run: the experiment's part of the run spec."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.models import Trial
+from jobs.models import Allocation
+from metrics import ingest
+
+#: `entrypoint: model_def:TrialClass`
+_LEGACY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of spec.json that come from the experiment, and the code."""
+
+    entrypoint: str | list[str]
+    environment: dict[str, str]
+    python: str
+    activate: str
+    unix_user: str
+    user_data: dict[str, Any]
+    checkpoint_storage: dict[str, Any]
+    grace_seconds: float | None
+    trial: dict[str, Any]
+    code: bytes
+
+
+def begin(allocation: Allocation) -> None:
+    """A new attempt starts from the latest checkpoint: what was reported beyond it is set aside."""
+    trial = Trial.objects.select_related("latest_checkpoint").get(task_id=allocation.task_id)
+    steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
+    ingest.archive_after(trial.pk, steps)
+    Trial.objects.filter(pk=trial.pk).update(
+        run_id=allocation.number, steps_completed=steps, early_exit="", runner_state=""
+    )
+
+
+def describe(allocation: Allocation, slot_kind: str) -> Run:
+    """Everything that the host must know to run this attempt. `slot_kind` picks per-device settings."""
+    trial = Trial.objects.select_related(
+        "experiment__context", "experiment__owner", "latest_checkpoint"
+    ).get(task_id=allocation.task_id)
+    experiment = trial.experiment
+    config = experiment.config
+    environment = config.get("environment") or {}
+    checkpoint = trial.latest_checkpoint
+    return Run(
+        entrypoint=entrypoint(config.get("entrypoint")),
+        environment=variables(environment.get("environment_variables"), slot_kind),
+        python=environment.get("python") or "",
+        activate=environment.get("activate") or "",
+        unix_user=experiment.owner.unix_user,
+        user_data=config.get("data") or {},
+        checkpoint_storage=config.get("checkpoint_storage") or {"type": "server"},
+        grace_seconds=None,
+        trial={
+            "trial_id": trial.pk,
+            "experiment_id": experiment.pk,
+            "trial_seed": trial.seed,
+            "hparams": trial.hparams,
+            "config": config,
+            "run_id": allocation.number,
+            "steps_completed": trial.steps_completed,
+            "latest_checkpoint": str(checkpoint.pk) if checkpoint else None,
+        },
+        code=bytes(experiment.context.archive),
+    )
+
+
+def entrypoint(value: object) -> str | list[str]:
+    """The command; a legacy `module:TrialClass` becomes the launcher that runs it (S4-08)."""
+    if isinstance(value, list):
+        return [str(word) for word in value]
+    text = str(value or "")
+    if _LEGACY.match(text):
+        return ["python3", "-m", "determined.launch.torch_distributed", "--trial", text]
+    return text
+
+
+def variables(value: object, slot_kind: str) -> dict[str, str]:
+    """`K=V` list, or a map of such lists per device kind, as the config has it."""
+    if isinstance(value, dict):
+        device = "cuda" if slot_kind == "cuda" else "rocm" if slot_kind == "rocm" else "cpu"
+        value = value.get(device) or (value.get("gpu") if device == "cuda" else None)
+    result: dict[str, str] = {}
+    for item in value if isinstance(value, list) else []:
+        name, _, text = str(item).partition("=")
+        result[name] = text
+    return result

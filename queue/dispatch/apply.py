@@ -1,0 +1,58 @@
+"""Writes a plan: the last third of a pass. Every item is guarded; what has gone stale is dropped."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from django.db import transaction
+
+from experiments import runs
+from experiments.models import Trial
+from jobs import transitions
+from jobs.models import Task
+from jobs.ports import NoPortLeft
+from jobs.states import Reason, StopKind
+from scheduling.world import Plan, Release, Start
+
+log = logging.getLogger(__name__)
+_ACTOR = "scheduler"
+
+
+def apply(plan: Plan) -> int:
+    """Make the plan's releases and starts; the number of items that were still possible."""
+    return sum(_release(item) for item in plan.releases) + sum(_start(item) for item in plan.starts)
+
+
+def _release(item: Release) -> bool:
+    timeout = (
+        Trial.objects.filter(task_id=item.task_id)
+        .values_list("experiment__config__preemption_timeout", flat=True)
+        .first()
+    )
+    return transitions.request_stop(
+        item.allocation_id,
+        StopKind.PREEMPT,
+        reason=Reason.PREEMPTED,
+        actor=_ACTOR,
+        preemption_timeout_seconds=timeout,
+    )
+
+
+def _start(item: Start) -> bool:
+    slots = Task.objects.values_list("slots", flat=True).get(pk=item.task_id)
+    placement = [(uuid.UUID(host_id), slot_ids) for host_id, slot_ids in item.hosts]
+    try:
+        with transaction.atomic():
+            allocation = transitions.assign(
+                task_id=item.task_id,
+                placement=placement,
+                slots=slots,
+                on_sufferance=item.on_sufferance,
+                actor=_ACTOR,
+            )
+            runs.begin(allocation)
+    except (transitions.Stale, NoPortLeft) as reason:
+        log.info("not started: %s", reason)
+        return False
+    return True

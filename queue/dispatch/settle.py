@@ -1,0 +1,120 @@
+"""Ends of members and what follows from them, in one transaction: the gang's stop, the verdict, the next attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from experiments import outcomes
+from jobs import transitions
+from jobs.models import Allocation, Member
+from jobs.states import MemberState, Reason, StopKind
+
+#: an entrypoint that the shell could not find or execute
+_NOT_RUNNABLE = {126, 127}
+
+
+def lock(allocation_id: str) -> None:
+    """Lock what an end may change, in the one order that everybody uses: experiment, then allocation."""
+    outcomes.lock_for(allocation_id)
+    transitions.lock_allocation(allocation_id)
+
+
+def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
+    """Why a member ended, from its exit code and from whether it had been told to stop."""
+    if allocation.stop_kind == StopKind.STOP:
+        return Reason(allocation.stop_reason)
+    if code == 0:
+        return Reason.COMPLETED
+    if code is None:
+        return Reason.RUN_VANISHED
+    return Reason.COMMAND_NOT_FOUND if code in _NOT_RUNNABLE else Reason.RANK_FAILED
+
+
+@transaction.atomic
+def member_exited(
+    member_id: int, *, code: int | None, signal: int | None, ended_at: float | None, first_failure: dict[str, Any] | None
+) -> bool:
+    """The host said that the entrypoint has ended (exit record, or exit file read over SSH)."""
+    member = Member.objects.select_related("host", "allocation").get(pk=member_id)
+    lock(member.allocation_id)
+    member.allocation.refresh_from_db()
+    reason = reason_of_exit(member.allocation, code)
+    detail = None
+    if reason in {Reason.RANK_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}:
+        skew = member.host.clock_skew_seconds or 0.0
+        detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
+        stamp = detail.get("t") or ended_at
+        detail |= {"host": member.host.name, "member": member.index}
+        if stamp is not None:
+            detail["t"] = float(stamp) - skew  # in the server's clock, so that hosts can be compared
+    return member_over(member_id, code=code, signal=signal, reason=reason, detail=detail)
+
+
+@transaction.atomic
+def member_over(
+    member_id: int,
+    *,
+    reason: Reason,
+    code: int | None = None,
+    signal: int | None = None,
+    detail: dict[str, Any] | None = None,
+) -> bool:
+    """End a member, stop its peers if it failed, and conclude the allocation when it was the last."""
+    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
+    lock(allocation_id)
+    if not transitions.member_ended(member_id, code=code, signal=signal, reason=reason, detail=detail):
+        return False
+    peers = Member.objects.filter(allocation_id=allocation_id).exclude(state=MemberState.ENDED)
+    if reason != Reason.COMPLETED and peers.exists():
+        transitions.request_stop(
+            allocation_id,
+            StopKind.STOP,
+            reason=Reason.PEER_ENDED,
+            actor="server",
+            grace_seconds=settings.GANG_FAILURE_GRACE_SECONDS,
+        )
+    conclude(allocation_id)
+    return True
+
+
+@transaction.atomic
+def conclude(allocation_id: str) -> bool:
+    """Close the allocation if all its members have ended, and let the experiment decide what follows."""
+    lock(allocation_id)
+    allocation = Allocation.objects.get(pk=allocation_id)
+    members = list(allocation.members.order_by("ended_at"))
+    if any(member.state != MemberState.ENDED for member in members):
+        return False
+    reason, code = verdict(allocation, members)
+    closed = transitions.terminate(allocation_id, exit_reason=reason, exit_code=code)
+    if closed is None:
+        return False
+    outcomes.allocation_ended(closed)
+    return True
+
+
+def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int | None]:
+    """Why the attempt ended: what was asked of it, else its first failure, else success."""
+    failed = [member for member in members if member.exit_reason not in {Reason.COMPLETED, Reason.PEER_ENDED}]
+    asked = Reason(allocation.stop_reason) if allocation.stop_reason else None
+    if asked and asked != Reason.PEER_ENDED and allocation.stop_kind == StopKind.STOP:
+        return asked, next((member.exit_code for member in members if member.exit_code), 0)
+    if failed:
+        detail = allocation.exit_detail
+        code = detail.get("code") if detail else failed[0].exit_code
+        return _worst(failed), code
+    if allocation.stop_kind == StopKind.PREEMPT and asked and allocation.preempt_acked_at:
+        return asked, 0
+    return Reason.COMPLETED, 0
+
+
+def _worst(failed: list[Member]) -> Reason:
+    """The first end that was not a consequence; a lost host explains the ranks that fell with it."""
+    reasons = [Reason(member.exit_reason) for member in failed]
+    for reason in (Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.LAUNCH_FAILED):
+        if reason in reasons:
+            return reason
+    return reasons[0]
