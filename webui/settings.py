@@ -104,7 +104,9 @@ REDIS_URL = environment.text("REDIS_URL", "redis://127.0.0.1:6379/0")
 AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
-AUTH_PASSWORD_VALIDATORS: list[dict[str, object]] = []  # clients send a salted hash; the rule is in accounts.passwords
+AUTH_PASSWORD_VALIDATORS: list[
+    dict[str, object]
+] = []  # clients send a salted hash; the rule is in accounts.passwords
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -137,7 +139,10 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 160 * 1024 * 1024  # a 95 MiB context as base64 in
 
 # --- REST ---
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["webui.api.authentication.BearerAuthentication", "webui.api.authentication.BrowserAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "webui.api.authentication.BearerAuthentication",
+        "webui.api.authentication.BrowserAuthentication",
+    ],
     "DEFAULT_PERMISSION_CLASSES": ["webui.api.permissions.RolePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
@@ -153,7 +158,7 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Celery: messages are hints; nothing is lost with them, so nothing is stored or acknowledged late ---
-CELERY_BROKER_URL = REDIS_URL
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)  # as kombu spells a Unix socket
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "trainmaster"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -187,6 +192,8 @@ SERVER_URL = environment.text("TRAINMASTER_SERVER_URL")
 LISTEN_ADDRESS = environment.text("TRAINMASTER_LISTEN_ADDRESS", "127.0.0.1")
 LISTEN_PORT = int(environment.number("TRAINMASTER_LISTEN_PORT", 8080))
 CERT_SHA256 = environment.text("TRAINMASTER_CERT_SHA256")
+# `up --insecure-http`: every page shows a banner.
+INSECURE_HTTP = environment.boolean("TRAINMASTER_INSECURE_HTTP", False)
 
 if TICK_SECONDS <= 0:
     raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
@@ -199,3 +206,13 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": environment.text("TRAINMASTER_LOG_LEVEL", "INFO")},
     "loggers": {"asyncssh": {"level": "WARNING"}},
 }
+
+# --- the beat: each entry only makes somebody look ---
+CELERY_BEAT_SCHEDULE = {
+    "tick": {"task": "dispatch.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": TICK_SECONDS}},
+    "sweep": {"task": "dispatch.tasks.sweep", "schedule": SWEEP_SECONDS, "options": {"expires": SWEEP_SECONDS}},
+    "probe": {"task": "dispatch.host_tasks.probe_all", "schedule": SWEEP_SECONDS, "options": {"expires": SWEEP_SECONDS}},
+    "tunnels": {"task": "dispatch.host_tasks.keep_tunnels", "schedule": SWEEP_SECONDS, "options": {"expires": SWEEP_SECONDS}},
+    "garbage": {"task": "dispatch.tasks.collect_garbage", "schedule": 60.0, "options": {"expires": 60.0}},
+}
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")

@@ -1,0 +1,46 @@
+"""How far each member's outbox is stored: the guard that lets a batch in once (law 4)."""
+
+from __future__ import annotations
+
+from django.db.models import F
+
+from logs.models import Stream
+
+
+class OffsetConflict(Exception):
+    """The batch does not start where the stream stands; `stored` is where it does, in bytes."""
+
+    def __init__(self, stored: int) -> None:
+        self.stored = stored
+        super().__init__(f"The stream stands at byte {stored}; go on from there.")
+
+
+def advance(member_id: int, offset: int, new_offset: int) -> None:
+    """Move the member's stream from `offset` to `new_offset`, within the caller's transaction.
+
+    The row stays locked until the caller commits, so one batch per stream is stored at a time. Raises
+    OffsetConflict when the stream stands elsewhere; nothing is changed then.
+    """
+    if offset < 0 or new_offset < offset:
+        raise ValueError(f"A stream cannot go from byte {offset} to byte {new_offset}.")
+    if Stream.objects.filter(member_id=member_id, offset=offset).update(offset=new_offset):
+        return
+    Stream.objects.get_or_create(member_id=member_id)  # its first batch
+    if not Stream.objects.filter(member_id=member_id, offset=offset).update(offset=new_offset):
+        raise OffsetConflict(stored(member_id))
+
+
+def stored(member_id: int) -> int:
+    """Bytes of the member's outbox that are stored."""
+    return Stream.objects.filter(member_id=member_id).values_list("offset", flat=True).first() or 0
+
+
+def count_missing(member_id: int, bytes_lost: int) -> None:
+    """Bytes that the host had to drop; shown with the end of the run."""
+    Stream.objects.get_or_create(member_id=member_id)
+    Stream.objects.filter(member_id=member_id).update(missing_bytes=F("missing_bytes") + bytes_lost)
+
+
+def close(member_id: int) -> None:
+    """The exit record has arrived: nothing follows."""
+    Stream.objects.filter(member_id=member_id).update(closed=True)

@@ -1,0 +1,56 @@
+"""Deletes an experiment for good: its files first, its rows last, so that an interrupted deletion goes on."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+from django.conf import settings
+from django.db import transaction
+
+from experiments.models import Checkpoint, Context, Experiment
+from experiments.states import ExperimentState
+from experiments.transitions import lock, set_experiment_state
+from jobs.models import Job, Task
+from jobs.states import Reason
+from metrics.models import Report
+
+log = logging.getLogger(__name__)
+
+
+def delete(experiment_id: int) -> bool:
+    """Remove the experiment marked DELETING; False when it is not (any more)."""
+    experiment = Experiment.objects.filter(pk=experiment_id, state=ExperimentState.DELETING).first()
+    if experiment is None:
+        return False
+    try:
+        for checkpoint in Checkpoint.objects.filter(trial__experiment=experiment):
+            folder = settings.DATA_DIR / "checkpoints" / str(checkpoint.pk)
+            if folder.exists():
+                shutil.rmtree(folder)
+    except OSError as error:
+        log.error("experiment %s is not deleted: %s", experiment_id, error)
+        _failed(experiment_id)
+        return False
+    _rows(experiment)
+    return True
+
+
+@transaction.atomic
+def _failed(experiment_id: int) -> None:
+    set_experiment_state(
+        lock(experiment_id), ExperimentState.DELETE_FAILED, reason=Reason.KILLED_BY_USER, actor="server"
+    )
+
+
+@transaction.atomic
+def _rows(experiment: Experiment) -> None:
+    trial_ids = list(experiment.trials.values_list("pk", flat=True))
+    task_ids = list(experiment.trials.values_list("task_id", flat=True))
+    job_id, context_id = experiment.job_id, experiment.context_id
+    Report.objects.filter(trial_id__in=trial_ids).delete()
+    experiment.delete()
+    Task.objects.filter(pk__in=task_ids).delete()
+    Job.objects.filter(pk=job_id).delete()
+    if not Experiment.objects.filter(context_id=context_id).exists():
+        Context.objects.filter(pk=context_id).delete()

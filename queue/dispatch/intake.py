@@ -1,0 +1,159 @@
+"""Takes in what a runner ships: one batch of outbox records, applied in one transaction with the stream's offset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from dispatch import settle
+from events.announce import announce
+from experiments import outcomes, reports
+from experiments.models import Trial
+from hosts import observe
+from jobs import transitions
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, StopKind
+from logs import store as log_store
+from logs import streams
+from logs.lines import NewLine
+
+#: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
+_STATEFUL = {"core", "state", "exit"}
+
+
+@dataclass(frozen=True)
+class Intake:
+    """The answer to the runner: how far the stream is stored, and what is asked of the run."""
+
+    offset: int
+    preempt: dict[str, Any] | None
+    stop: dict[str, Any] | None
+
+
+class BadBatch(Exception):
+    """The body is not whole records; the message is a sentence."""
+
+
+class Over(Exception):
+    """The allocation is over: the runner stops its ranks and ends."""
+
+
+def store(member_id: int, offset: int, body: bytes) -> Intake:
+    """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
+    records = parse(body)
+    with transaction.atomic():
+        member = Member.objects.select_related("host", "allocation__task__job").get(pk=member_id)
+        if member.allocation.state == AllocationState.TERMINATED:
+            raise Over(f"Allocation {member.allocation_id} is over.")
+        if any(record.get("k") in _STATEFUL for record in records):
+            # the order of locks is the same everywhere: experiment, allocation, then stream and log
+            settle.lock(member.allocation_id)
+        streams.advance(member_id, offset, offset + len(body))
+        _apply(member, records)
+    observe.heartbeat(member.host_id)
+    return Intake(offset + len(body), *_orders(member.allocation_id))
+
+
+def parse(body: bytes) -> list[dict[str, Any]]:
+    """The records of a batch: one JSON object a line, the last line complete."""
+    if body and not body.endswith(b"\n"):
+        raise BadBatch("The batch ends in the middle of a record; send whole lines.")
+    records = []
+    for number, line in enumerate(body.split(b"\n")[:-1], 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise BadBatch(f"Record {number} of the batch is not JSON: {error}.") from error
+        if not isinstance(record, dict):
+            raise BadBatch(f"Record {number} of the batch is not a JSON object.")
+        records.append(record)
+    return records
+
+
+def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    lines = [_line(record) for record in records if record.get("k") in {"log", "gap"}]
+    if lines:
+        log_store.append(member.allocation.task_id, member, member.host.name, lines)
+    missing = sum(int(record.get("bytes") or 0) for record in records if record.get("k") == "gap")
+    if missing:
+        streams.count_missing(member.pk, missing)
+    stateful = [record for record in records if record.get("k") in _STATEFUL]
+    if not stateful:
+        return
+    experiment = outcomes.lock_for(member.allocation_id)
+    trial = Trial.objects.select_related("task").filter(task_id=member.allocation.task_id).first()
+    for record in stateful:
+        if record["k"] == "core" and experiment and trial:
+            trial.experiment = experiment
+            reports.apply(experiment, trial, member, record.get("d") or {})
+        elif record["k"] == "state" and record.get("state") == "running":
+            transitions.member_running(member.pk)
+        elif record["k"] == "exit":
+            _exited(member, record)
+
+
+def _line(record: dict[str, Any]) -> NewLine:
+    """A log record as a line; a gap stands in the log as what it is."""
+    if record["k"] == "gap":
+        return NewLine(
+            time=timezone.now().timestamp(),
+            rank=None,
+            stream="s",
+            level="WARNING",
+            text=f"[{int(record.get('bytes') or 0):,} bytes missing: the spool on the host was full]",
+        )
+    return NewLine(
+        time=float(record.get("t") or 0.0),
+        rank=record.get("r"),
+        stream="e" if record.get("s") == "stderr" else "o",
+        level=record.get("l"),
+        text=str(record.get("m", "")),
+    )
+
+
+def _exited(member: Member, record: dict[str, Any]) -> None:
+    """The last record: everything before it is stored, so the end may be shown."""
+    streams.close(member.pk)
+    failure = record.get("first_failure")
+    settle.member_exited(
+        member.pk,
+        code=record.get("code"),
+        signal=record.get("signal"),
+        ended_at=record.get("t"),
+        first_failure=failure if isinstance(failure, dict) else None,
+    )
+
+
+def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
+    """The runner is there; keep its account of the spool. Raises Over."""
+    member = Member.objects.select_related("allocation", "stream").get(pk=member_id)
+    if member.allocation.state == AllocationState.TERMINATED:
+        raise Over(f"Allocation {member.allocation_id} is over.")
+    spool = {key: int(body.get(key) or 0) for key in ("spool_bytes", "unshipped_bytes", "dropped_bytes")}
+    Member.objects.filter(pk=member_id).update(heartbeat_at=timezone.now(), spool=spool)
+    observe.heartbeat(member.host_id)
+    if str(body.get("state")) == "running" and transitions.member_running(member_id):
+        announce(f"allocation:{member.allocation_id}")
+    return Intake(streams.stored(member_id), *_orders(member.allocation_id))
+
+
+def signals(allocation_id: str) -> Intake:
+    """What is asked of the run now, for the long poll. Raises Over."""
+    if Allocation.objects.filter(pk=allocation_id, state=AllocationState.TERMINATED).exists():
+        raise Over(f"Allocation {allocation_id} is over.")
+    return Intake(-1, *_orders(allocation_id))
+
+
+def _orders(allocation_id: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    allocation = Allocation.objects.get(pk=allocation_id)
+    reason = str(allocation.stop_reason)
+    if allocation.stop_kind == StopKind.STOP:
+        return None, {"grace_seconds": allocation.stop_grace_seconds, "reason": reason}
+    if allocation.stop_kind == StopKind.PREEMPT:
+        return {"reason": reason}, None
+    return None, None

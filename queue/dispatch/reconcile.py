@@ -1,0 +1,218 @@
+"""Compares what rows claim with what hosts say, and settles the difference.
+
+The runner's own records usually arrive first; this is what makes progress when they do not: a killed worker,
+a lost message, a host that was restarted, a runner that died. Silence settles nothing (law 3).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from dispatch import launch, remote, settle, stop
+from events.announce import wake
+from experiments import checkpoints
+from experiments.models import Checkpoint, Trial
+from experiments.states import CheckpointState
+from hosts import observe, registry
+from hosts.models import Host
+from jobs import transitions
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, MemberState, Reason
+from logs import store as log_store
+from logs import streams
+
+log = logging.getLogger(__name__)
+
+#: An entrypoint that has ended is settled by its runner's exit record; without one, from the host's answer after this.
+DRAIN_SECONDS = 60.0
+#: Run folders are removed this long after their end, so that a person can still look.
+KEEP_FOLDER_SECONDS = 3600.0
+STATUS_TIMEOUT_SECONDS = 30.0
+
+
+def open_members(host: Host) -> list[Member]:
+    return list(
+        Member.objects.filter(host=host)
+        .exclude(state=MemberState.ENDED)
+        .select_related("host", "allocation__task__job", "allocation__pool")
+    )
+
+
+def hosts_to_ask() -> list[uuid.UUID]:
+    """Hosts with something open on them: those are asked in every sweep."""
+    return list(
+        Host.objects.filter(members__in=Member.objects.exclude(state=MemberState.ENDED))
+        .exclude(admission=Host.Admission.LOST)
+        .values_list("pk", flat=True)
+        .distinct()
+    )
+
+
+def host(host_id: uuid.UUID) -> None:
+    """Ask one host about its runs and settle what differs."""
+    row = Host.objects.get(pk=host_id)
+    members = open_members(row)
+    if not members:
+        return
+    asked = timezone.now()
+    try:
+        answer = remote.verb(
+            row, "status", {"runs": [m.run_key for m in members]}, timeout_seconds=STATUS_TIMEOUT_SECONDS
+        )
+    except remote.RemoteError as error:
+        log.info("status of %s: %s", row.name, error)
+        return
+    boot_id = str(answer.get("boot_id", ""))
+    for member in members:
+        _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
+
+
+def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> None:
+    """One member against the host's word for it."""
+    state = run["state"]
+    if member.state == MemberState.ASSIGNED:
+        _settle_assigned(member, state, boot_id)
+    elif state == "running":
+        if transitions.member_running(member.pk):
+            log.info("%s runs; its record had not come", member.run_key)
+        if member.allocation.stop_kind:
+            stop.stop(member.allocation_id)
+    elif state == "ended":
+        _settle_ended(member, run)
+    elif state in {"absent", "incomplete"} and member.launched_at and member.launched_at < asked:
+        restarted = member.boot_id and boot_id and member.boot_id != boot_id
+        settle.member_over(
+            member.pk,
+            reason=Reason.HOST_RESTARTED if restarted else _asked_or(member, Reason.RUN_VANISHED),
+            detail={"rank": None, "host": member.host.name, "member": member.index},
+        )
+
+
+def _asked_or(member: Member, reason: Reason) -> Reason:
+    """A run that was told to stop and is gone has done what it was told."""
+    return Reason(member.allocation.stop_reason) if member.allocation.stop_kind else reason
+
+
+def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
+    """A launch whose answer was lost, or that nobody is at any more."""
+    if state in {"running", "ended"}:
+        transitions.member_launched(member.pk, boot_id=boot_id)
+    elif member.launch_attempts >= settings.LAUNCH_ATTEMPTS and _claim_is_free(member):
+        settle.member_over(
+            member.pk,
+            reason=_asked_or(member, Reason.LAUNCH_FAILED),
+            detail={"rank": None, "host": member.host.name, "member": member.index, "sentence": member.last_error},
+        )
+    elif _claim_is_free(member):
+        wake("dispatch.tasks.launch", member.pk)
+
+
+def _claim_is_free(member: Member) -> bool:
+    return member.launch_claimed_until is None or member.launch_claimed_until < timezone.now()
+
+
+def _settle_ended(member: Member, run: dict[str, Any]) -> None:
+    """The entrypoint has ended. Its runner drains the spool first; without it, the end is shown with what is missing."""
+    exit_file = run.get("exit") or {}
+    transitions.member_running(member.pk)
+    ended_at = exit_file.get("ended_at")
+    age = timezone.now().timestamp() - float(ended_at) if ended_at else DRAIN_SECONDS + 1
+    skew = member.host.clock_skew_seconds or 0.0
+    missing = int(run.get("unshipped_bytes") or 0)
+    if age + skew < DRAIN_SECONDS and (missing or not run.get("shipped")):
+        return
+    if missing:
+        if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):
+            return  # still shipping
+        streams.count_missing(member.pk, missing)
+    settle.member_exited(
+        member.pk,
+        code=exit_file.get("code"),
+        signal=exit_file.get("signal"),
+        ended_at=ended_at,
+        first_failure=None,
+    )
+
+
+# --- the rest of a sweep --------------------------------------------------------------------------
+
+
+def forgotten() -> None:
+    """Whatever a killed worker left between two steps: launches, stops, conclusions, log lines of events."""
+    due = Member.objects.filter(state=MemberState.ASSIGNED).select_related("allocation")
+    for member in due:
+        if launch.needs_launch(member):
+            wake("dispatch.tasks.launch", member.pk)
+    for allocation in Allocation.objects.exclude(state=AllocationState.TERMINATED):
+        if not allocation.members.exclude(state=MemberState.ENDED).exists():
+            settle.conclude(allocation.pk)
+    stop.escalate()
+
+
+def declare_lost_hosts() -> None:
+    """The pool's rule: silent over SSH and by heartbeat for longer than it allows."""
+    now = timezone.now()
+    for row in Host.objects.filter(contact=Host.Contact.SILENT, pool__host_lost_after_seconds__isnull=False).exclude(
+        admission=Host.Admission.LOST
+    ).select_related("pool"):
+        limit = timedelta(seconds=row.pool.host_lost_after_seconds or 0)
+        heard = max(filter(None, [row.last_seen_at, row.last_heartbeat_at]), default=row.registered_at)
+        if now - heard > limit:
+            registry.declare_lost(row.pk, actor="server")
+
+
+def host_lost(host_id: uuid.UUID) -> None:
+    """End everything that a lost host held: its runs' tokens die, their trials start elsewhere."""
+    row = Host.objects.get(pk=host_id)
+    if row.admission != Host.Admission.LOST:
+        return
+    for member in open_members(row):
+        settle.member_over(
+            member.pk, reason=Reason.HOST_LOST, detail={"rank": None, "host": row.name, "member": member.index}
+        )
+    here = [f"{member.run_key}" for member in Member.objects.filter(host=row, removed_at=None)]
+    partial = Checkpoint.objects.filter(state=CheckpointState.PARTIAL, run_key__in=here)
+    for trial in Trial.objects.filter(checkpoints__in=partial).distinct():
+        checkpoints.given_up(trial)
+
+
+def remove_folders(host_id: uuid.UUID) -> None:
+    """Remove run folders of this host that ended a while ago and whose checkpoints are uploaded."""
+    before = timezone.now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
+    members = {
+        member.run_key: member
+        for member in Member.objects.filter(
+            host_id=host_id, state=MemberState.ENDED, ended_at__lt=before, removed_at=None
+        ).select_related("host")[:200]
+    }
+    waiting = Checkpoint.objects.filter(run_key__in=members, state=CheckpointState.PARTIAL)
+    for run_key in waiting.values_list("run_key", flat=True):
+        members.pop(run_key, None)
+    if not members:
+        return
+    row = next(iter(members.values())).host
+    try:
+        remote.verb(row, "remove", {"runs": sorted(members)})
+    except remote.RemoteError as error:
+        log.info("run folders of %s stay for now: %s", row.name, error)
+        return
+    Member.objects.filter(pk__in=[member.pk for member in members.values()]).update(removed_at=timezone.now())
+
+
+def merge_event_lines() -> None:
+    """Put the newest events of live and just ended tasks into their logs."""
+    recent = timezone.now() - timedelta(minutes=2)
+    ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
+    ids |= set(Allocation.objects.filter(ended_at__gt=recent).values_list("task_id", flat=True))
+    for task_id in ids:
+        log_store.merge_events(task_id)
+
+
+def note_silence() -> None:
+    observe.note_silence(timezone.now())

@@ -1,0 +1,57 @@
+"""Builds spec.json of one member: what docs/protocol.md describes, from the rows of the allocation."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from accounts.models import Cluster
+from experiments.runs import Run
+from hosts.models import Slot
+from jobs.models import Allocation, Member
+from jobs.transitions import run_token
+from trainmaster.protocol import PROTOCOL, Spec
+
+
+def build(member: Member, members: list[Member], run: Run) -> Spec:
+    """The spec of `member`; `members` are all of the gang in order, with their hosts loaded."""
+    allocation: Allocation = member.allocation
+    host, pool, task = member.host, allocation.pool, allocation.task
+    cluster = Cluster.get()
+    slots = Slot.objects.filter(holds__member=member, holds__released_at=None).order_by("index")
+    return {
+        "protocol": PROTOCOL,
+        "run_key": member.run_key,
+        "allocation_id": allocation.pk,
+        "member": member.index,
+        "members": len(members),
+        "task_id": task.pk,
+        "task_type": task.kind,
+        "job_id": str(task.job_id),
+        "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
+        "host": {"id": str(host.pk), "name": host.name},
+        "token": run_token(allocation),
+        "unix_user": None if pool.shared_account else run.unix_user or None,
+        "python": run.python or host.python or None,
+        "activate": run.activate or host.activate or None,
+        "entrypoint": run.entrypoint,
+        "environment": run.environment,
+        "slots": [{"index": slot.index, "uuid": slot.uuid, "kind": slot.kind} for slot in slots],
+        "gang": {
+            "addresses": [peer.host.peer_address for peer in members],
+            "slot_counts": [peer.slots for peer in members],
+            "ports": allocation.ports,
+            "interface": pool.network_interface or None,
+            "secret": allocation.gang_secret,
+        },
+        "trial": run.trial,  # type: ignore[typeddict-item]  # experiments.runs builds it as plain JSON
+        "user_data": run.user_data,
+        "checkpoint_storage": run.checkpoint_storage,
+        "limits": {
+            "spool_bytes": settings.SPOOL_BYTES,
+            "line_bytes": settings.LOG_LINE_BYTES,
+            "flush_seconds": 0.05,
+            "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
+            "grace_seconds": run.grace_seconds or settings.STOP_GRACE_SECONDS,
+            "batch_bytes": 1024 * 1024,
+        },
+    }

@@ -1,0 +1,74 @@
+"""Carries the wish to stop to the hosts: a hint by HTTP (the runner's long poll) and the word by SSH."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from datetime import timedelta
+
+from django.utils import timezone
+
+from dispatch import launch, remote
+from hosts.models import Host
+from jobs import transitions
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, MemberState, Reason, StopKind
+
+log = logging.getLogger(__name__)
+
+#: the word is sent again while the host has not acted on it
+RESEND_SECONDS = 10.0
+
+
+def stop(allocation_id: str) -> None:
+    """Tell every open member of the allocation what is asked of it."""
+    allocation = Allocation.objects.get(pk=allocation_id)
+    if allocation.state == AllocationState.TERMINATED or not allocation.stop_kind:
+        return
+    members = allocation.members.exclude(state=MemberState.ENDED).select_related("host", "allocation__task__job")
+    by_host: dict[Host, list[Member]] = defaultdict(list)
+    for member in members:
+        if member.state == MemberState.ASSIGNED:
+            launch.launch(member.pk)  # claims it, sees the stop, and ends it
+        elif _due(member):
+            by_host[member.host].append(member)
+    for host, here in by_host.items():
+        _tell(host, allocation, here)
+
+
+def _due(member: Member) -> bool:
+    sent = member.stop_sent_at
+    return sent is None or timezone.now() - sent > timedelta(seconds=RESEND_SECONDS)
+
+
+def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
+    reason = str(allocation.stop_reason)
+    if allocation.stop_kind == StopKind.STOP:
+        orders = {m.run_key: {"grace_seconds": allocation.stop_grace_seconds, "reason": reason} for m in members}
+        verb = "stop"
+    else:
+        orders = {m.run_key: {"reason": reason} for m in members}
+        verb = "preempt"
+    try:
+        remote.verb(host, verb, {"runs": orders})
+    except remote.RemoteError as error:
+        log.warning("%s of %s on %s: %s", verb, allocation.pk, host.name, error)
+        return
+    Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=timezone.now())
+
+
+def escalate() -> int:
+    """Preempted allocations that did not leave in their time are stopped; the number of them."""
+    overdue = Allocation.objects.filter(
+        stop_kind=StopKind.PREEMPT, stop_deadline_at__lt=timezone.now()
+    ).exclude(state=AllocationState.TERMINATED)
+    return sum(
+        transitions.request_stop(
+            allocation.pk,
+            StopKind.STOP,
+            reason=Reason(allocation.stop_reason),
+            actor="server",
+            grace_seconds=allocation.stop_grace_seconds,
+        )
+        for allocation in overdue
+    )

@@ -1,0 +1,72 @@
+"""The Celery tasks: thin adapters, short and idempotent. Each may be lost, late or doubled without harm."""
+
+from __future__ import annotations
+
+import uuid
+
+from celery import shared_task
+from django.db.models import Q
+
+from dispatch import deletion, host_tasks, passes, reconcile
+from dispatch import launch as launching
+from dispatch import stop as stopping
+from experiments.models import Experiment
+from experiments.states import ExperimentState
+from hosts.models import Host, ResourcePool
+
+__all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
+
+
+@shared_task(name="dispatch.tasks.tick")
+def tick(pool_id: int | None = None) -> None:
+    """Bring the plan of one pool, or of every pool, up to date."""
+    pools = [pool_id] if pool_id is not None else list(ResourcePool.objects.values_list("pk", flat=True))
+    for pk in pools:
+        passes.run(pk)
+
+
+@shared_task(name="dispatch.tasks.launch")
+def launch(member_id: int) -> None:
+    launching.launch(member_id)
+
+
+@shared_task(name="dispatch.tasks.stop")
+def stop(allocation_id: str) -> None:
+    stopping.stop(allocation_id)
+
+
+@shared_task(name="dispatch.tasks.sweep")
+def sweep() -> None:
+    """Look at everything that is open, one short task per host, so that a slow host delays nobody."""
+    reconcile.note_silence()
+    reconcile.declare_lost_hosts()
+    reconcile.forgotten()
+    reconcile.merge_event_lines()
+    for host_id in reconcile.hosts_to_ask():
+        sweep_host.apply_async((str(host_id),), expires=30, retry=False)
+
+
+@shared_task(name="dispatch.tasks.sweep_host")
+def sweep_host(host_id: str) -> None:
+    reconcile.host(uuid.UUID(host_id))
+
+
+@shared_task(name="dispatch.tasks.host_lost")
+def host_lost(host_id: str) -> None:
+    reconcile.host_lost(uuid.UUID(host_id))
+
+
+@shared_task(name="dispatch.tasks.collect_garbage")
+def collect_garbage() -> None:
+    """Run folders that nobody needs any more, and deletions that were interrupted."""
+    reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
+    for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
+        reconcile.remove_folders(host_id)
+    for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
+        delete_experiment(pk)
+
+
+@shared_task(name="dispatch.tasks.delete_experiment")
+def delete_experiment(experiment_id: int) -> None:
+    """Remove an experiment that was marked for deletion: rows, logs, metrics, stored checkpoints."""
+    deletion.delete(experiment_id)
