@@ -104,14 +104,14 @@ def spawn(
             env=environment,
             pass_fds=descriptors,
             start_new_session=True,
-            preexec_fn=lambda: _before_exec(parent, on_parent_death),
+            preexec_fn=lambda: before_exec(parent, on_parent_death),
             user=switch,
             group=None if account is None or switch is None else account.gid,
             extra_groups=None if switch is None else [],
         )
 
 
-def _before_exec(parent: int, on_parent_death: signal.Signals) -> None:
+def before_exec(parent: int, on_parent_death: signal.Signals) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the supervisor blocks what it waits for
     die_with_parent(parent, on_parent_death)
 

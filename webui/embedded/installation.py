@@ -1,0 +1,197 @@
+"""The whole server on one machine: what `manage.py up` and `manage.py demo` start, and in which order."""
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+from webui.embedded import account, folder, lock, ports, postgres, processes, redis, tls
+from webui.embedded.supervise import CannotStart, Part, Supervisor
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORKER_THREADS = "16"
+READY_LIMIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says. `port` 0 takes any free one."""
+
+    data: Path
+    listen: str = ports.LOOPBACK
+    port: int = 8080
+    workers: int = 1
+    insecure_http: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers: `url` is its address on this machine, `environment` what its commands need."""
+
+    supervisor: Supervisor
+    url: str
+    environment: dict[str, str]
+    certificate: tls.Certificate | None
+
+
+@contextmanager
+def running(options: Options, say: Callable[[str], None]) -> Iterator[Server]:
+    """Start everything and wait until it answers; leaving the block ends every child, in order."""
+    _check(options)
+    owner = account.for_databases()
+    data = folder.prepare(options.data, owner)
+    with lock.held(data) as note_address:
+        register = lock.Register(data)
+        if leftovers := register.end_leftovers():
+            say(f"Ended what a former start had left: {', '.join(leftovers)}.")
+        sockets = ports.listen(options.listen, options.port)
+        port = sockets[0].getsockname()[1]
+        certificate = _certificate(options, data)
+        url = f"{'https' if certificate else 'http'}://{ports.LOOPBACK}:{port}"
+        note_address(url)
+        logs = data / "log"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        environment = _environment(options, data, port, certificate)
+        with Supervisor(logs, register, say) as supervisor:
+            _start_databases(supervisor, data, owner, environment)
+            _prepare(supervisor, environment)
+            _start_ours(supervisor, options, environment, sockets, certificate)
+            supervisor.wait_ready("web", lambda: _healthy(port, certificate), READY_LIMIT_SECONDS)
+            yield Server(supervisor, url, environment, certificate)
+
+
+def _check(options: Options) -> None:
+    if options.workers < 1:
+        raise ImproperlyConfigured(f"--workers is {options.workers}; allowed: 1 or more.")
+    if (options.certificate is None) != (options.key is None):
+        raise ImproperlyConfigured("--cert and --key belong together; one of them is missing.")
+    if options.insecure_http and options.certificate is not None:
+        raise ImproperlyConfigured(
+            "--insecure-http turns TLS off, so it cannot be used with --cert and --key."
+        )
+    ports.is_loopback(options.listen)
+
+
+def _certificate(options: Options, data: Path) -> tls.Certificate | None:
+    if options.certificate is not None and options.key is not None:
+        return tls.given(options.certificate.absolute(), options.key.absolute())
+    if options.insecure_http or ports.is_loopback(options.listen):
+        return None
+    return tls.own(data, options.listen)
+
+
+def _environment(
+    options: Options, data: Path, port: int, certificate: tls.Certificate | None
+) -> dict[str, str]:
+    """For every child of ours. Secrets lie in 0600 files of the data folder, not here."""
+    folder.secret(data / "secret_key")
+    beyond = not ports.is_loopback(options.listen)
+    scheme = "https" if certificate else "http"
+    ours = {
+        "DJANGO_SETTINGS_MODULE": "webui.settings",
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [str(ROOT), str(ROOT / "queue"), os.environ.get("PYTHONPATH")])
+        ),
+        "TRAINMASTER_DATA_DIR": str(data),
+        "TRAINMASTER_LISTEN_ADDRESS": ports.LOOPBACK,
+        "TRAINMASTER_LISTEN_PORT": str(port),
+        "TRAINMASTER_TLS": "true" if certificate else "false",
+        "TRAINMASTER_CERT_SHA256": certificate.sha256 if certificate else "",
+        "TRAINMASTER_INSECURE_HTTP": "true" if beyond and not certificate else "false",
+    }
+    if beyond and not ports.is_any(options.listen):
+        host = f"[{options.listen}]" if ":" in options.listen else options.listen
+        ours["TRAINMASTER_SERVER_URL"] = os.environ.get("TRAINMASTER_SERVER_URL", f"{scheme}://{host}:{port}")
+    return {**os.environ, **ours}
+
+
+def _start_databases(
+    supervisor: Supervisor, data: Path, owner: account.Account, environment: dict[str, str]
+) -> None:
+    """Both at once, unless DATABASE_URL and REDIS_URL name others; the environment then leads to them."""
+    if not _given(environment, "DATABASE_URL"):
+        database = postgres.prepare(data, owner)
+        environment["DATABASE_URL"] = database.url()
+        supervisor.start(
+            Part(
+                "postgres",
+                database.command(),
+                account=owner,
+                folder=database.data,
+                stop_signal=signal.SIGINT,
+                stop_limit_seconds=30.0,
+                on_parent_death=signal.SIGINT,
+                before_start=database.drop_stale_lock,
+            )
+        )
+    if not _given(environment, "REDIS_URL"):
+        broker = redis.prepare(data, owner)
+        environment["REDIS_URL"] = broker.url()
+        supervisor.start(Part("redis", broker.command(), account=owner, on_parent_death=signal.SIGTERM))
+        supervisor.wait_ready("redis", broker.answers, processes.START_LIMIT_SECONDS)
+    if not _given(os.environ, "DATABASE_URL"):
+        supervisor.wait_ready("postgres", database.answers, processes.START_LIMIT_SECONDS)
+        database.create_database()
+
+
+def _given(environment: "dict[str, str] | os._Environ[str]", name: str) -> bool:
+    return bool(environment.get(name) or environment.get(f"{name}_FILE"))
+
+
+def _prepare(supervisor: Supervisor, environment: dict[str, str]) -> None:
+    code = supervisor.run([sys.executable, str(ROOT / "manage.py"), "prepare"], environment, ROOT)
+    if code != 0:
+        raise CannotStart("The database could not be prepared; the lines above say why.")
+
+
+def _start_ours(
+    supervisor: Supervisor,
+    options: Options,
+    environment: dict[str, str],
+    sockets: list[socket.socket],
+    certificate: tls.Certificate | None,
+) -> None:
+    descriptors = tuple(item.fileno() for item in sockets)
+    web = [sys.executable, "-m", "webui.embedded.serve"]
+    web += [part for number in descriptors for part in ("--fd", str(number))]
+    if certificate is not None:
+        web += ["--cert", str(certificate.certificate), "--key", str(certificate.key)]
+    for number in range(1, options.workers + 1):
+        name = "web" if number == 1 else f"web-{number}"
+        supervisor.start(Part(name, web, environment, folder=ROOT, descriptors=descriptors))
+    celery = [sys.executable, "-m", "celery", "-A", "webui"]
+    threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
+    worker = ["worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
+    worker += ["--without-gossip", "--without-mingle"]
+    supervisor.start(Part("worker", [*celery, *worker], environment, folder=ROOT))
+    beat = ["beat", "--scheduler", "celery.beat:Scheduler", "--loglevel", "WARNING"]
+    supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT))
+
+
+def _healthy(port: int, certificate: tls.Certificate | None) -> bool:
+    """Whether GET /health answers 200 on this machine; our own certificate is the only one trusted."""
+    connection: http.client.HTTPConnection
+    if certificate is None:
+        connection = http.client.HTTPConnection(ports.LOOPBACK, port, timeout=5)
+    else:
+        context = ssl.create_default_context()
+        context.check_hostname = False  # a given certificate names other hosts than this loopback
+        context.verify_mode = ssl.CERT_NONE  # and nothing secret is sent: this only asks whether we are up
+        connection = http.client.HTTPSConnection(ports.LOOPBACK, port, timeout=5, context=context)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

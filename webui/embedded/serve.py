@@ -1,0 +1,33 @@
+"""One web process: uvicorn on sockets that `up` has opened and hands down as file descriptors."""
+
+import argparse
+import socket
+
+import uvicorn
+
+GRACE_SECONDS = 3  # long polls and sockets are cut then; clients come back with their cursors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="webui.embedded.serve")
+    parser.add_argument("--fd", type=int, action="append", required=True, help="a listening socket to serve")
+    parser.add_argument("--cert")
+    parser.add_argument("--key")
+    options = parser.parse_args()
+    config = uvicorn.Config(
+        "webui.asgi:application",
+        lifespan="off",
+        access_log=False,
+        log_level="info",
+        server_header=False,
+        ws_max_size=1024 * 1024,
+        ssl_certfile=options.cert,
+        ssl_keyfile=options.key,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=60,
+    )
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=number) for number in options.fd])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Children that are started in order, restarted when they die, and ended in reverse order."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from webui.embedded import processes
+from webui.embedded.account import Account
+from webui.embedded.lock import Register
+
+ENDS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+WAITED_FOR = ENDS | {signal.SIGCHLD}
+LOG_LIMIT_BYTES = 10 * 1024 * 1024
+LOG_CHECK_SECONDS = 10.0
+FIRST_BACKOFF_SECONDS = 0.2
+LONGEST_BACKOFF_SECONDS = 30.0
+STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first backoff
+SHOWN_LINES = 5
+
+
+class Stop(BaseException):
+    """SIGINT, SIGTERM or SIGHUP came; no Exception, so that no handler takes it for a failure."""
+
+
+class CannotStart(Exception):
+    """A part did not become ready; the text says which and shows the end of its log."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What to run as one child. `stop_limit_seconds` passes before SIGKILL."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str] | None = None
+    account: Account | None = None
+    folder: Path = Path("/")
+    descriptors: tuple[int, ...] = ()
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_limit_seconds: float = 10.0
+    on_parent_death: signal.Signals = signal.SIGKILL
+    before_start: Callable[[], None] | None = None
+
+
+@dataclass
+class _Child:
+    part: Part
+    process: "subprocess.Popen[bytes] | None" = None
+    started_at: float = 0.0
+    failures: int = 0
+    restart_at: float = field(default=0.0)
+
+
+class Supervisor:
+    """Use from the main thread, as a context manager; leaving it ends every child."""
+
+    def __init__(self, logs: Path, register: Register, say: Callable[[str], None]) -> None:
+        self._logs = logs
+        self._register = register
+        self._say = say
+        self._children: dict[str, _Child] = {}
+        self._logs_checked_at = 0.0
+
+    def __enter__(self) -> "Supervisor":
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._end_all()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def start(self, part: Part) -> None:
+        child = self._children[part.name] = _Child(part)
+        self._spawn(child)
+
+    def wait_ready(self, name: str, ready: Callable[[], bool], limit_seconds: float) -> None:
+        """Wait until the part answers; a part that ends before, or is late, cannot start."""
+        limit = time.monotonic() + limit_seconds
+        while not ready():
+            process = self._children[name].process
+            if process is not None and process.poll() is not None:
+                raise CannotStart(f"{name} {_how(process)} instead of starting. {self._last_words(name)}")
+            if time.monotonic() > limit:
+                raise CannotStart(
+                    f"{name} did not answer within {limit_seconds:.0f} s. {self._last_words(name)}"
+                )
+            self.pause(0.05)
+
+    def run(self, command: list[str], environment: dict[str, str], folder: Path) -> int:
+        """Run one step to its end, its output on our own terminal, and return its exit code."""
+        parent = os.getpid()
+        step = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: processes.before_exec(parent, signal.SIGKILL),
+        )
+        try:
+            while step.poll() is None:
+                self.pause(0.1)
+                self._restart_dead()
+        except Stop:
+            step.kill()
+            step.wait()
+            raise
+        return step.returncode
+
+    def serve(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Keep the children alive until the condition holds; `Stop` ends it."""
+        while not until():
+            self.pause(0.5)
+            self._restart_dead()
+            self._limit_logs()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but wake for a dead child, and raise Stop for a signal that ends us."""
+        got = signal.sigtimedwait(WAITED_FOR, seconds)
+        if got is not None and got.si_signo in ENDS:
+            raise Stop
+
+    def _spawn(self, child: _Child) -> None:
+        part = child.part
+        if part.before_start is not None:
+            part.before_start()
+        child.process = processes.spawn(
+            part.command,
+            self.log(part.name),
+            account=part.account,
+            environment=part.environment,
+            folder=part.folder,
+            descriptors=part.descriptors,
+            on_parent_death=part.on_parent_death,
+        )
+        child.started_at = time.monotonic()
+        self._register.add(part.name, child.process.pid)
+
+    def _restart_dead(self) -> None:
+        now = time.monotonic()
+        for child in self._children.values():
+            if child.process is None:
+                if now >= child.restart_at:
+                    self._spawn(child)
+            elif child.process.poll() is not None:
+                self._plan_restart(child, child.process, now)
+
+    def _plan_restart(self, child: _Child, process: "subprocess.Popen[bytes]", now: float) -> None:
+        child.failures = 0 if now - child.started_at > STEADY_SECONDS else child.failures
+        backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**child.failures)
+        backoff *= random.uniform(0.5, 1.5)
+        child.failures += 1
+        child.restart_at = now + backoff
+        child.process = None
+        words = self._last_words(child.part.name) if process.returncode > 0 else ""
+        self._say(
+            f"{child.part.name} {_how(process)}; starting it again in {backoff:.1f} s. {words}".rstrip()
+        )
+
+    def _last_words(self, name: str) -> str:
+        path = self.log(name)
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 4096))
+                lines = file.read().decode(errors="replace").splitlines()[-SHOWN_LINES:]
+        except FileNotFoundError:
+            return ""
+        return f"The end of {path}:\n" + "\n".join(f"    {line}" for line in lines)
+
+    def _limit_logs(self) -> None:
+        """Children append to their files themselves, so a full one is copied aside and cut to nothing."""
+        now = time.monotonic()
+        if now - self._logs_checked_at < LOG_CHECK_SECONDS:
+            return
+        self._logs_checked_at = now
+        for path in self._logs.glob("*.log"):
+            if path.stat().st_size > LOG_LIMIT_BYTES:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
+
+    def _end_all(self) -> None:
+        """The last started first, each with its own limit; a second Ctrl-C makes it quick."""
+        hurry = False
+        for child in reversed(self._children.values()):
+            process, part = child.process, child.part
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGKILL if hurry else part.stop_signal)
+                hurry = self._wait_end(process, 0 if hurry else part.stop_limit_seconds) or hurry
+            self._register.remove(part.name)
+
+    def _wait_end(self, process: "subprocess.Popen[bytes]", limit_seconds: float) -> bool:
+        """Wait for the child, then kill it. Returns True when the user asked to hurry meanwhile."""
+        hurry = False
+        limit = time.monotonic() + limit_seconds
+        while process.poll() is None and time.monotonic() < limit and not hurry:
+            try:
+                self.pause(0.05)
+            except Stop:
+                hurry = True
+        if process.poll() is None:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: the next `up` sees it
+                process.wait(5)
+        return hurry
+
+
+def _how(process: "subprocess.Popen[bytes]") -> str:
+    code = process.returncode
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,44 @@
+"""Bring the database and the static files to this version; safe at every start, and by several at once."""
+
+import argparse
+import time
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
+
+LOCK_KEY = 0x7472_6D67  # "trmg": of migrations alone
+DATABASE_LIMIT_SECONDS = 60.0
+
+
+class Command(BaseCommand):
+    help = "Migrate the database (one at a time), make the first admin, collect the static files."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--no-static", action="store_true", help="leave the static files as they are")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        _wait_for_database()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+            try:
+                call_command("migrate", interactive=False, verbosity=0)
+                call_command("create_admin", if_none=True, stdout=self.stdout)
+            finally:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
+        if not options["no_static"]:
+            call_command("collectstatic", interactive=False, verbosity=0)
+
+
+def _wait_for_database() -> None:
+    limit = time.monotonic() + DATABASE_LIMIT_SECONDS
+    while True:
+        try:
+            connection.ensure_connection()
+            return
+        except OperationalError as error:
+            if time.monotonic() > limit:
+                raise CommandError(f"The database does not answer: {error}") from error
+            time.sleep(0.5)

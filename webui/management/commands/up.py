@@ -1,0 +1,75 @@
+"""Serve everything on this machine: `./manage.py up`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from webui.embedded import installation, lock, ports
+from webui.embedded.supervise import CannotStart, Stop
+
+INSECURE = (
+    "WARNING: --insecure-http: passwords, tokens and code travel unencrypted. "
+    "Anybody on the network between may read and change them."
+)
+
+
+class Command(BaseCommand):
+    help = "Serve the pages, the API, the scheduler and their databases until Ctrl-C."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_arguments(parser)
+
+    def handle(self, *_: Any, **given: Any) -> None:
+        options = read_options(given)
+        try:
+            with installation.running(options, self.stdout.write) as server:
+                announce(self, options, server)
+                server.supervisor.serve()
+        except Stop:
+            self.stdout.write("Trainmaster has ended. Runs on hosts go on and are adopted at the next start.")
+        except (lock.Held, CannotStart, ImproperlyConfigured) as error:
+            raise CommandError(str(error)) from error
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port of the pages and the API; 0: any free one"
+    )
+    parser.add_argument(
+        "--listen",
+        default=ports.LOOPBACK,
+        metavar="ADDR",
+        help="address to serve on besides loopback, 0.0.0.0 for all; turns TLS on",
+    )
+    parser.add_argument("--cert", type=Path, help="PEM certificate instead of the one made at first start")
+    parser.add_argument("--key", type=Path, help="its PEM key")
+    parser.add_argument(
+        "--insecure-http", action="store_true", help="plain HTTP beyond loopback, with a banner"
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of web processes")
+    parser.add_argument("--data", type=Path, default=settings.DATA_DIR, metavar="DIR", help="the data folder")
+
+
+def read_options(given: dict[str, Any]) -> installation.Options:
+    return installation.Options(
+        data=given["data"],
+        listen=given["listen"],
+        port=given["port"],
+        workers=given["workers"],
+        insecure_http=given["insecure_http"],
+        certificate=given["cert"],
+        key=given["key"],
+    )
+
+
+def announce(command: BaseCommand, options: installation.Options, server: installation.Server) -> None:
+    if options.insecure_http and not ports.is_loopback(options.listen):
+        command.stdout.write(command.style.WARNING(INSECURE))
+    if server.certificate is not None:
+        command.stdout.write(f"TLS fingerprint (SHA-256): {server.certificate.printed}")
+    command.stdout.write(f"Trainmaster is ready at {server.url}")
