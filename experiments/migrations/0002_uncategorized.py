@@ -1,0 +1,15 @@
+"""Workspace 1 and project 1, "Uncategorized", exist from the start and stay (features.md 11.7)."""
+
+from django.db import migrations
+
+
+def make(apps, schema_editor):
+    workspace = apps.get_model("experiments", "Workspace").objects.create(name="Uncategorized", immutable=True)
+    apps.get_model("experiments", "Project").objects.create(
+        workspace=workspace, name="Uncategorized", key="UNCAT", immutable=True
+    )
+
+
+class Migration(migrations.Migration):
+    dependencies = [("experiments", "0001_initial")]
+    operations = [migrations.RunPython(make, migrations.RunPython.noop)]
