@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
 from tests.rig import parts  # noqa: E402
+from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
 from webui import environment  # noqa: E402
 from webui.embedded.postgres import Postgres  # noqa: E402
 from webui.embedded.redis import Redis  # noqa: E402
@@ -39,3 +40,27 @@ def django_db_modify_db_settings(
     """Point pytest-django at the session's PostgreSQL before it makes the test database."""
     entry = environment.database(postgres.url("postgres"))
     settings.DATABASES["default"].update(entry)
+
+
+@pytest.fixture(scope="session")
+def host_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostRig]:
+    """Hosts with their own sshd: network namespaces where allowed, else loopback ports."""
+    if sshd_program() is None:
+        pytest.skip("needs sshd: install openssh-server")
+    rig = HostRig(tmp_path_factory.mktemp("hosts"))
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def hosts(host_rig: HostRig) -> list[Host]:
+    """Two hosts, gpu1 and gpu2, as new: nothing runs on them but sshd."""
+    return host_rig.take(2)
+
+
+@pytest.fixture
+def isolated_hosts(hosts: list[Host]) -> list[Host]:
+    """Two hosts with their own addresses, accounts and links to cut; skipped where that is refused."""
+    if not hosts[0].isolated:
+        pytest.skip("needs network namespaces (root and iproute2)")
+    return hosts

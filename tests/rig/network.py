@@ -1,0 +1,133 @@
+"""A network for test hosts inside this machine: a bridge, and a namespace per host with a link to cut."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from webui.embedded import processes
+
+FIRST_SUBNET, LAST_SUBNET = 1, 250  # the third byte of 10.203.x.y
+FOLDERS = Path("/tmp")
+PREFIX = "trainmaster-rig-"
+
+
+class NotAllowed(Exception):
+    """This machine refuses network namespaces; the text says what it answered."""
+
+
+def ip(*arguments: str) -> str:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotAllowed(f"`ip {' '.join(arguments)}` answered: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Network:
+    """One bridge with the address 10.203.<subnet>.1 here. Its name is the claim on the subnet."""
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            raise NotAllowed("network namespaces need root and iproute2")
+        sweep()
+        self.subnet = self._claim()
+        self.bridge = f"tmrig{self.subnet}"
+        self.folder = FOLDERS / f"{PREFIX}{self.subnet}"
+        try:
+            self._set_up()
+        except BaseException:
+            remove(self.subnet)
+            raise
+
+    @property
+    def address(self) -> str:
+        return f"10.203.{self.subnet}.1"
+
+    def _claim(self) -> int:
+        candidates = list(range(FIRST_SUBNET, LAST_SUBNET + 1))
+        random.shuffle(candidates)
+        for subnet in candidates[:20]:
+            with contextlib.suppress(NotAllowed):
+                ip("link", "add", f"tmrig{subnet}", "type", "bridge")
+                return subnet
+        raise NotAllowed("no bridge could be made, in 20 tries")
+
+    def _set_up(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o711)
+        me = processes.identify(os.getpid())
+        assert me is not None
+        (self.folder / "owner.json").write_text(json.dumps(me.as_dict()))
+        ip("addr", "add", f"{self.address}/24", "dev", self.bridge)
+        ip("link", "set", self.bridge, "up")
+
+    def add(self, number: int) -> tuple[str, str, str]:
+        """A namespace wired to the bridge: (its name, its address, the link's name on this side)."""
+        namespace, link, address = (
+            f"{self.bridge}-{number}",
+            f"tmv{self.subnet}-{number}",
+            f"10.203.{self.subnet}.{10 + number}",
+        )
+        ip("netns", "add", namespace)
+        ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        ip("link", "set", link, "master", self.bridge, "up")
+        ip("-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0")
+        ip("-n", namespace, "link", "set", "lo", "up")
+        ip("-n", namespace, "link", "set", "eth0", "up")
+        return namespace, address, link
+
+    def close(self) -> None:
+        remove(self.subnet)
+
+
+def pids(namespace: str) -> list[int]:
+    """Every process in the namespace, whoever started it."""
+    with contextlib.suppress(NotAllowed):
+        return [int(pid) for pid in ip("netns", "pids", namespace).split()]
+    return []
+
+
+def kill_all(namespace: str) -> None:
+    """End every process in the namespace, until none is left."""
+
+    def emptied() -> bool:
+        left = [pid for pid in pids(namespace) if processes.identify(pid) is not None]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    if not processes.wait_until(emptied, 10):
+        raise RuntimeError(f"processes {pids(namespace)} in {namespace} do not end")
+
+
+def remove(subnet: int) -> None:
+    """Take down one network with all that runs in it."""
+    bridge = f"tmrig{subnet}"
+    for line in ip("netns", "list").splitlines():
+        namespace = line.split()[0]
+        if namespace.startswith(f"{bridge}-"):
+            kill_all(namespace)
+            ip("netns", "del", namespace)
+    for entry in json.loads(ip("-j", "link", "show", "type", "veth") or "[]"):
+        if entry.get("ifname", "").startswith(f"tmv{subnet}-"):  # goes with its namespace, but not at once
+            with contextlib.suppress(NotAllowed):
+                ip("link", "del", entry["ifname"])
+    with contextlib.suppress(NotAllowed):
+        ip("link", "del", bridge)
+    shutil.rmtree(FOLDERS / f"{PREFIX}{subnet}", ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove what test sessions that were killed have left."""
+    for folder in FOLDERS.glob(f"{PREFIX}*"):
+        try:
+            owner = processes.Process(**json.loads((folder / "owner.json").read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            continue
+        if not owner.alive():
+            remove(int(folder.name.removeprefix(PREFIX)))

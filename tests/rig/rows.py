@@ -1,0 +1,45 @@
+"""Rows that tests of logs, sockets and the runner's road start from: a gang that runs on some hosts."""
+
+import uuid
+
+from accounts.models import User, token_hash
+from hosts.models import Host, ResourcePool
+from jobs.models import Allocation, Job, Member, Task
+from jobs.states import AllocationState, TaskState
+
+RUN_TOKEN = "the-run-token-of-the-test"
+
+
+def make_gang(hosts: int = 1, *, token: str = RUN_TOKEN) -> list[Member]:
+    """A running allocation with one member on each of `hosts` new hosts, member 0 first."""
+    name = uuid.uuid4().hex[:8]
+    user = User.objects.create_user(f"user-{name}")
+    pool = ResourcePool.objects.create(name=f"pool-{name}")
+    job = Job.objects.create(kind=Job.Kind.COMMAND, name=name, owner=user, pool=pool, position=1.0)
+    task = Task.objects.create(
+        id=f"task-{name}",
+        job=job,
+        kind=Task.Kind.COMMAND,
+        name=name,
+        slots=hosts,
+        state=TaskState.RUNNING,
+        run_count=1,
+    )
+    allocation = Allocation.objects.create(
+        id=f"{task.pk}.1",
+        task=task,
+        number=1,
+        pool=pool,
+        state=AllocationState.RUNNING,
+        slots=hosts,
+        token_hash=token_hash(token),
+    )
+    return [
+        Member.objects.create(
+            allocation=allocation,
+            index=index,
+            slots=1,
+            host=Host.objects.create(name=f"gpu{index}-{name}", pool=pool, transport=Host.Transport.LOCAL),
+        )
+        for index in range(hosts)
+    ]
