@@ -1,4 +1,4 @@
-"""Where log lines are kept: compressed chunks with line numbers per task, and how far each stream has come."""
+"""Where log lines are kept: compressed chunks with line numbers per task, and how far each stream is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from jobs.models import Member, Task
 
 
 class TaskLog(models.Model):
-    """Counter of a task's lines. Numbers are given under this row's lock, so commit order is number order (law 4)."""
+    """Counter of a task's lines, numbered under this row's lock: commit order is number order (law 4)."""
 
     task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="log")
     next_line = models.BigIntegerField(default=1)
     #: event rows up to this id stand in the log as server-side lines
     last_event = models.BigIntegerField(default=0)
+    #: event rows above `last_event` that stand in the log; a lower id may still commit after a higher one
+    recent_events = ArrayField(models.BigIntegerField(), default=list)
 
 
 class Stream(models.Model):
@@ -38,6 +40,8 @@ class Chunk(models.Model):
     last_line = models.BigIntegerField()
     #: null: written by the server
     member = models.ForeignKey(Member, on_delete=models.CASCADE, null=True, related_name="+")
+    #: name of the host that wrote it, as it was then; empty: the server
+    host = models.CharField(max_length=128, blank=True)
     #: host clock, epoch seconds
     first_time = models.FloatField()
     last_time = models.FloatField()
@@ -50,7 +54,9 @@ class Chunk(models.Model):
 
     class Meta:
         ordering = ["first_line"]
-        constraints = [models.UniqueConstraint(fields=["task", "first_line"], name="line_number_once_per_task")]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "first_line"], name="line_number_once_per_task")
+        ]
 
 
 class RankSeen(models.Model):

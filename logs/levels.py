@@ -1,0 +1,70 @@
+"""Levels of log lines: names on the wire, bits in a chunk's mask, Determined's words for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    """Ordered by weight; UNSPECIFIED is a line that named none."""
+
+    UNSPECIFIED = 0
+    TRACE = 1
+    DEBUG = 2
+    INFO = 3
+    WARNING = 4
+    ERROR = 5
+    CRITICAL = 6
+
+    @property
+    def bit(self) -> int:
+        return 1 << self.value
+
+    @property
+    def determined(self) -> str:
+        """The name in Determined's REST dialect, such as LOG_LEVEL_INFO."""
+        return f"LOG_LEVEL_{self.name}"
+
+
+ALL_BITS = sum(level.bit for level in Level)
+_PREFIX = "LOG_LEVEL_"
+_BIT_OF_NAME: dict[str | None, int] = {
+    None: Level.UNSPECIFIED.bit,
+    **{level.name: level.bit for level in Level},
+}
+
+
+class UnknownLevel(ValueError):
+    """The text names no level; the message is a sentence."""
+
+
+def parse(text: str) -> Level:
+    """`INFO`, `info` or `LOG_LEVEL_INFO`. Raises UnknownLevel."""
+    try:
+        return Level[text.upper().removeprefix(_PREFIX)]
+    except KeyError as error:
+        allowed = ", ".join(level.name for level in Level)
+        raise UnknownLevel(f"The level {text!r} is unknown; allowed: {allowed}.") from error
+
+
+def bit_of(name: str | None) -> int:
+    """The bit of a stored level name; a name that is none of ours counts as unspecified."""
+    return _BIT_OF_NAME.get(name, Level.UNSPECIFIED.bit)
+
+
+def mask_of(levels: Iterable[Level]) -> int:
+    mask = 0
+    for level in levels:
+        mask |= level.bit
+    return mask
+
+
+def stored_name(name: str | None) -> str | None:
+    """What is kept of a level that came over the wire: one of our names, or nothing."""
+    return name if name in _BIT_OF_NAME and name != Level.UNSPECIFIED.name else None
+
+
+def and_higher(level: Level) -> frozenset[Level]:
+    """The level and those above it, as `--level` of the command line means it."""
+    return frozenset(each for each in Level if each >= level)

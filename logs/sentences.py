@@ -1,0 +1,130 @@
+"""Event rows in words, for the server's own lines in a task's log."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, NamedTuple
+
+from events.models import Event
+from jobs.states import AllocationState, MemberState, Reason, TaskState
+from logs.levels import Level
+
+
+class Sentence(NamedTuple):
+    level: Level
+    text: str
+
+
+#: Ends that need somebody's attention; the others are somebody's wish or the plain end.
+_FAILURES = frozenset(
+    {Reason.RANK_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
+     Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
+     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED}
+)  # fmt: skip
+
+
+def sentence(event: Event) -> Sentence | None:
+    """What the log says about an event of its task; None for one that the log need not name."""
+    match event.kind:
+        case Event.Kind.ALLOCATION:
+            return _of_allocation(event)
+        case Event.Kind.MEMBER:
+            return _of_member(event)
+        case Event.Kind.TASK:
+            return _of_task(event)
+    return None
+
+
+def _of_allocation(event: Event) -> Sentence | None:
+    run = f"Run {event.subject.rpartition('.')[2]}"
+    detail = event.detail
+    if "stop" in detail:
+        return _of_stop(run, event)
+    match event.to_state:
+        case AllocationState.ASSIGNED:
+            extra = " on sufferance, ahead of its turn" if event.reason == Reason.BACKFILLED else ""
+            return Sentence(Level.INFO, f"{run} was assigned to {_hosts(detail)}{extra}.")
+        case AllocationState.RUNNING:
+            return Sentence(Level.INFO, f"{run} has started.")
+        case AllocationState.TERMINATED:
+            return _of_end(run, event)
+    return None
+
+
+def _hosts(detail: dict[str, Any]) -> str:
+    hosts = [str(name) for name in detail.get("hosts", [])]
+    slots = list(detail.get("slots", []))
+    slots += [0] * (len(hosts) - len(slots))
+    named = [f"{host} ({_count(number, 'slot')})" for host, number in zip(hosts, slots, strict=False)]
+    return ", ".join(named) or "no host"
+
+
+def _of_stop(run: str, event: Event) -> Sentence:
+    how = "is asked to save and leave" if event.detail["stop"] == "PREEMPT" else "is being stopped"
+    return Sentence(Level.INFO, f"{run} {how}: {_why(event.reason)}{_by(event.actor)}.")
+
+
+def _of_end(run: str, event: Event) -> Sentence:
+    if event.reason == Reason.COMPLETED:
+        return Sentence(Level.INFO, f"{run} ended with exit code 0.")
+    level = Level.ERROR if event.reason in _FAILURES else Level.INFO
+    return Sentence(level, f"{run} ended: {_why(event.reason)}{_failure(event.detail)}.")
+
+
+def _failure(detail: dict[str, Any]) -> str:
+    """`(rank 2 on gpu1, exit code 137, killed by SIGKILL)`, as far as it is known."""
+    where = [f"rank {detail['rank']}"] if detail.get("rank") is not None else []
+    if detail.get("host"):
+        where.append(f"on {detail['host']}")
+    parts = [" ".join(where)] if where else []
+    if detail.get("code") is not None:
+        parts.append(f"exit code {detail['code']}")
+    if detail.get("signal"):
+        parts.append(f"killed by {_signal_name(int(detail['signal']))}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _of_member(event: Event) -> Sentence | None:
+    """A gang's part that ended badly; a good end and the way there are said once, by the allocation."""
+    if event.to_state != MemberState.ENDED or event.reason not in _FAILURES:
+        return None
+    detail = {**event.detail, "host": None}
+    host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
+    return Sentence(Level.ERROR, f"The part on {host} ended: {_why(event.reason)}{_failure(detail)}.")
+
+
+def _of_task(event: Event) -> Sentence | None:
+    detail = event.detail
+    if event.to_state == TaskState.WAITING and event.from_state == TaskState.RUNNING:
+        if event.reason in _FAILURES and detail.get("restarts"):
+            count = f"restart {detail['restarts']} of {detail.get('max_restarts', '?')}"
+            return Sentence(Level.WARNING, f"Queued again ({count}): {_why(event.reason)}.")
+        return Sentence(Level.INFO, f"Queued again: {_why(event.reason)}{_by(event.actor)}.")
+    if event.to_state == TaskState.WAITING and event.from_state:
+        return Sentence(Level.INFO, f"Queued: {_why(event.reason)}{_by(event.actor)}.")
+    if event.to_state == TaskState.PAUSED and event.from_state:
+        return Sentence(Level.INFO, f"Paused{_by(event.actor)}.")
+    if event.to_state == TaskState.ENDED:
+        level = Level.ERROR if event.reason in _FAILURES else Level.INFO
+        return Sentence(level, f"The task has ended: {_why(event.reason)}.")
+    return None
+
+
+def _why(code: str) -> str:
+    return str(Reason(code).label) if code in Reason.values else code.replace("_", " ")
+
+
+def _by(actor: str) -> str:
+    kind, _, name = actor.partition(":")
+    return f" by {name}" if kind == "user" and name else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
