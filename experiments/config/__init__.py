@@ -1,0 +1,36 @@
+"""The experiment config: Determined's fields with their defaults and rules, and a few of ours.
+
+`parse` reads and checks a text, `ExperimentConfig.effective` is what is stored, `masked` what is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.config.masking import MASK, masked, masked_text, restored
+from experiments.config.merging import merge
+from experiments.config.model import ExperimentConfig, legacy_trial
+from experiments.config.problems import ConfigError, Problem
+from experiments.config.reading import check, check_template, parse, read_yaml
+
+__all__ = [
+    "MASK",
+    "ConfigError",
+    "ExperimentConfig",
+    "Problem",
+    "check",
+    "check_template",
+    "json_schema",
+    "legacy_trial",
+    "masked",
+    "masked_text",
+    "merge",
+    "parse",
+    "read_yaml",
+    "restored",
+]
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a config in its canonical form, for editors; older forms are accepted beside it."""
+    return ExperimentConfig.model_json_schema()

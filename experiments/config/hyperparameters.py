@@ -1,0 +1,85 @@
+"""`hyperparameters`: constants, ranges, and maps of both to any depth."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from typing_extensions import TypeAliasType
+
+from experiments.config.section import Positive, Section, Whole
+
+
+class Const(Section):
+    type: Literal["const"]
+    val: Any
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        return data  # null is a value here
+
+
+class Int(Section):
+    type: Literal["int"]
+    minval: Whole
+    maxval: Whole
+    count: Positive | None = None
+
+
+class Double(Section):
+    type: Literal["double"]
+    minval: float
+    maxval: float
+    count: Positive | None = None
+
+
+class Log(Section):
+    type: Literal["log"]
+    base: Annotated[float, Field(gt=0)]
+    minval: float
+    """Exponent of the smallest value; `maxval` that of the largest."""
+    maxval: float
+    count: Positive | None = None
+
+
+class Categorical(Section):
+    type: Literal["categorical"]
+    vals: Annotated[list[Any], Field(min_length=1)]
+
+
+TYPES = ("const", "int", "double", "log", "categorical")
+
+
+def is_typed(value: object) -> bool:
+    """Whether `value` is one hyperparameter, not a map of them."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _constant(value: Any) -> Any:
+    return value if isinstance(value, (dict, Section)) else {"type": "const", "val": value}
+
+
+def _kind(value: Any) -> str | None:
+    if isinstance(value, Section):
+        return str(getattr(value, "type", None))
+    if is_typed(value):
+        return value["type"] if value["type"] in TYPES else None
+    return "map" if isinstance(value, dict) else "const"
+
+
+Hyperparameter = TypeAliasType(
+    "Hyperparameter",
+    Annotated[
+        Annotated[
+            Annotated[Const, Tag("const")]
+            | Annotated[Int, Tag("int")]
+            | Annotated[Double, Tag("double")]
+            | Annotated[Log, Tag("log")]
+            | Annotated[Categorical, Tag("categorical")]
+            | Annotated["dict[str, Hyperparameter]", Tag("map")],
+            Discriminator(_kind, "unknown_type", f"a type of {', '.join(TYPES)}"),
+        ],
+        BeforeValidator(_constant),
+    ],
+)

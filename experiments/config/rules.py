@@ -1,0 +1,125 @@
+"""Rules between fields. They read the config as written, so they speak even when other fields are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeGuard
+
+from experiments.config.hyperparameters import is_typed
+from experiments.config.problems import NOTHING, Problem, at, look_up, shown
+from experiments.config.section import UNITS
+from experiments.config.storage import UNSUPPORTED
+
+_ENTRYPOINT = "a command that starts the training, such as python3 train.py"
+Config = dict[str, Any]
+Path = tuple[str, ...]
+
+
+def broken_rules(config: Config, *, managed: bool) -> Iterator[Problem]:
+    """What is wrong beyond single fields. A detached (not managed) experiment needs no entrypoint."""
+    if managed and config.get("entrypoint") is None:
+        yield Problem(at(("entrypoint",)), NOTHING, _ENTRYPOINT)
+    for rule in _RULES:
+        yield from rule(config)
+    yield from _hyperparameters(config.get("hyperparameters"), ("hyperparameters",), _is_grid(config))
+
+
+def _project_needs_workspace(config: Config) -> Iterator[Problem]:
+    workspace, project = config.get("workspace") or "", config.get("project") or ""
+    if bool(workspace) != bool(project):
+        absent = "project" if workspace else "workspace"
+        yield Problem(at((absent,)), NOTHING, "workspace and project together, or neither")
+
+
+def _one_interpreter(config: Config) -> Iterator[Problem]:
+    yield from _not_both(config, "environment", "python", "activate")
+
+
+def _one_source(config: Config) -> Iterator[Problem]:
+    yield from _not_both(config, "searcher", "source_trial_id", "source_checkpoint_uuid")
+
+
+def _not_both(config: Config, section: str, one: str, other: str) -> Iterator[Problem]:
+    if look_up(config, (section, one)) is not None and look_up(config, (section, other)) is not None:
+        yield Problem(at((section,)), f"{one} and {other}", f"one of {one} and {other}, not both")
+
+
+def _halving_needs_a_length(config: Config) -> Iterator[Problem]:
+    searcher = config.get("searcher")
+    if not isinstance(searcher, dict) or searcher.get("name") not in ("adaptive_asha", "async_halving"):
+        return
+    given = [name for name in ("max_length", "time_metric", "max_time") if searcher.get(name) is not None]
+    if given not in (["max_length"], ["time_metric", "max_time"]):
+        found = " and ".join(given) or "neither max_length nor max_time"
+        yield Problem(at(("searcher",)), found, "either max_length, or time_metric together with max_time")
+
+
+def _one_unit(config: Config) -> Iterator[Problem]:
+    for path in (("min_checkpoint_period",), ("min_validation_period",), ("searcher", "max_length")):
+        value = look_up(config, path)
+        if isinstance(value, dict) and sum(value.get(unit) is not None for unit in UNITS) != 1:
+            yield Problem(at(path), shown(value), f"exactly one of {', '.join(UNITS)}")
+
+
+def _profiling_begins_first(config: Config) -> Iterator[Problem]:
+    path = ("profiling", "begin_on_batch")
+    begin, end = look_up(config, path), look_up(config, ("profiling", "end_after_batch"))
+    if type(begin) is int and type(end) is int and begin > end:
+        yield Problem(at(path), shown(begin), f"at most end_after_batch, which is {end}")
+
+
+def _storage_is_below_host_path(config: Config) -> Iterator[Problem]:
+    host = look_up(config, ("checkpoint_storage", "host_path"))
+    path = ("checkpoint_storage", "storage_path")
+    below = look_up(config, path)
+    if not isinstance(host, str) or not isinstance(below, str):
+        return
+    inside = not below.startswith("/") or f"{below}/".startswith(host.rstrip("/") + "/")
+    if ".." in below.split("/") or not inside:
+        yield Problem(at(path), shown(below), f"a path below {host}, without ..")
+
+
+def _storage_is_supported(config: Config) -> Iterator[Problem]:
+    kind = look_up(config, ("checkpoint_storage", "type"))
+    if isinstance(kind, str) and kind in UNSUPPORTED:
+        allowed = (
+            f"server, shared_fs or directory (checkpoints in {kind} are not supported yet; without "
+            "checkpoint_storage they are kept on the Trainmaster server)"
+        )
+        yield Problem(at(("checkpoint_storage", "type")), shown(kind), allowed)
+
+
+def _is_grid(config: Config) -> bool:
+    return bool(look_up(config, ("searcher", "name")) == "grid")
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return type(value) in (int, float)
+
+
+def _hyperparameters(value: Any, path: Path, grid: bool) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        return
+    if not is_typed(value):
+        for name, inner in value.items():
+            yield from _hyperparameters(inner, (*path, name), grid)
+        return
+    if value["type"] not in ("int", "double", "log"):
+        return
+    low, high = value.get("minval"), value.get("maxval")
+    if _is_number(low) and _is_number(high) and low >= high:
+        yield Problem(at((*path, "minval")), shown(low), f"less than maxval, which is {shown(high)}")
+    if grid and value.get("count") is None:
+        yield Problem(at((*path, "count")), NOTHING, "1 or more, since the grid searcher is in use")
+
+
+_RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
+    _project_needs_workspace,
+    _one_interpreter,
+    _one_source,
+    _halving_needs_a_length,
+    _one_unit,
+    _profiling_begins_first,
+    _storage_is_below_host_path,
+    _storage_is_supported,
+)

@@ -1,0 +1,84 @@
+"""`checkpoint_storage`: where checkpoints go and which are kept when the experiment has ended."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from experiments.config.section import AbsolutePath, Name, NotNegative, Section, refuse
+
+
+class _Kept(Section):
+    save_experiment_best: NotNegative = 0
+    save_trial_best: NotNegative = 1
+    save_trial_latest: NotNegative = 1
+
+
+class Server(_Kept):
+    """The default: files are uploaded to the Trainmaster server."""
+
+    type: Literal["server"]
+
+
+class SharedFs(_Kept):
+    """A folder that every host of the pool mounts."""
+
+    type: Literal["shared_fs"]
+    host_path: AbsolutePath
+    storage_path: str | None = None
+    """Relative to host_path, or an absolute path below it."""
+    propagation: str = "rprivate"
+    container_path: str | None = None
+    checkpoint_path: str | None = None
+    tensorboard_path: str | None = None
+
+
+class Directory(_Kept):
+    type: Literal["directory"]
+    container_path: AbsolutePath
+
+
+def _prefix(value: Any) -> Any:
+    if isinstance(value, str) and ".." in value.split("/"):
+        raise refuse("a prefix without ..")
+    return value
+
+
+Prefix = Annotated[str, BeforeValidator(_prefix)]
+
+
+class S3(_Kept):
+    type: Literal["s3"]
+    bucket: Name
+    access_key: str | None = None
+    secret_key: str | None = None
+    endpoint_url: str | None = None
+    prefix: Prefix | None = None
+
+
+class Gcs(_Kept):
+    type: Literal["gcs"]
+    bucket: Name
+    prefix: Prefix | None = None
+
+
+class Azure(_Kept):
+    type: Literal["azure"]
+    container: Name
+    connection_string: str | None = None
+    account_url: str | None = None
+    credential: str | None = None
+
+
+CheckpointStorage = Annotated[Server | SharedFs | Directory | S3 | Gcs | Azure, Field(discriminator="type")]
+STORAGES: dict[str, type[Section]] = {
+    "server": Server,
+    "shared_fs": SharedFs,
+    "directory": Directory,
+    "s3": S3,
+    "gcs": Gcs,
+    "azure": Azure,
+}
+#: known, and refused with a sentence rather than failing at the first checkpoint
+UNSUPPORTED = ("s3", "gcs", "azure")
