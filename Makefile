@@ -1,0 +1,66 @@
+# `make` alone lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_SPEC ?=
+PYTEST ?=
+export PYTHON VENV TORCH_SPEC
+
+RUN = $(VENV)/bin
+SETUP = sh deploy/setup.sh
+NOT_LONG = not chaos and not compat
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo up test lint chaos compat bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  TORCH_SPEC='torch==…' chooses the build of PyTorch; PYTEST='-k name' goes to pytest;"
+	@echo "  UP='--port 8081' goes to up; ONCE=1 ends the demo with the experiment's exit code."
+
+setup: ## the server in .venv
+	@$(SETUP) venv requirements.txt
+
+setup-dev: ## what lint and tests need, in .venv
+	@$(SETUP) venv requirements-dev.txt
+
+demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
+	@$(SETUP) torch
+	@$(SETUP) tools sshd
+	@exec $(RUN)/python manage.py demo $(if $(ONCE),--once)
+
+up: setup ## serve the pages and the API on this machine, until Ctrl-C
+	@exec $(RUN)/python manage.py up $(UP)
+
+test: setup-dev ## lint, then every test but the long ones
+	@$(SETUP) torch
+	@$(SETUP) tools sshd ip chromium
+	@$(MAKE) --no-print-directory lint
+	$(RUN)/python -m pytest -m "$(NOT_LONG)" $(PYTEST)
+
+lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, Django's deployment check
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+	$(RUN)/python manage.py makemigrations --check --dry-run
+	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
+		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \
+		$(RUN)/python manage.py check --deploy --fail-level WARNING
+
+chaos: setup-dev ## the long fault runs
+	@$(SETUP) torch
+	@$(SETUP) tools sshd ip
+	$(RUN)/python -m pytest -m chaos $(PYTEST)
+
+compat: setup-dev ## tests against heavy third-party packages
+	@$(SETUP) torch
+	$(RUN)/python -m pytest -m compat $(PYTEST)
+
+bench: setup-dev ## submit to first line, beside plain ssh
+	@$(SETUP) torch
+	@$(SETUP) tools sshd ip
+	$(RUN)/python -m benchmarks.first_line
+
+clean: ## remove .venv and caches; the data folder stays
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

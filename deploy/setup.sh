@@ -1,0 +1,104 @@
+#!/bin/sh
+# What the Makefile needs on this machine. Each verb is safe to repeat and says what it does.
+#
+#   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
+#   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest
+#   setup.sh tools NAME...      openssh-server, iproute2, chromium: by apt where root may, else a line on what is skipped
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+VENV=${VENV:-.venv}
+
+say() { printf '%s\n' "$*"; }
+
+# apt_install PACKAGE...: true when they are installed
+apt_install() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    if [ -z "${APT_UPDATED:-}" ]; then
+        apt-get -qq update >/dev/null || return 1
+        APT_UPDATED=1
+    fi
+    say "Installing $* by apt."
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+# openssh-server would start and enable itself; we need the program alone
+apt_install_sshd() {
+    policy=/usr/sbin/policy-rc.d
+    [ -e "$policy" ] && made= || { made=1; printf '#!/bin/sh\nexit 101\n' 2>/dev/null >"$policy" && chmod 755 "$policy" || made=; }
+    apt_install openssh-server && ok=0 || ok=1
+    [ -z "$made" ] || rm -f "$policy"
+    if [ "$ok" = 0 ] && command -v systemctl >/dev/null; then
+        systemctl disable ssh.service ssh.socket >/dev/null 2>&1 || true
+    fi
+    return "$ok"
+}
+
+make_venv() {
+    [ -x "$VENV/bin/pip" ] && return
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        { say "Trainmaster's server needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Set PYTHON=…"; exit 1; }
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || apt_install python3-venv ||
+        { say "This Python cannot make a virtual environment. Install the package python3-venv and try again."; exit 1; }
+    say "Making $VENV."
+    "$PYTHON" -m venv "$VENV"
+}
+
+install_requirements() {
+    make_venv
+    stamp="$VENV/.installed-$(basename "$1")"
+    wanted=$(cat requirements.txt "$1" pyproject.toml | sha256sum)
+    [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && return
+    say "Installing $1 into $VENV."
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check -r "$1"
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+has_torch() { "$1" -c 'import torch' 2>/dev/null; }
+
+install_torch() {
+    has_torch "$VENV/bin/python" && return
+    if [ -z "${TORCH_SPEC:-}" ] && has_torch "$PYTHON"; then
+        # appended to the path, so that our own pinned packages still come first
+        where=$("$PYTHON" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
+        site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+        printf '%s\n' "$where" >"$site/system-torch.pth"
+        if has_torch "$VENV/bin/python"; then
+            say "Using the PyTorch in $where."
+            return
+        fi
+        rm "$site/system-torch.pth"
+    fi
+    if [ -z "${TORCH_SPEC:-}" ]; then
+        say "PyTorch is not importable. Installing the latest: with its CUDA libraries a download of 2 to 4 GB."
+        say "(Ctrl-C, and TORCH_SPEC='torch==…' chooses another build; one for CPUs is about 0.2 GB.)"
+    else
+        say "Installing $TORCH_SPEC: a download of about 0.2 GB for a CPU build, 2 to 4 GB with CUDA libraries."
+    fi
+    # shellcheck disable=SC2086  # TORCH_SPEC may hold options too
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check ${TORCH_SPEC:-torch}
+}
+
+find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
+
+install_tools() {
+    for tool in "$@"; do
+        case $tool in
+        sshd) find_program sshd || apt_install_sshd ||
+            say "SKIPPED: no sshd here and apt cannot bring openssh-server: hosts are local ones, tests over SSH are skipped." ;;
+        ip) find_program ip && find_program unshare || apt_install iproute2 util-linux ||
+            say "SKIPPED: no iproute2 here: tests that cut links or use several accounts are skipped." ;;
+        chromium) find_program chromium && find_program chromedriver || apt_install chromium chromium-driver ||
+            say "SKIPPED: no chromium here: the browser tests are skipped." ;;
+        esac
+    done
+}
+
+verb=$1
+shift
+case $verb in
+venv) install_requirements "$1" ;;
+torch) install_torch ;;
+tools) install_tools "$@" ;;
+*) say "setup.sh: $verb is no verb; allowed: venv, torch, tools"; exit 2 ;;
+esac
