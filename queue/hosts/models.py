@@ -74,6 +74,7 @@ class Host(models.Model):
         FAILED = "failed"
         SUSPENDED = "suspended"  # its host key changed: nothing is sent, running jobs are left alone
         LOST = "lost"  # declared by a person or by the pool's rule; its runs are over
+        REMOVED = "removed"  # taken out by a person; the row stays for the history that points at it
 
     class Contact(models.TextChoices):
         UNKNOWN = "unknown"
@@ -97,6 +98,8 @@ class Host(models.Model):
     offered_host_key = models.TextField(blank=True)
     python = models.CharField(max_length=255, blank=True)
     activate = models.TextField(blank=True)
+    #: verbs run through `sudo -n`: the login account is not root and may become it without a password
+    sudo = models.BooleanField(default=False)
     workdir = models.CharField(max_length=255, blank=True, help_text="empty: chosen by the doctor")
     #: slots asked for by the person who added a CPU host; null: what the doctor found
     wanted_slots = models.PositiveIntegerField(null=True, blank=True)
@@ -111,6 +114,8 @@ class Host(models.Model):
     last_seen_at = models.DateTimeField(null=True)
     last_heartbeat_at = models.DateTimeField(null=True)
     contact_error = models.TextField(blank=True)
+    #: not probed again before this time; whoever probes it claims it by moving the time
+    probe_after = models.DateTimeField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)
     bundle_sha256 = models.CharField(max_length=64, blank=True)
     facts = models.JSONField(default=dict)  # the probe's answer

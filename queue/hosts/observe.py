@@ -1,0 +1,135 @@
+"""What dispatch and the runners have seen of a host. Only differences leave an event; nothing here contacts anybody."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts.models import Host
+from hosts.pools import mark_dirty
+
+#: Heartbeats come with every batch of every run; the row is written once in this time.
+_HEARTBEAT_EVERY_SECONDS = 1.0
+#: The same for answers, which come in bursts around a launch.
+_SEEN_EVERY_SECONDS = 1.0
+
+
+def seen(host_id: uuid.UUID, *, boot_id: str = "") -> None:
+    """The host has answered over SSH. A new boot id leaves an event: what ran there before is gone."""
+    now = timezone.now()
+    row = Host.objects.filter(pk=host_id).values("contact", "boot_id", "last_seen_at", "contact_error").first()
+    if row is None:
+        return
+    recent = row["last_seen_at"] and now - row["last_seen_at"] < timedelta(seconds=_SEEN_EVERY_SECONDS)
+    same_boot = not boot_id or row["boot_id"] == boot_id
+    if recent and same_boot and row["contact"] == Host.Contact.REACHABLE and not row["contact_error"]:
+        return
+    if row["contact"] == Host.Contact.REACHABLE and same_boot:
+        Host.objects.filter(pk=host_id).update(last_seen_at=now, contact_error="")
+        return
+    with transaction.atomic():
+        host = Host.objects.select_for_update().get(pk=host_id)
+        _note_contact(host, Host.Contact.REACHABLE, now)
+        _note_boot(host, boot_id)
+        host.last_seen_at, host.contact_error = now, ""
+        host.save(update_fields=["contact", "boot_id", "last_seen_at", "contact_error"])
+
+
+def _note_contact(host: Host, contact: Host.Contact, now: datetime) -> None:
+    if host.contact == contact:
+        return
+    silent_for = (now - host.last_seen_at).total_seconds() if host.last_seen_at else None
+    record(
+        Event.Kind.HOST,
+        host.pk,
+        from_state=host.contact,
+        to_state=contact,
+        reason="answered" if contact == Host.Contact.REACHABLE else "silent",
+        actor=f"host:{host.name}",
+        detail={"silent_seconds": silent_for, "sentence": host.contact_error},
+    )
+    host.contact = contact
+    announce("hosts")
+    mark_dirty(host.pool_id)
+
+
+def _note_boot(host: Host, boot_id: str) -> None:
+    if not boot_id or host.boot_id == boot_id:
+        return
+    if host.boot_id:
+        record(Event.Kind.HOST, host.pk, reason="restarted", actor=f"host:{host.name}", detail={"boot_id": boot_id})
+        announce("hosts")
+    host.boot_id = boot_id
+
+
+def no_answer(host_id: uuid.UUID, sentence: str) -> None:
+    """A call found nobody. That alone changes nothing but the sentence; `note_silence` looks at the clock."""
+    if Host.objects.filter(pk=host_id).exclude(contact_error=sentence).update(contact_error=sentence):
+        announce("hosts")
+
+
+def note_silence(now: datetime) -> int:
+    """Mark hosts silent that have answered nobody for HOST_SILENT_AFTER_SECONDS; the number of them."""
+    oldest = now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
+    quiet = Q(last_seen_at__lt=oldest) | Q(last_seen_at=None, registered_at__lt=oldest)
+    with transaction.atomic():
+        hosts = list(
+            Host.objects.select_for_update(skip_locked=True)
+            .filter(quiet, contact=Host.Contact.REACHABLE)
+            .exclude(admission=Host.Admission.REMOVED)
+        )
+        for host in hosts:
+            _note_contact(host, Host.Contact.SILENT, now)
+            host.save(update_fields=["contact"])
+    return len(hosts)
+
+
+def heartbeat(host_id: uuid.UUID) -> None:
+    """A runner there has spoken to the server over HTTP."""
+    now = timezone.now()
+    old = Q(last_heartbeat_at=None) | Q(last_heartbeat_at__lt=now - timedelta(seconds=_HEARTBEAT_EVERY_SECONDS))
+    Host.objects.filter(old, pk=host_id).update(last_heartbeat_at=now)
+
+
+def key_changed(host_id: uuid.UUID, offered: str, sentence: str, *, hop: int) -> bool:
+    """The host (or jump host number `hop` before it) shows another key: suspend it, leave its runs alone.
+
+    Returns whether it was suspended now.
+    """
+    with transaction.atomic():
+        host = Host.objects.select_for_update().get(pk=host_id)
+        keep_offered(host, offered, hop)
+        host.contact_error = sentence
+        suspend = host.admission in {Host.Admission.READY, Host.Admission.ADMITTING}
+        if suspend:
+            record(
+                Event.Kind.HOST,
+                host.pk,
+                from_state=host.admission,
+                to_state=Host.Admission.SUSPENDED,
+                reason="key_changed",
+                actor=f"host:{host.name}",
+                detail={"sentence": sentence},
+            )
+            host.admission = Host.Admission.SUSPENDED
+            host.state_reason = sentence
+            announce("hosts")
+            mark_dirty(host.pool_id)
+        host.save(update_fields=["offered_host_key", "jumps", "contact_error", "admission", "state_reason"])
+    return suspend
+
+
+def keep_offered(host: Host, offered: str, hop: int) -> None:
+    """Keep the key that a hop has shown, so that a person can compare and accept it (the caller saves)."""
+    if hop < len(host.jumps):
+        host.jumps[hop]["offered_host_key"] = offered
+    else:
+        host.offered_host_key = offered
