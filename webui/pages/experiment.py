@@ -1,0 +1,144 @@
+"""One experiment: state, trials, config, code, timeline, and the actions that its state allows."""
+
+from __future__ import annotations
+
+import yaml
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.safestring import mark_safe
+from django.views.decorators.http import require_POST
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+
+from experiments import contexts, phases, transitions
+from experiments.config import masked
+from experiments.models import Experiment
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from webui.pages import timeline
+from webui.pages.frame import actor, page, show, user_of
+
+TABS = ["overview", "config", "code", "timeline"]
+#: action -> (what the button says, the function, states that allow it)
+_GOING = {ExperimentState.ACTIVE, ExperimentState.PAUSED}
+ACTIONS = {
+    "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),
+    "activate": ("Activate", transitions.activate, {ExperimentState.PAUSED}),
+    "cancel": ("Stop and save", transitions.cancel, _GOING),
+    "kill": ("Kill", transitions.kill, _GOING | {ExperimentState.STOPPING_CANCELED}),
+    "archive": ("Archive", transitions.archive, set(EXPERIMENT_END_STATES)),
+    "unarchive": ("Unarchive", transitions.unarchive, set(EXPERIMENT_END_STATES)),
+    "delete": ("Delete", transitions.delete, set(EXPERIMENT_END_STATES) | {ExperimentState.DELETE_FAILED}),
+}
+MOST_SHOWN_BYTES = 512 * 1024
+
+
+def find(experiment_id: int) -> Experiment:
+    """The experiment or 404."""
+    found = Experiment.objects.select_related("owner", "job__pool", "project", "context").filter(pk=experiment_id).first()
+    if found is None:
+        raise Http404(f"There is no experiment {experiment_id}.")
+    return found
+
+
+@page
+def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> HttpResponse:
+    experiment = find(experiment_id)
+    if tab not in TABS:
+        raise Http404(f"An experiment has no page {tab}; it has {', '.join(TABS)}.")
+    trials = list(experiment.trials.select_related("task", "latest_checkpoint").order_by("pk"))
+    for trial in trials:
+        trial.experiment = experiment
+    words = phases.of_trials(trials)
+    context = {
+        "experiment": experiment,
+        "phase": phases.of_experiments([experiment])[experiment.pk],
+        "trials": [(trial, words[trial.pk]) for trial in trials],
+        "tab": tab,
+        "tabs": TABS,
+        "actions": actions(experiment, len(trials)),
+        "may_act": may_act(request, experiment),
+    }
+    if tab == "config":
+        context["config"] = coloured(yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml")
+        context["original"] = coloured(experiment.original_config, "config.yaml")
+    elif tab == "code":
+        context |= _code(request, experiment)
+    elif tab == "timeline":
+        context["entries"] = timeline.of_experiment(experiment.pk, [trial.task_id for trial in trials])
+    return show(request, "experiment", context, room="Experiments", fragment="experiment")
+
+
+def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponse:
+    """GET shows a tab; POST carries out the action of that name."""
+    if request.method == "POST":
+        return act(request, experiment_id, tab)
+    return detail(request, experiment_id, tab)
+
+
+def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> HttpResponse:
+    """An address of the old console leads to the experiment."""
+    return redirect(f"/experiments/{experiment_id}")
+
+
+def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
+    """What may be done now; the button says its scope."""
+    hidden = {"unarchive"} if not experiment.archived else {"archive"}
+    scope = f" ({trials} trials)" if trials > 1 else ""
+    return [
+        {"name": name, "label": f"{label}{scope if name in {'pause', 'cancel', 'kill'} else ''}"}
+        for name, (label, _, states) in ACTIONS.items()
+        if experiment.state in states and name not in hidden
+    ]
+
+
+def may_act(request: HttpRequest, experiment: Experiment) -> bool:
+    user = user_of(request)
+    return user.is_admin or (user.may_edit and experiment.owner_id == user.pk)
+
+
+@page
+@require_POST
+def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
+    """Carry an action out and return to where it was asked for."""
+    experiment = find(experiment_id)
+    back = request.POST.get("back") or f"/experiments/{experiment_id}"
+    if action not in ACTIONS:
+        raise Http404(f"There is no action {action}.")
+    if not may_act(request, experiment):
+        messages.error(request, "Only the owner of an experiment or an admin may change it.")
+    else:
+        try:
+            ACTIONS[action][1](experiment_id, actor=actor(request))
+        except transitions.IllegalStep as refusal:
+            messages.error(request, str(refusal))
+    if not back.startswith("/") or back.startswith("//"):
+        back = "/"
+    return redirect("/experiments" if action == "delete" else back)
+
+
+def _code(request: HttpRequest, experiment: Experiment) -> dict[str, object]:
+    files = [entry for entry in experiment.context.listing if entry.get("type") != "d"]
+    path = request.GET.get("file") or next((f["path"] for f in files if f["path"].endswith(".py")), None)
+    if path is None and files:
+        path = files[0]["path"]
+    found: dict[str, object] = {"files": files, "path": path}
+    if path is not None:
+        try:
+            content = contexts.read_file(experiment.context, path)
+        except contexts.NoSuchFile as error:
+            raise Http404(f"The code of experiment {experiment.pk} has no file {path}.") from error
+        found["content"] = coloured(content[:MOST_SHOWN_BYTES].decode("utf-8", "replace"), path)
+        found["cut"] = len(content) > MOST_SHOWN_BYTES
+    return found
+
+
+def coloured(text: str, name: str) -> str:
+    """Source as HTML with syntax classes (static/css/code.css); the text is escaped by the formatter."""
+    try:
+        lexer = YamlLexer() if name.endswith((".yaml", ".yml")) else get_lexer_for_filename(name)
+    except ClassNotFound:
+        lexer = TextLexer()
+    return mark_safe(highlight(text, lexer, HtmlFormatter(nowrap=True)))

@@ -1,0 +1,59 @@
+"""The list of experiments: newest first, filters and search in the URL, fresh without F5."""
+
+from __future__ import annotations
+
+from django.core.paginator import Paginator
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+
+from accounts.models import User
+from experiments import phases
+from experiments.models import Experiment
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from webui.pages.frame import page, show, user_of
+
+PER_PAGE = 50
+#: chip -> states
+CHIPS = {
+    "active": [ExperimentState.ACTIVE],
+    "paused": [ExperimentState.PAUSED],
+    "completed": [ExperimentState.COMPLETED],
+    "failed": [ExperimentState.ERROR],
+    "canceled": [ExperimentState.CANCELED],
+}
+
+
+@page
+def listing(request: HttpRequest) -> HttpResponse:
+    """All experiments, or those that the filters leave."""
+    rows = _filtered(request)
+    pages = Paginator(rows, PER_PAGE)
+    current = pages.get_page(request.GET.get("page"))
+    found = list(current.object_list)
+    words = phases.of_experiments(found)
+    context = {
+        "page": current,
+        "experiments": [(experiment, words[experiment.pk]) for experiment in found],
+        "chips": list(CHIPS),
+        "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
+        "chosen": request.GET,
+        "nothing_at_all": not found and not Experiment.objects.exists(),
+        "ended": EXPERIMENT_END_STATES,
+    }
+    return show(request, "experiments", context, room="Experiments", fragment="experiments")
+
+
+def _filtered(request: HttpRequest) -> QuerySet[Experiment]:
+    wanted = request.GET
+    rows = Experiment.objects.select_related("owner", "job__pool").annotate(trial_count=Count("trials"))
+    rows = rows.filter(archived="archived" in wanted)
+    if states := CHIPS.get(wanted.get("state", "")):
+        rows = rows.filter(state__in=states)
+    if owner := wanted.get("user"):
+        rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
+    if text := wanted.get("q", "").strip():
+        match = Q(name__icontains=text) | Q(description__icontains=text) | Q(labels__contains=[text])
+        if text.isdigit():
+            match |= Q(pk=int(text))
+        rows = rows.filter(match)
+    return rows.order_by("-pk")

@@ -1,0 +1,69 @@
+"""What every page has: the login, the side bar with its counts, and the part that refreshes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from accounts.models import User
+from experiments.models import Experiment
+from hosts.models import Host
+from jobs.models import Job
+from jobs.states import JobState
+
+View = Callable[..., HttpResponse]
+
+
+def page(view: View) -> View:
+    """A page for people who are logged in."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return view(request, *args, **kwargs)
+
+    return cast(View, login_required(guarded))
+
+
+def user_of(request: HttpRequest) -> User:
+    """The logged-in user, as the type that `page` guarantees."""
+    return cast(User, request.user)
+
+
+def actor(request: HttpRequest) -> str:
+    return f"user:{user_of(request).username}"
+
+
+def show(request: HttpRequest, template: str, context: dict[str, Any], *, room: str, fragment: str = "") -> HttpResponse:
+    """The whole page, or with `?part` only the fragment that live updates swap in."""
+    if fragment and "part" in request.GET:
+        response = render(request, f"fragments/{fragment}.html", context)
+    else:
+        response = render(request, f"pages/{template}.html", {**context, "rooms": _rooms(room), **_site()})
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _site() -> dict[str, Any]:
+    listens_beyond = settings.LISTEN_ADDRESS not in {"127.0.0.1", "::1", "localhost"}
+    return {
+        "cluster_name": settings.CLUSTER_NAME,
+        "plain_http_banner": listens_beyond and not (settings.TLS or settings.CERT_SHA256),
+    }
+
+
+def _rooms(current: str) -> list[dict[str, Any]]:
+    rooms = [
+        ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
+        ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
+        ("Hosts", "/hosts", Host.objects.count()),
+        ("REST API", "/api/v1/docs", None),
+    ]
+    return [
+        {"name": name, "href": href, "count": count, "current": name == current} for name, href, count in rooms
+    ]

@@ -1,0 +1,39 @@
+"""Logging in and out of the console."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth import login as start_session
+from django.contrib.auth import logout as end_session
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods, require_POST
+
+from accounts.models import User
+from accounts.passwords import check_password
+
+
+@require_http_methods(["GET", "POST"])
+def login(request: HttpRequest) -> HttpResponse:
+    """The login form; afterwards the page that was asked for."""
+    context = {
+        "cluster_name": settings.CLUSTER_NAME,
+        "next": request.POST.get("next") or request.GET.get("next", ""),
+        "username": request.POST.get("username", ""),
+    }
+    if request.method == "GET":
+        return render(request, "pages/login.html", context)
+    user = User.objects.filter(username=context["username"], is_active=True).first()
+    if user is None or not check_password(user, request.POST.get("password", ""), is_hashed=False):
+        context["error"] = "The user name or the password is wrong."
+        return render(request, "pages/login.html", context, status=403)
+    start_session(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    safe = url_has_allowed_host_and_scheme(context["next"], {request.get_host()}, request.is_secure())
+    return HttpResponseRedirect(context["next"] if safe and context["next"] else "/")
+
+
+@require_POST
+def logout(request: HttpRequest) -> HttpResponse:
+    end_session(request)
+    return redirect("/login")

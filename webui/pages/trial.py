@@ -1,0 +1,73 @@
+"""One trial: where it runs, why it waits or ended, its metrics, checkpoints, attempts, timeline and log."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+
+from events.models import Event
+from experiments import phases
+from experiments.models import Trial
+from experiments.states import TRIAL_END_STATES
+from jobs.states import AllocationState
+from metrics import charts
+from webui.pages import timeline, verdicts
+from webui.pages.experiment import actions, may_act
+from webui.pages.frame import page, show
+
+TABS = ["overview", "metrics", "checkpoints", "logs", "timeline"]
+
+
+def find(trial_id: int) -> Trial:
+    """The trial or 404."""
+    found = (
+        Trial.objects.select_related("experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint")
+        .filter(pk=trial_id)
+        .first()
+    )
+    if found is None:
+        raise Http404(f"There is no trial {trial_id}.")
+    return found
+
+
+@page
+def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpResponse:
+    trial = find(trial_id)
+    if tab not in TABS:
+        raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
+    attempts = list(trial.task.allocations.order_by("-number").prefetch_related("members__host"))
+    current = attempts[0] if attempts else None
+    running = current is not None and current.state != AllocationState.TERMINATED
+    context = {
+        "trial": trial,
+        "experiment": trial.experiment,
+        "phase": phases.of_trials([trial])[trial.pk],
+        "tab": tab,
+        "tabs": TABS,
+        "attempts": attempts,
+        "members": verdicts.parts(current) if running else [],
+        "current": current if running else None,
+        "waiting": verdicts.waiting(trial),
+        "silent": verdicts.silent_hosts(current),
+        "failure": verdicts.failure(trial),
+        "missing_bytes": verdicts.missing_bytes(trial),
+        "ended": trial.state in TRIAL_END_STATES,
+        "actions": [a for a in actions(trial.experiment, 1) if a["name"] in {"pause", "activate", "cancel", "kill"}],
+        "may_act": may_act(request, trial.experiment),
+        "max_restarts": trial.experiment.config.get("max_restarts", 5),
+    }
+    if tab == "checkpoints":
+        context["checkpoints"] = trial.checkpoints.order_by("-reported_at")
+    elif tab == "metrics" or tab == "overview":
+        context["metric_groups"] = trial.summary_metrics
+    elif tab == "timeline":
+        context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
+    template = "trial_logs" if tab == "logs" else "trial"
+    return show(request, template, context, room="Experiments", fragment="trial")
+
+
+@page
+def chart(request: HttpRequest, trial_id: int) -> HttpResponse:
+    """The figures of the trial's metrics as Plotly JSON."""
+    trial = find(trial_id)
+    searcher = trial.experiment.config.get("searcher") or {}
+    return JsonResponse({"figures": charts.trial_figures(trial.pk, highlight=searcher.get("metric"))})

@@ -1,0 +1,28 @@
+"""Addresses of the console. Every view is a link."""
+
+from django.urls import path
+from django.views.generic import RedirectView
+
+from webui.pages import experiment, experiments, hosts, queue, session, trial
+
+urlpatterns = [
+    path("", RedirectView.as_view(url="/experiments")),
+    path("login", session.login),
+    path("logout", session.logout),
+    path("experiments", experiments.listing),
+    path("experiments/<int:experiment_id>", experiment.detail),
+    # POST only; the pages of an experiment are GET, so the two never meet
+    path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
+    path("trials/<int:trial_id>", trial.detail),
+    path("trials/<int:trial_id>/chart", trial.chart),
+    path("trials/<int:trial_id>/<slug:tab>", trial.detail),
+    path("jobs", queue.board),
+    path("jobs/<str:pool_name>", queue.board),
+    path("hosts", hosts.listing),
+    path("hosts/<str:name>", hosts.detail),
+    path("hosts/<str:name>/<slug:action>", hosts.act),
+    # Determined's addresses, as its published client prints them
+    path("det/experiments/<int:experiment_id>", experiment.detail),
+    path("det/experiments/<int:experiment_id>/<path:rest>", experiment.from_determined),
+    path("det/trials/<int:trial_id>", trial.detail),
+]

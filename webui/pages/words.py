@@ -1,0 +1,68 @@
+"""States as people read them: one word and one lamp each, the same on every page."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Word(NamedTuple):
+    """`lamp` is a class of components.css: waiting, preparing, running, failed, rest."""
+
+    text: str
+    lamp: str
+
+
+STATES = {
+    "QUEUED": Word("Queued", "waiting"),
+    "STARTING": Word("Starting", "preparing"),
+    "ASSIGNED": Word("Assigned", "preparing"),
+    "LAUNCHED": Word("Launched", "preparing"),
+    "RUNNING": Word("Running", "running"),
+    "STOPPING": Word("Stopping", "preparing"),
+    "TERMINATING": Word("Stopping", "preparing"),
+    "TERMINATED": Word("Ended", "rest"),
+    "ENDED": Word("Ended", "rest"),
+    "ACTIVE": Word("Active", "running"),
+    "PAUSED": Word("Paused", "rest"),
+    "STOPPING_COMPLETED": Word("Completing", "preparing"),
+    "STOPPING_CANCELED": Word("Stopping and saving", "preparing"),
+    "STOPPING_KILLED": Word("Killing", "preparing"),
+    "STOPPING_ERROR": Word("Stopping after an error", "failed"),
+    "COMPLETED": Word("Completed", "rest"),
+    "CANCELED": Word("Canceled", "rest"),
+    "ERROR": Word("Failed", "failed"),
+    "DELETING": Word("Deleting", "preparing"),
+    "DELETE_FAILED": Word("Not deleted", "failed"),
+    "PARTIAL": Word("Uploading", "preparing"),
+    "DELETED": Word("Deleted", "rest"),
+}
+
+HOST_STATES = {
+    "admitting": Word("Being added", "preparing"),
+    "ready": Word("Ready", "running"),
+    "silent": Word("Silent", "failed"),
+    "suspended": Word("Suspended", "failed"),
+    "disabled": Word("Disabled", "rest"),
+    "draining": Word("Draining", "preparing"),
+    "failed": Word("Not added", "failed"),
+    "lost": Word("Lost", "failed"),
+}
+
+
+def state(code: str) -> Word:
+    return STATES.get(code, Word(code.replace("_", " ").capitalize(), "rest"))
+
+
+def host_state(code: str) -> Word:
+    return HOST_STATES.get(code, Word(code.capitalize(), "rest"))
+
+
+def exit_code(code: int | None, signal: int | None) -> str:
+    """An exit code in words; a guess is never stated as a fact."""
+    if signal or (code is not None and code > 128):
+        number = signal or (code or 0) - 128
+        names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+        return f"ended by {names.get(number, f'signal {number}')}"
+    if code is None:
+        return "ended without an exit code"
+    return {126: "exit code 126 (not executable)", 127: "exit code 127 (command not found)"}.get(code, f"exit code {code}")

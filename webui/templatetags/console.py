@@ -1,0 +1,118 @@
+"""Tags and filters of the console's templates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from webui.pages import words
+
+register = template.Library()
+
+
+@register.filter
+def state_lamp(code: str) -> SafeString:
+    """Lamp and word of a state."""
+    word = words.state(str(code))
+    return format_html('<span class="state"><span class="lamp {}"></span>{}</span>', word.lamp, word.text)
+
+
+@register.filter
+def host_lamp(code: str) -> SafeString:
+    word = words.host_state(str(code))
+    return format_html('<span class="state"><span class="lamp {}"></span>{}</span>', word.lamp, word.text)
+
+
+@register.filter
+def ago(value: datetime | str | float | None) -> SafeString:
+    """`4 min ago`, the exact time with its zone on hover; live.js keeps it counting."""
+    moment = _moment(value)
+    if moment is None:
+        return format_html("{}", "never")
+    exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago>{}</time>', moment.isoformat(), exact, _relative(moment)
+    )
+
+
+@register.filter
+def exactly(value: datetime | None) -> SafeString:
+    """The exact time, in UTC, for audit and result tables."""
+    moment = _moment(value)
+    if moment is None:
+        return format_html("{}", "")
+    return format_html(
+        '<time class="exact" datetime="{}">{}</time>', moment.isoformat(), moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
+
+
+def _moment(value: datetime | str | float | None) -> datetime | None:
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if isinstance(value, (int, float)):
+        return datetime.fromtimestamp(value, UTC)
+    return value
+
+
+def _relative(moment: datetime) -> str:
+    return f"{spell(max(0.0, (timezone.now() - moment).total_seconds()))} ago"
+
+
+@register.filter
+def spell(seconds: float | None) -> str:
+    """A length of time with the one unit that matters."""
+    if seconds is None:
+        return ""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@register.filter
+def size(value: int | None) -> str:
+    """Bytes with a binary unit."""
+    number = float(value or 0)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+@register.filter
+def short(value: object) -> str:
+    """An id's first 8 characters."""
+    return str(value)[:8]
+
+
+@register.filter
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{value * 100:.0f} %"
+
+
+@register.filter
+def lookup(mapping: dict[Any, Any], key: object) -> Any:
+    return mapping.get(key)
+
+
+@register.simple_tag(takes_context=True)
+def query(context: dict[str, Any], **changes: object) -> str:
+    """The page's own address with some parameters changed; an empty value drops one."""
+    parameters = context["request"].GET.copy()
+    parameters.pop("part", None)
+    for name, value in changes.items():
+        if value in (None, ""):
+            parameters.pop(name, None)
+        else:
+            parameters[name] = str(value)
+    text = parameters.urlencode()
+    return f"?{text}" if text else context["request"].path
