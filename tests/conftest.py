@@ -12,7 +12,9 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in
 
 from tests.rig import parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
+from tests.rig.server import Server  # noqa: E402
 from webui import environment  # noqa: E402
+from webui.embedded.ports import LOOPBACK  # noqa: E402
 from webui.embedded.postgres import Postgres  # noqa: E402
 from webui.embedded.redis import Redis  # noqa: E402
 
@@ -64,3 +66,34 @@ def isolated_hosts(hosts: list[Host]) -> list[Host]:
     if not hosts[0].isolated:
         pytest.skip("needs network namespaces (root and iproute2)")
     return hosts
+
+
+@pytest.fixture(scope="session")
+def server_address(request: pytest.FixtureRequest) -> str:
+    """Where servers listen besides loopback: the hosts' bridge when there is one."""
+    if sshd_program() is None:
+        return LOOPBACK
+    rig: HostRig = request.getfixturevalue("host_rig")
+    return rig.server_address
+
+
+@pytest.fixture(scope="session")
+def server(server_address: str) -> Iterator[Server]:
+    """The whole server, shared by the session's tests. Kill nothing of it: take `own_server` for that."""
+    yield from _served(server_address)
+
+
+@pytest.fixture
+def own_server(server_address: str) -> Iterator[Server]:
+    """The whole server for one test alone, whose parts it may kill."""
+    yield from _served(server_address)
+
+
+def _served(address: str) -> Iterator[Server]:
+    with parts.private_folder("server") as path:
+        path.chmod(0o711)
+        running = Server(path / "data", address)
+        try:
+            yield running.start()
+        finally:
+            running.close()

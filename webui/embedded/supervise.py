@@ -164,7 +164,8 @@ class Supervisor:
         child.failures += 1
         child.restart_at = now + backoff
         child.process = None
-        words = self._last_words(child.part.name) if process.returncode > 0 else ""
+        tell = process.returncode > 0 and child.failures == 1  # a series of failures says the same each time
+        words = self._last_words(child.part.name) if tell else ""
         self._say(
             f"{child.part.name} {_how(process)}; starting it again in {backoff:.1f} s. {words}".rstrip()
         )

@@ -1,0 +1,201 @@
+"""The whole server as a user starts it, `manage.py up`, in a data folder and on a port of its own."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from tests.rig import parts
+from webui.embedded import processes
+from webui.embedded.ports import LOOPBACK
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+READY_LIMIT_SECONDS = 120.0
+# Outages of minutes take seconds in tests.
+SCALED = {
+    "TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "6",
+    "TRAINMASTER_SSH_CONNECT_TIMEOUT_SECONDS": "4",
+    "TRAINMASTER_SSH_KEEPALIVE_SECONDS": "2",
+    "TRAINMASTER_SWEEP_SECONDS": "1",
+    "TRAINMASTER_HEARTBEAT_SECONDS": "1",
+    "TRAINMASTER_LOG_LEVEL": "INFO",
+}
+
+
+class Server:
+    """One `up`. The password of its admin is known from the first start; `restart` keeps the data."""
+
+    def __init__(self, data: Path, listen: str = LOOPBACK, settings: Mapping[str, str] | None = None) -> None:
+        self.data = data
+        self.listen = listen
+        self.port = free_port()
+        self.settings = {**SCALED, **(settings or {})}
+        self.output = data.with_name(data.name + ".out")
+        self.password = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def url_for_hosts(self) -> str:
+        return f"http://{self.listen}:{self.port}"
+
+    @property
+    def database_url(self) -> str:
+        return f"postgresql://trainmaster@/trainmaster?host={self.data}/pgsock"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For commands of `manage.py` beside the running server."""
+        ours = {
+            "TRAINMASTER_DATA_DIR": str(self.data),
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": f"unix://{self.data}/redis/redis.sock?db=0",
+        }
+        return {**_clean_environment(), **self.settings, **ours}
+
+    def start(self, *arguments: str) -> "Server":
+        """Start it and wait until it serves."""
+        command = [
+            sys.executable,
+            str(ROOT / "manage.py"),
+            "up",
+            "--data",
+            str(self.data),
+            "--port",
+            str(self.port),
+        ]
+        if self.listen != LOOPBACK:
+            command += ["--listen", self.listen, "--insecure-http"]
+        begin = self.output.stat().st_size if self.output.exists() else 0
+        environment = {**_clean_environment(), **self.settings, "PYTHONUNBUFFERED": "1"}
+        self.process = processes.spawn(
+            [*command, *arguments], self.output, environment=environment, folder=ROOT
+        )
+
+        def ready() -> bool:
+            return self._ended() or "Trainmaster is ready at" in self.said(begin)
+
+        if not processes.wait_until(ready, READY_LIMIT_SECONDS) or self._ended():
+            self.kill()
+            raise RuntimeError(f"`up` did not get ready:\n{self.said(begin)[-4000:]}")
+        if found := re.search(r"password (\S+)", self.said(begin)):
+            self.password = found[1]
+        return self
+
+    def said(self, begin: int = 0) -> str:
+        """What `up` printed, from a byte on."""
+        return self.output.read_bytes()[begin:].decode(errors="replace") if self.output.exists() else ""
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does and return its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        """kill -9 of `up` itself."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.stop()
+            self.kill()
+        processes.wait_until(lambda: not any(child.alive() for child in self.children().values()), 15)
+
+    def children(self) -> dict[str, processes.Process]:
+        """The parts that run now by name: postgres, redis, web, worker, beat."""
+        try:
+            found = json.loads((self.data / "children.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return {name: processes.Process(**child) for name, child in found.items()}
+
+    def kill_part(self, name: str) -> processes.Process:
+        """kill -9 of one part; returns what it was."""
+        victim = self.children()[name]
+        victim.signal(signal.SIGKILL)
+        return victim
+
+    def wait_replaced(self, name: str, former: processes.Process, limit_seconds: float = 30.0) -> None:
+        """Wait until another process does the work of the former one."""
+
+        def replaced() -> bool:
+            now = self.children().get(name)
+            return now is not None and now != former and now.alive()
+
+        assert processes.wait_until(replaced, limit_seconds), (
+            f"{name} was not restarted:\n{self.said()[-2000:]}"
+        )
+
+    def log(self, name: str) -> str:
+        return (self.data / "log" / f"{name}.log").read_text(errors="replace")
+
+    def request(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
+        """One REST call: the decoded JSON, or HTTPError with its body read into `reason`."""
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, content, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or b"null")
+        except HTTPError as error:
+            error.msg = f"{error.msg}: {error.read().decode(errors='replace')[:2000]}"
+            raise
+
+    def token(self) -> str:
+        """A login token of the admin, by way of POST /api/v1/auth/login."""
+        login = {"username": "admin", "password": self.password, "isHashed": False}
+        return str(self.request("POST", "/api/v1/auth/login", login)["token"])
+
+    def cli(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        """Run the command line `trainmaster` as the admin, logged in by a token in the environment."""
+        environment = {**_clean_environment(), "TRAINMASTER_MASTER": self.url, "DET_MASTER": self.url}
+        environment |= {"TRAINMASTER_TOKEN": self.token(), "DET_USER_TOKEN": self.token()}
+        environment |= options.pop("environment", {})
+        command = [sys.executable, "-m", "trainmaster.cli.main", *arguments]
+        given = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT, **options}
+        return subprocess.run(command, env=environment, check=False, **given)
+
+    def _ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours without what would lead a server to other data, with the code on the import path."""
+    parts.databases_account()
+    prefixes = ("TRAINMASTER_", "DET_", "DATABASE_URL", "REDIS_URL")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    kept["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "queue")])
+    if account := os.environ.get("TRAINMASTER_DB_ACCOUNT"):
+        kept["TRAINMASTER_DB_ACCOUNT"] = account
+    return kept
+
+
+def free_port() -> int:
+    """A port below the ephemeral range and above those that gangs lease."""
+    start = 25_000 + (os.getpid() * 7 + int(time.monotonic() * 1000)) % 6_000
+    for port in range(start, 32_000):
+        with socket.socket() as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                attempt.bind(("", port))
+                return port
+    raise RuntimeError("no free port between 25000 and 32000")
