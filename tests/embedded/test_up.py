@@ -150,7 +150,7 @@ def test_leftovers_that_ignore_the_death_of_up_are_ended_by_the_next(tmp_path: P
         register.add("worker", stubborn.pid)
         register.add("beat", bystander.pid)
         recorded = json.loads((tmp_path / "children.json").read_text())
-        recorded["beat"]["start_time"] -= 1  # as when the recorded process has ended and its pid was given again
+        recorded["beat"]["start_time"] -= 1  # as if its pid had been given again
         (tmp_path / "children.json").write_text(json.dumps(recorded))
         assert Register(tmp_path).end_leftovers() == ["worker"]
         assert stubborn.wait(5) == -signal.SIGTERM
