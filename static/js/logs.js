@@ -1,0 +1,290 @@
+// The log viewer. Lines have numbers: history is read backwards from a number, the socket sends what comes after one,
+// and so the two join without gap or repeat. Only the rows in view exist in the page.
+
+import { spell } from "./live.js";
+
+const ROW = 19;
+const PAGE = 500;
+const MOST_LINES = 100_000;
+const STALE_AFTER_MS = 10_000;
+const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
+const ANSI = /\u001b\[[0-9;?]*[ -/]*[@-~]/g;
+
+const root = document.getElementById("log");
+const view = document.getElementById("log-view");
+const space = view.querySelector(".log-space");
+const rows = view.querySelector(".log-rows");
+const paused = document.getElementById("log-paused");
+const chips = root.querySelector(".ranks");
+const stateMark = document.getElementById("log-state");
+const errorMark = document.getElementById("log-error");
+const fields = {
+  level: document.getElementById("log-level"),
+  search: document.getElementById("log-search"),
+  regex: document.getElementById("log-regex"),
+  times: document.getElementById("log-times"),
+};
+
+const log = { lines: [], upto: 0, atStart: false, following: true, unseen: 0, loading: false, generation: 0, ended: false, missed: 0 };
+let filter = fromAddress();
+let socket = null;
+let attempt = 0;
+let lastWord = 0;
+let pausedAt = null;
+
+function fromAddress() {
+  const query = new URLSearchParams(location.search);
+  return {
+    ranks: query.getAll("rank").map(Number).filter(Number.isInteger),
+    level: query.get("level") || "",
+    search: query.get("q") || "",
+    regex: query.has("regex"),
+  };
+}
+
+function toAddress() {
+  const query = new URLSearchParams();
+  for (const rank of filter.ranks) query.append("rank", rank);
+  if (filter.level) query.set("level", filter.level);
+  if (filter.search) query.set("q", filter.search);
+  if (filter.regex) query.set("regex", "1");
+  const text = query.toString();
+  history.replaceState(null, "", text ? `?${text}` : location.pathname);
+}
+
+const levels = () => (filter.level ? LEVELS.slice(LEVELS.indexOf(filter.level)) : []);
+
+function say(word, lamp) {
+  if (stateMark.dataset.word === word) return;
+  stateMark.dataset.word = word;
+  stateMark.querySelector(".word").textContent = word;
+  stateMark.querySelector(".lamp").className = `lamp ${lamp}`;
+}
+
+function complain(text) {
+  errorMark.textContent = text || "";
+  errorMark.hidden = !text;
+}
+
+// --- reading ---
+
+async function readBack() {
+  if (log.loading || log.atStart) return;
+  log.loading = true;
+  const generation = log.generation;
+  const query = new URLSearchParams({ limit: PAGE, search: filter.search });
+  if (log.lines.length) query.set("before", log.lines[0][0]);
+  if (filter.regex) query.set("regex", "1");
+  for (const rank of filter.ranks) query.append("rank", rank);
+  for (const level of levels()) query.append("level", level);
+  try {
+    const answer = await fetch(`${root.dataset.lines}?${query}`);
+    const data = await answer.json();
+    if (generation !== log.generation) return;
+    if (!answer.ok) { complain(data.message || "The log could not be read."); return; }
+    complain("");
+    const first = log.lines.length === 0;
+    log.lines = data.lines.concat(log.lines);
+    log.atStart = data.lines.length < PAGE;
+    if (first) log.upto = Math.max(data.upto, log.upto);
+    resize();
+    if (first) toEnd();
+    else view.scrollTop += data.lines.length * ROW;
+    draw();
+  } finally {
+    if (generation === log.generation) log.loading = false;
+  }
+}
+
+async function restart() {
+  toAddress();
+  log.generation += 1;
+  Object.assign(log, { lines: [], upto: 0, atStart: false, loading: false, following: true, unseen: 0 });
+  resize();
+  draw();
+  const generation = log.generation;
+  await readBack();
+  if (generation !== log.generation) return;
+  if (socket?.readyState === WebSocket.OPEN) ask();
+  else if (!socket || socket.readyState > WebSocket.OPEN) connect();
+}
+
+function ask() {
+  socket.send(JSON.stringify({
+    generation: log.generation, after: log.upto, ranks: filter.ranks, levels: levels(), search: filter.search, regex: filter.regex,
+  }));
+}
+
+function connect() {
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  socket = new WebSocket(`${scheme}://${location.host}/ws/tasks/${root.dataset.task}/logs`);
+  socket.onopen = () => { attempt = 0; lastWord = Date.now(); ask(); };
+  socket.onmessage = (message) => { lastWord = Date.now(); take(JSON.parse(message.data)); };
+  socket.onclose = (event) => {
+    if (event.code === 4401) { location.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`; return; }
+    attempt += 1;
+    setTimeout(connect, Math.min(10_000, 300 * 2 ** attempt) * (0.5 + Math.random() / 2));
+  };
+}
+
+function take(frame) {
+  if (frame.error) complain(frame.error);
+  if (frame.ranks) showRanks(frame.ranks);
+  if (frame.generation !== undefined && frame.generation !== log.generation) return;
+  if (frame.lines?.length) add(frame.lines.filter((line) => line[0] > log.upto));
+  if (frame.upto) log.upto = Math.max(log.upto, frame.upto);
+  if (frame.last !== undefined) log.ended = frame.last;
+  if (frame.lines) socket.send(JSON.stringify({ ack: log.upto }));
+}
+
+function add(lines) {
+  if (!lines.length) return;
+  log.lines.push(...lines);
+  log.upto = lines[lines.length - 1][0];
+  if (log.following) {
+    const over = log.lines.length - MOST_LINES;
+    if (over > 0) { log.lines.splice(0, over); log.atStart = false; }
+    resize();
+    toEnd();
+  } else {
+    log.unseen += lines.length;
+    resize();
+  }
+  draw();
+}
+
+// --- showing ---
+
+function resize() { space.style.height = `${log.lines.length * ROW}px`; }
+
+function toEnd() { view.scrollTop = view.scrollHeight; }
+
+function draw() {
+  const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 20);
+  const last = Math.min(log.lines.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + 20);
+  rows.style.transform = `translateY(${first * ROW}px)`;
+  rows.replaceChildren(...log.lines.slice(first, last).map(row));
+  paused.hidden = log.following;
+  if (!log.following) {
+    const at = pausedAt ? pausedAt.toISOString().slice(11, 19) : "";
+    paused.textContent = `View paused at ${at} UTC · ${log.unseen} new lines · jump to end`;
+  }
+}
+
+function row([number, time, rank, stream, level, host, text]) {
+  const line = document.createElement("div");
+  line.className = `log-row ${(level || "").toLowerCase()}${stream === "s" || stream === "server" ? " server" : ""}`;
+  line.dataset.number = number;
+  if (rank !== null) line.dataset.rank = rank;
+  line.append(
+    cell("no", number),
+    cell("at", new Date(time * 1000).toISOString().slice(11, 23)),
+    cell(rank === null ? "rank none" : "rank", rank === null ? "·" : rank),
+    cell("host", host || "server"),
+    textCell(text.replace(ANSI, "")),
+  );
+  return line;
+}
+
+function cell(name, text) {
+  const part = document.createElement("span");
+  part.className = name;
+  part.textContent = text;
+  return part;
+}
+
+function textCell(text) {
+  const part = cell("text", "");
+  const wanted = filter.regex ? "" : filter.search.toLowerCase();
+  const at = wanted ? text.toLowerCase().indexOf(wanted) : -1;
+  if (at < 0) { part.textContent = text; return part; }
+  const mark = document.createElement("mark");
+  mark.textContent = text.slice(at, at + wanted.length);
+  part.append(text.slice(0, at), mark, text.slice(at + wanted.length));
+  return part;
+}
+
+function showRanks(ranks) {
+  for (const { rank, age } of ranks) {
+    let chip = chips.querySelector(`[data-rank="${rank}"]`);
+    if (!chip) {
+      chip = document.createElement("button");
+      chip.className = "pill";
+      chip.dataset.rank = rank;
+      chip.append(document.createElement("b"), document.createElement("small"));
+      chip.title = rank < 0 ? "Lines outside any rank: only these" : `Only rank ${rank}; with Ctrl or Shift add it`;
+      chip.firstChild.textContent = rank < 0 ? "no rank" : rank;
+      const after = [...chips.children].find((other) => Number(other.dataset.rank) > rank);
+      chips.insertBefore(chip, after || null);
+    }
+    chip.lastChild.textContent = log.ended ? "" : `${age < 10 ? age.toFixed(1) : Math.round(age)} s`;
+  }
+  markChips();
+}
+
+function markChips() {
+  for (const chip of chips.children) {
+    const on = chip.dataset.rank === "all" ? !filter.ranks.length : filter.ranks.includes(Number(chip.dataset.rank));
+    chip.setAttribute("aria-pressed", on);
+  }
+}
+
+function choose(rank, also) {
+  if (rank === "all") filter.ranks = [];
+  else if (!also) filter.ranks = filter.ranks.length === 1 && filter.ranks[0] === rank ? [] : [rank];
+  else if (filter.ranks.includes(rank)) filter.ranks = filter.ranks.filter((other) => other !== rank);
+  else filter.ranks = [...filter.ranks, rank];
+  markChips();
+  restart();
+}
+
+// --- acting ---
+
+chips.addEventListener("click", (event) => {
+  const chip = event.target.closest("[data-rank]");
+  if (chip) choose(chip.dataset.rank === "all" ? "all" : Number(chip.dataset.rank), event.ctrlKey || event.shiftKey || event.metaKey);
+});
+paused.addEventListener("click", follow);
+
+function follow() {
+  log.following = true;
+  log.unseen = 0;
+  toEnd();
+  draw();
+}
+
+view.addEventListener("scroll", () => {
+  const atEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW;
+  if (atEnd && !log.following) { log.following = true; log.unseen = 0; }
+  else if (!atEnd && log.following) { log.following = false; pausedAt = new Date(); }
+  if (view.scrollTop < 40 * ROW) readBack();
+  draw();
+}, { passive: true });
+
+let typing = null;
+fields.search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => { filter.search = fields.search.value; restart(); }, 300); });
+fields.regex.addEventListener("change", () => { filter.regex = fields.regex.checked; if (filter.search) restart(); });
+fields.level.addEventListener("change", () => { filter.level = fields.level.value; restart(); });
+fields.times.addEventListener("change", () => root.classList.toggle("hide-times", !fields.times.checked));
+
+view.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "f") follow();
+  else if (event.key === "a") choose("all");
+  else if (/^\d$/.test(event.key)) choose(Number(event.key), false);
+  else if (event.key === "/") { event.preventDefault(); fields.search.focus(); }
+});
+
+setInterval(() => {
+  const age = Date.now() - lastWord;
+  if (!socket || socket.readyState !== WebSocket.OPEN) say(lastWord ? `Reconnecting · ${spell(age / 1000)} old` : "Connecting", "waiting");
+  else if (log.ended) say("Complete", "rest");
+  else if (age > STALE_AFTER_MS) say(`Stale · ${spell(age / 1000)} old`, "failed");
+  else say("Live", "running");
+}, 500);
+
+fields.level.value = filter.level;
+fields.search.value = filter.search;
+fields.regex.checked = filter.regex;
+markChips();
+restart();
