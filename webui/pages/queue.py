@@ -123,7 +123,7 @@ def _row(
         state = "STOPPING" if AllocationState.TERMINATING in states else "QUEUED"
     started = min((attempt.started_at or attempt.assigned_at for attempt in attempts), default=None)
     why = ", ".join(hosts) if attempts else str(wait["sentence"]) if wait else "looked at in the next pass"
-    never = bool(wait) and not attempts and wait.get("code") in {"never_fits", "avoids_hosts", "over_max_slots"}
+    never = wait is not None and not attempts and wait.get("code") in {"never_fits", "avoids_hosts", "over_max_slots"}
     if started is not None:
         start = f"Started {started.astimezone(UTC):%H:%M}"
     else:
