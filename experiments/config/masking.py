@@ -26,11 +26,11 @@ def suggests_secret(variable: str) -> bool:
     return bool(_NAME.search(variable))
 
 
-def is_secret(path: Sequence[str | int], value: str) -> bool:
-    """Whether the text at `path` of a config may not be shown."""
-    if "environment_variables" in path:
+def is_secret(path: Sequence[str | int]) -> bool:
+    """Whether what stands at `path` of a config may not be shown, right or wrong as it may be."""
+    if "environment_variables" in path or tuple(path) in (("environment",), ("environment", "registry_auth")):
         return True
-    return any(section in path and path[-1] in fields for section, fields in _FIELDS.items())
+    return any(section in path and set(path) & set(fields) for section, fields in _FIELDS.items())
 
 
 def masked(config: dict[str, Any]) -> dict[str, Any]:

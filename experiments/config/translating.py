@@ -79,11 +79,8 @@ def _translated(details: ErrorDetails, config: Any, model: type[BaseModel]) -> P
     if kind == "unknown_type":
         return Problem(at((*path, "type")), shown(look_up(config, (*path, "type"))), details["msg"])
     found = look_up(config, path)
-    text = (
-        "a text that is not shown, since it may be secret"
-        if isinstance(found, str) and is_secret(path, found)
-        else shown(found)
-    )
+    hidden = is_secret(path) and not isinstance(found, (bool, int, float, type(None)))
+    text = "a value that is not shown, since it may be secret" if hidden else shown(found)
     if kind == "not_allowed":
         return Problem(at(path), text, str(context["allowed"]))
     bounds = {name: _plain(value) for name, value in context.items()}
