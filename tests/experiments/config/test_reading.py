@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.config import ConfigError, ExperimentConfig, check_template, json_schema, legacy_trial, parse
@@ -180,7 +180,8 @@ def test_a_wrong_hyperparameter_is_named(yaml: str, path: str) -> None:
 def test_bare_hyperparameters_are_constants_and_maps_nest() -> None:
     text = (
         GOOD
-        + "hyperparameters: {lr: 1e-3, layers: [1, 2], on: null, opt: {name: adam, x: {type: const, val: null}}}"
+        + "hyperparameters: {lr: 1e-3, layers: [1, 2], on: null, "
+        + "opt: {name: adam, x: {type: const, val: null}}}"
     )
     assert parse(text).effective()["hyperparameters"] == {
         "lr": {"type": "const", "val": 0.001},
@@ -296,6 +297,8 @@ def test_the_schema_describes_every_field() -> None:
     assert set(json_schema()["properties"]) == set(ExperimentConfig.model_fields)
 
 
+#: the first draw of text is slow on a busy machine
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -307,6 +310,7 @@ json_values = st.recursive(
 )
 
 
+@patient
 @given(st.dictionaries(st.sampled_from(sorted(ExperimentConfig.model_fields)), json_values, max_size=6))
 def test_any_values_give_a_config_or_named_problems(values: dict[str, object]) -> None:
     try:
@@ -318,6 +322,7 @@ def test_any_values_give_a_config_or_named_problems(values: dict[str, object]) -
         assert parse(json.dumps(config.effective())).effective() == config.effective()
 
 
+@patient
 @given(st.text())
 def test_any_text_gives_a_config_or_named_problems(text: str) -> None:
     try:
