@@ -12,7 +12,9 @@ PROTOCOL = 1
 OLDEST_PROTOCOL = 1  # a server accepts its own version and the two before it
 
 MARKER = "TRAINMASTER_RUN"  # in the environment of every process of the job, value: run key
-KEEPER_MARKER = "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
+KEEPER_MARKER = (
+    "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
+)
 RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
 
 PROTOCOL_HEADER = "X-Trainmaster-Protocol"
@@ -207,7 +209,9 @@ def check_spec(spec: Json) -> Spec:
     entrypoint = spec["entrypoint"]
     is_list = isinstance(entrypoint, list) and all(isinstance(word, str) for word in entrypoint)
     if not entrypoint or not (isinstance(entrypoint, str) or is_list):
-        raise ProtocolError(f"The entrypoint is {entrypoint!r}; it must be a list of words or a shell command.")
+        raise ProtocolError(
+            f"The entrypoint is {entrypoint!r}; it must be a list of words or a shell command."
+        )
     filled = dict(spec)
     for optional in _OPTIONAL:
         filled.setdefault(optional, None)

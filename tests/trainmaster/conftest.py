@@ -1,0 +1,154 @@
+"""A host of its own for each test: an installed bundle in a temporary workdir, and a small stream server."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainmaster.stream_server import TOKEN, StreamServer
+from trainmaster.bundle import host_command, write_bundle
+from trainmaster.paths import RunPaths, Workdir
+from trainmaster.processes import alive, marked
+from trainmaster.runner.state import read_state
+
+
+@pytest.fixture
+def stream_server() -> Iterator[StreamServer]:
+    server = StreamServer()
+    yield server
+    server.down()
+
+
+@pytest.fixture
+def host(stream_server: StreamServer) -> Iterator["TestHost"]:
+    # Not tmp_path: pytest makes that 0700, and other accounts have to reach the bundle.
+    with tempfile.TemporaryDirectory(prefix="trainmaster-host-") as folder:
+        Path(folder).chmod(0o755)
+        test_host = TestHost(Path(folder), stream_server)
+        yield test_host
+        test_host.end_everything()
+
+
+class TestHost:
+    """Runs verbs as SSH would: the bundle's program in a process of its own."""
+
+    __test__ = False
+
+    def __init__(self, root: Path, server: StreamServer) -> None:
+        self.workdir = Workdir(root)
+        self.bundle = write_bundle(root)
+        self.server = server
+        self.keys: list[str] = []
+
+    def verb(self, name: str, request: object = None, more: bytes = b"", account: str | None = None) -> dict[str, Any]:
+        """The answer of a verb; AssertionError if it broke."""
+        command = host_command(sys.executable, str(self.workdir.root), self.bundle.name, name)
+        if account is not None:
+            command = ["runuser", "-u", account, "--", *command]
+        line = json.dumps(request).encode() + b"\n" if request is not None else b""
+        result = subprocess.run(command, input=line + more, capture_output=True, timeout=60, check=False)
+        assert result.returncode == 0, result.stderr.decode()
+        answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+        return answer
+
+    def spec(self, entrypoint: list[str] | str, **changes: Any) -> dict[str, Any]:
+        """A whole spec with a run key of its own."""
+        allocation = f"t{uuid.uuid4().hex[:10]}.1"
+        limits = {"grace_seconds": 5, "heartbeat_seconds": 0.2, **changes.pop("limits", {})}
+        spec = {
+            "protocol": 1,
+            "run_key": f"{allocation}.0",
+            "allocation_id": allocation,
+            "member": 0,
+            "members": 1,
+            "task_id": allocation.rpartition(".")[0],
+            "task_type": "TRIAL",
+            "job_id": str(uuid.uuid4()),
+            "cluster": {"id": "c1", "name": "test"},
+            "host": {"id": "h1", "name": "gpu1"},
+            "token": TOKEN,
+            "python": sys.executable,
+            "entrypoint": entrypoint,
+            "environment": {},
+            "slots": [],
+            "gang": {"addresses": ["127.0.0.1"], "slot_counts": [0], "ports": {}, "interface": None, "secret": "ab"},
+            "user_data": {},
+            "checkpoint_storage": {"type": "server"},
+            "limits": limits,
+        }
+        return {**spec, **changes}
+
+    def launch(
+        self, entrypoint: list[str] | str, files: dict[str, str] | None = None, **changes: Any
+    ) -> tuple[RunPaths, dict[str, Any]]:
+        """Launch a run of these context files; (its paths, the answer)."""
+        spec = self.spec(entrypoint, **changes)
+        code = code_archive(files or {})
+        answer = self.launch_spec(spec, code)
+        return self.workdir.run(spec["run_key"]), answer
+
+    def launch_spec(self, spec: dict[str, Any], code: bytes, account: str | None = None) -> dict[str, Any]:
+        self.keys.append(spec["run_key"])
+        request = {"spec": spec, "server": self.server.address, "code_bytes": len(code)}
+        return self.verb("launch", request, code, account)
+
+    def run_script(self, script: str, **changes: Any) -> RunPaths:
+        """Launch `python3 job.py` with this text; the run's paths."""
+        paths, answer = self.launch(["python3", "job.py"], {"job.py": script}, **changes)
+        assert answer.get("state") == "launched", answer
+        return paths
+
+    def status(self, paths: RunPaths) -> dict[str, Any]:
+        answer: dict[str, Any] = self.verb("status", {"runs": [paths.key]})["runs"][paths.key]
+        return answer
+
+    def end_everything(self) -> None:
+        """End what this test's runs left, by their own pids, and assert nothing about it."""
+        for key in self.keys:
+            paths = self.workdir.run(key)
+            for _ in range(3):
+                state = read_state(paths)
+                for role in ("launcher", "runner"):
+                    if alive(state, role):
+                        kill(state[role]["pid"])  # type: ignore[literal-required]
+                for process in marked().get(key, []):
+                    kill(process["pid"])
+        shutil.rmtree(self.workdir.runs, ignore_errors=True)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def code_archive(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text.encode()), 0o644
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true value of `true`; AssertionError after `seconds`."""
+    until = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < until, f"not within {seconds} s"
+        time.sleep(0.02)
+    return value

@@ -1,0 +1,128 @@
+"""The environment in which an entrypoint runs: a pure function of the spec and a few facts of the host."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Dict, List, Mapping, Optional
+
+from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR, Environment, Json, Spec
+
+# What a job inherits from the host. A list of what may pass, because the `local` host's verbs are children of the
+# server, whose own variables hold secrets.
+_INHERITED = re.compile(
+    r"PATH|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|LIBRARY_PATH|CPATH|MODULEPATH|XDG_CACHE_HOME|XDG_RUNTIME_DIR"
+    r"|(CUDA|NVIDIA|NCCL|GLOO|UCX|OMP|MKL|HF|TORCH|TRITON|ROCM|HIP|ROCR)_\w+|(?i:(https?|no|all|ftp)_proxy)"
+)
+_KERNEL_STRING_LIMIT = (
+    128 * 1024 - 1
+)  # MAX_ARG_STRLEN: a longer variable would make every exec of the job fail
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PORTS = {
+    "c10d": "C10D_PORT",
+    "comm": "INTER_TRAIN_PROCESS_COMM_PORT_1",
+    "comm2": "INTER_TRAIN_PROCESS_COMM_PORT_2",
+    "ssh": "DTRAIN_SSH_PORT",
+}
+
+
+def build_environment(
+    spec: Spec,
+    *,
+    run_dir: str,
+    code_dir: str,
+    bundle: str,
+    server_url: str,
+    inherited: Mapping[str, str],
+    account: Mapping[str, str],
+) -> Environment:
+    """All variables of the entrypoint.
+
+    `inherited` is the launcher's own environment, of which only harmless variables pass; `account` has HOME, USER,
+    LOGNAME and SHELL of the account that runs the job. The config's own variables override both; what identifies
+    the run (marker, run folder, `DET_*`, the GPUs) overrides all.
+    """
+    environment = {name: value for name, value in inherited.items() if _INHERITED.fullmatch(name)}
+    environment.update(account)
+    environment.update(spec["environment"])
+    environment["PATH"] = _led_by(_folder(spec["python"]), environment.get("PATH") or _DEFAULT_PATH)
+    environment["PYTHONPATH"] = _led_by(bundle, environment.get("PYTHONPATH", ""))
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    interface = spec["gang"]["interface"]
+    if interface:
+        environment.setdefault("NCCL_SOCKET_IFNAME", interface)
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+    environment.update(_determined(spec, server_url, code_dir))
+    environment[MARKER] = spec["run_key"]
+    environment[RUN_DIR] = run_dir
+    environment.pop(KEEPER_MARKER, None)
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible_devices(spec))
+    return environment
+
+
+def visible_devices(spec: Spec) -> List[str]:
+    """UUIDs of the run's GPUs or MIG instances, in slot order; empty without any."""
+    slots = sorted(spec["slots"], key=lambda slot: slot["index"])
+    return [slot["uuid"] for slot in slots if slot["kind"] == "cuda"]
+
+
+def _determined(spec: Spec, server_url: str, code_dir: str) -> Environment:
+    """The names that training code written for Determined reads."""
+    variables: Dict[str, Optional[str]] = {
+        "DET_MASTER": server_url,
+        "DET_CLUSTER_ID": spec["cluster"]["id"],
+        "DET_AGENT_ID": spec["host"]["name"],
+        "DET_SLOT_IDS": _json([slot["index"] for slot in spec["slots"]]),
+        "DET_TASK_ID": spec["task_id"],
+        "DET_TASK_TYPE": spec["task_type"],
+        "DET_ALLOCATION_ID": spec["allocation_id"],
+        "DET_RESOURCES_ID": spec["run_key"],
+        "DET_RESOURCES_TYPE": "trainmaster-run",
+        "DET_CONTAINER_ID": spec["run_key"],
+        "DET_SESSION_TOKEN": spec["token"],
+        "DET_USER_TOKEN": spec["token"],
+        "DET_TASK_LOGGING_METADATA": _json(
+            {"task_id": spec["task_id"], "allocation_id": spec["allocation_id"]}
+        ),
+        "DET_INTER_NODE_NETWORK_INTERFACE": spec["gang"]["interface"],
+        "DET_WORKDIR": code_dir,
+        "DET_USE_TLS": "true" if server_url.startswith("https:") else "false",
+        **_trial(spec),
+    }
+    for port, name in _PORTS.items():
+        if port in spec["gang"]["ports"]:
+            variables[name] = str(spec["gang"]["ports"][port])
+    return {name: value for name, value in variables.items() if value is not None and _fits(name, value)}
+
+
+def _trial(spec: Spec) -> Dict[str, Optional[str]]:
+    trial = spec["trial"]
+    if trial is None:
+        return {}
+    return {
+        "DET_EXPERIMENT_ID": str(trial["experiment_id"]),
+        "DET_TRIAL_ID": str(trial["trial_id"]),
+        "DET_TRIAL_RUN_ID": str(trial["run_id"]),
+        "DET_TRIAL_SEED": str(trial["trial_seed"]),
+        "DET_EXPERIMENT_CONFIG": _json(trial["config"]),
+        "DET_HPARAMS": _json(trial["hparams"]),
+        "DET_STEPS_COMPLETED": str(trial["steps_completed"]),
+        "DET_LATEST_CHECKPOINT": trial["latest_checkpoint"],
+    }
+
+
+def _fits(name: str, value: str) -> bool:
+    return len(name) + 1 + len(value.encode("utf-8", "surrogateescape")) <= _KERNEL_STRING_LIMIT
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value)
+
+
+def _folder(program: Optional[str]) -> str:
+    return program.rpartition("/")[0] if program else ""
+
+
+def _led_by(first: str, path: str) -> str:
+    """`path` with `first` at its head, and nowhere else; empty parts (the working directory) are dropped."""
+    return ":".join([*filter(None, [first]), *(part for part in path.split(":") if part and part != first)])

@@ -1,0 +1,191 @@
+"""`status`, `stop`, `preempt`, `server`, `remove`: what is asked and ordered of runs that exist."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import Any, Dict, List
+
+from trainmaster.host.accounts import for_each_owner
+from trainmaster.host.errors import VerbError
+from trainmaster.jsonfile import make_json, write_json
+from trainmaster.paths import RunPaths, Workdir
+from trainmaster.processes import alive, boot_id, descendants, kill, marked
+from trainmaster.protocol import ProcessRef, ProtocolError, check_run_key
+from trainmaster.runner.detached import own_environment, runner_command, start_detached
+from trainmaster.runner.state import read_exit, read_shipped, read_state
+from trainmaster.runner.stopping import begin_stop
+
+
+def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """How the named runs stand (all of this workdir without names); starts a runner anew where one is wanted."""
+    runs = dict.fromkeys(_keys(request, workdir))
+    answers = for_each_owner("status", _status_of_own, runs, {}, workdir)
+    return {"boot_id": boot_id(), "now": time.time(), "runs": answers}
+
+
+def stop(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """Start the stop sequence of each run, by {"grace_seconds", "reason"}; answers at once."""
+    return {"runs": for_each_owner("stop", _stop_own, _objects(request), {}, workdir)}
+
+
+def preempt(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """Ask each run to save and end, by {"reason"}."""
+    return {"runs": for_each_owner("preempt", _preempt_own, _objects(request), {}, workdir)}
+
+
+def server(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """Tell the runners of the runs where the server is now."""
+    address = request.get("server")
+    if not isinstance(address, dict) or not isinstance(address.get("urls"), list):
+        raise VerbError(
+            "bad_request", 'The verb `server` needs {"server": {"urls": [...], "cert_sha256": …}}.'
+        )
+    runs = dict.fromkeys(_keys(request, workdir))
+    return {"runs": for_each_owner("server", _server_of_own, runs, {"server": address}, workdir)}
+
+
+def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """Remove the folders of runs that have ended and been shipped; with "force", of those not shipped as well."""
+    runs, force = dict.fromkeys(_keys(request, workdir)), {"force": bool(request.get("force"))}
+    if os.getuid() != 0:
+        return {"runs": for_each_owner("remove", _remove_own, runs, force, workdir)}
+    answers = for_each_owner("remove", _check_removable, runs, force, workdir)
+    for key, answer in answers.items():
+        if answer.get("removed"):
+            _delete(workdir, key)
+    return {"runs": answers}
+
+
+def _keys(request: Dict[str, Any], workdir: Workdir) -> List[str]:
+    named = request.get("runs")
+    if named is None:
+        if not workdir.runs.is_dir():
+            return []
+        return sorted(entry.name for entry in workdir.runs.iterdir() if not entry.name.startswith("."))
+    try:
+        return [check_run_key(key) for key in named]
+    except ProtocolError as error:
+        raise VerbError("bad_request", str(error)) from error
+
+
+def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
+    runs = request.get("runs")
+    if not isinstance(runs, dict) or not all(isinstance(value, dict) for value in runs.values()):
+        raise VerbError("bad_request", 'This verb needs {"runs": {run key: {…}}}.')
+    try:
+        return {check_run_key(key): value for key, value in runs.items()}
+    except ProtocolError as error:
+        raise VerbError("bad_request", str(error)) from error
+
+
+def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    processes = marked()
+    return {"runs": {key: _status_of(workdir, key, processes.get(key, [])) for key in request["runs"]}}
+
+
+def _status_of(workdir: Workdir, key: str, processes: List[ProcessRef]) -> Dict[str, Any]:
+    paths = workdir.run(key)
+    answer: Dict[str, Any] = {"exit": read_exit(paths), "pids": [process["pid"] for process in processes]}
+    state = read_state(paths)
+    if not paths.root.exists():
+        answer["state"] = "incomplete" if workdir.unfinished(key).exists() else "absent"
+        return answer
+    if not state:
+        answer["state"] = "incomplete"
+        return answer
+    waits = answer["exit"] is None and (alive(state, "launcher") or alive(state, "entrypoint"))
+    answer["state"] = "running" if processes or waits else "ended"
+    answer["boot_id"] = state.get("boot_id")
+    shipped = read_shipped(paths)
+    size = paths.outbox.stat().st_size if paths.outbox.exists() else 0
+    answer["spool_bytes"] = sum(entry.stat().st_blocks * 512 for entry in paths.spool.iterdir())
+    answer["unshipped_bytes"] = max(0, size - shipped["offset"])
+    answer["finished"], answer["refused"] = shipped["finished"], shipped["refused"]
+    if not shipped["finished"] and not alive(state, "runner") and not alive(state, "launcher"):
+        start_detached(runner_command("ship", paths.root), own_environment(key), paths.runner_log)
+        answer["runner_restarted"] = True
+    return answer
+
+
+def _stop_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    answers: Dict[str, Any] = {}
+    for key, order in request["runs"].items():
+        paths = workdir.run(key)
+        if not paths.state.exists():
+            answers[key] = {"stopping": False, "message": f"The run {key} was never started on this host."}
+            continue
+        grace = float(order.get("grace_seconds", 30.0))
+        begin_stop(paths, {"grace_seconds": grace, "reason": str(order.get("reason", ""))})
+        answers[key] = {"stopping": True}
+    return {"runs": answers}
+
+
+def _preempt_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    answers: Dict[str, Any] = {}
+    for key, order in request["runs"].items():
+        paths = workdir.run(key)
+        if not paths.control.is_dir():
+            answers[key] = {"preempting": False, "message": f"The run {key} is not on this host."}
+            continue
+        make_json(paths.preempt, {"reason": str(order.get("reason", ""))})
+        answers[key] = {"preempting": True}
+    return {"runs": answers}
+
+
+def _server_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    answers: Dict[str, Any] = {}
+    for key in request["runs"]:
+        paths = workdir.run(key)
+        if paths.root.is_dir():
+            write_json(paths.server, request["server"])
+        answers[key] = {"written": paths.root.is_dir()}
+    return {"runs": answers}
+
+
+def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """{"removed": True} for runs that may go; with force their launcher and runner are ended here."""
+    processes, answers = marked(), {}
+    for key in request["runs"]:
+        paths = workdir.run(key)
+        state = read_state(paths)
+        message = None
+        if processes.get(key) or (read_exit(paths) is None and alive(state, "launcher")):
+            message = f"The run {key} has not ended: stop it first."
+        elif request["force"]:
+            _end_own_processes(paths)
+        elif state and not read_shipped(paths)["finished"]:
+            message = f"The run {key} has output that the server does not have yet. Use force to lose it."
+        answers[key] = {"removed": False, "message": message} if message else {"removed": True}
+    return {"runs": answers}
+
+
+def _end_own_processes(paths: RunPaths) -> None:
+    state = read_state(paths)
+    for role in ("launcher", "runner"):  # the launcher first, or it would start a new runner
+        process: Any = state.get(role)
+        if process and alive(state, role):
+            strays = descendants(process["pid"])
+            kill(process, state["boot_id"])
+            for stray in strays:
+                kill(stray, state["boot_id"])
+
+
+def _remove_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    answer = _check_removable(request, workdir)
+    for key, run in answer["runs"].items():
+        if run["removed"]:
+            _delete(workdir, key)
+    return answer
+
+
+def _delete(workdir: Workdir, key: str) -> None:
+    """The rename comes first: a removal that is cut short leaves no half run under the run's name."""
+    unfinished = workdir.unfinished(key)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    root = workdir.run(key).root
+    if root.exists():
+        root.rename(unfinished)
+        shutil.rmtree(unfinished, ignore_errors=True)
+    workdir.lock(key).unlink(missing_ok=True)

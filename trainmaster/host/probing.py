@@ -1,0 +1,194 @@
+"""`probe`: the facts about a host on which the doctor and the placement rely."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Tuple
+
+from trainmaster.host.gpus import find_gpus
+from trainmaster.host.interpreters import find_interpreters
+from trainmaster.paths import Workdir
+from trainmaster.processes import boot_id
+from trainmaster.protocol import PROTOCOL
+
+_NETWORK_SYSTEMS = re.compile(
+    r"nfs\d?|cifs|smb\d?|lustre|gpfs|ceph|glusterfs|beegfs|afs|9p|fuse\.(sshfs|glusterfs|ceph|s3fs|juicefs|gcsfuse)"
+)
+_LOGIND = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
+_LOGIND_FOLDERS = (
+    "/usr/lib/systemd/logind.conf.d",
+    "/run/systemd/logind.conf.d",
+    "/etc/systemd/logind.conf.d",
+)
+_SUDO_SECONDS = 5
+
+
+def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """All facts, as docs/protocol.md lists them; changes nothing on the host."""
+    gpus, source = find_gpus()
+    return {
+        "protocol": PROTOCOL,
+        "hostname": socket.gethostname(),
+        "boot_id": boot_id(),
+        "arch": platform.machine(),
+        "kernel": platform.release(),
+        "os": _os_name(),
+        "now": time.time(),
+        "python": {"path": sys.executable, "version": platform.python_version()},
+        "cpus": {"count": os.cpu_count() or 1, "usable": len(os.sched_getaffinity(0))},
+        "memory": _memory(Path("/proc/meminfo").read_text()),
+        "disk": _disk(workdir.root),
+        "home": _folder(Path.home()),
+        "gpus": gpus,
+        "gpu_source": source,
+        "interpreters": find_interpreters(),
+        "isolation": _isolation(),
+        "logind": _logind(),
+        "account": _account(),
+        "ssh_connection": _ssh_connection(os.environ.get("SSH_CONNECTION", "")),
+    }
+
+
+def _os_name() -> str:
+    try:
+        text = Path("/etc/os-release").read_text()
+    except OSError:
+        return platform.system()
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text, re.MULTILINE)
+    return match.group(1) if match else platform.system()
+
+
+def _memory(meminfo: str) -> Dict[str, int]:
+    values = dict(re.findall(r"^(\w+):\s+(\d+) kB", meminfo, re.MULTILINE))
+    return {
+        "total_bytes": int(values.get("MemTotal", 0)) * 1024,
+        "available_bytes": int(values.get("MemAvailable", 0)) * 1024,
+    }
+
+
+def _disk(folder: Path) -> Dict[str, Any]:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    usage = shutil.disk_usage(existing)
+    facts = _folder(existing)
+    facts.update(path=str(folder), total_bytes=usage.total, free_bytes=usage.free)
+    facts["writable"] = os.access(existing, os.W_OK)
+    return facts
+
+
+def _folder(folder: Path) -> Dict[str, Any]:
+    """{"path", "filesystem", "network"}: whether other hosts may see the same files."""
+    system = filesystem_of(folder, Path("/proc/self/mountinfo").read_text())
+    return {"path": str(folder), "filesystem": system, "network": bool(_NETWORK_SYSTEMS.fullmatch(system))}
+
+
+def filesystem_of(folder: Path, mountinfo: str) -> str:
+    """The type of the file system that holds `folder`, by a text like /proc/self/mountinfo."""
+    path = str(folder.resolve())
+    best: Tuple[int, str] = (-1, "unknown")
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        point = re.sub(r"\\(\d{3})", lambda code: chr(int(code.group(1), 8)), fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best[0]:  # the last of several on one place is on top
+            best = (len(point), right.split()[0])
+    return best[1]
+
+
+def _isolation() -> Dict[str, Any]:
+    controllers = Path("/sys/fs/cgroup/cgroup.controllers")
+    return {
+        "cgroup_v2": controllers.exists(),
+        "cgroup_controllers": controllers.read_text().split() if controllers.exists() else [],
+        "systemd": Path("/run/systemd/system").is_dir(),
+        "systemd_run": shutil.which("systemd-run") is not None,
+        "user_namespaces": _user_namespaces(),
+    }
+
+
+def _user_namespaces() -> bool:
+    try:
+        most = int(Path("/proc/sys/user/max_user_namespaces").read_text())
+        closed = Path("/proc/sys/kernel/unprivileged_userns_clone")
+        return most > 0 and (not closed.exists() or closed.read_text().strip() != "0")
+    except (OSError, ValueError):
+        return False
+
+
+def _logind() -> Dict[str, Any]:
+    """Whether processes survive the end of their login session here."""
+    files = [Path(path) for path in _LOGIND]
+    for folder in _LOGIND_FOLDERS:
+        if Path(folder).is_dir():
+            files.extend(sorted(Path(folder).glob("*.conf")))
+    texts = [path.read_text(errors="replace") for path in files if path.is_file()]
+    running = Path("/run/systemd/seats").is_dir()
+    name = _user_name()
+    kills, excluded = kills_user_processes(texts, name)
+    linger = Path("/var/lib/systemd/linger", name).exists()
+    return {
+        "running": running,
+        "kill_user_processes": kills,
+        "linger": linger,
+        "detached_runs_survive": not running or not kills or excluded or linger,
+    }
+
+
+def kills_user_processes(texts: Iterable[str], user: str) -> Tuple[bool, bool]:
+    """(KillUserProcesses, whether `user` is excluded from it), by logind's files in the order they apply."""
+    kills, excluded = False, {"root"}
+    for text in texts:
+        for key, value in re.findall(
+            r"^\s*(KillUserProcesses|KillExcludeUsers)\s*=\s*(.*?)\s*$", text, re.MULTILINE
+        ):
+            if key == "KillUserProcesses":
+                kills = value.lower() in ("yes", "true", "on", "1")
+            else:
+                excluded = set(value.split())
+    return kills, user in excluded
+
+
+def _account() -> Dict[str, Any]:
+    """Who we are, and how we could become others: `root`, `sudo` (without a password) or `none`."""
+    switch = "root" if os.getuid() == 0 else "sudo" if _sudo_allows() else "none"
+    return {"name": _user_name(), "uid": os.getuid(), "switch": switch}
+
+
+def _sudo_allows() -> bool:
+    if shutil.which("sudo") is None:
+        return False
+    try:
+        result = subprocess.run(
+            ["sudo", "-n", "-l"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_SUDO_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return result.returncode == 0 and b"NOPASSWD" in result.stdout
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _ssh_connection(text: str) -> Dict[str, Any]:
+    """{"client", "server"}: the two addresses of this login as the host sees them; empty outside of one."""
+    parts: List[str] = text.split()
+    return {"client": parts[0], "server": parts[2]} if len(parts) == 4 else {}

@@ -1,0 +1,121 @@
+"""Processes of a run, found and named so that no later process of the same pid is taken for one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+from trainmaster.protocol import MARKER, ProcessRef, RunState
+
+PROC = Path("/proc")
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _stat_fields(pid: int) -> Optional[List[str]]:
+    """Fields 3 and up of /proc/<pid>/stat (the name before them may hold spaces), None when it is gone."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def reference(pid: int) -> Optional[ProcessRef]:
+    """The process that has `pid` now, None when there is none or only its corpse."""
+    fields = _stat_fields(pid)
+    if fields is None or fields[0] in ("Z", "X"):
+        return None
+    return {"pid": pid, "start_time": int(fields[19])}
+
+
+def is_alive(process: Optional[ProcessRef], boot: str) -> bool:
+    """True if this very process still runs; `boot` is the boot id at which it was recorded."""
+    return process is not None and boot == boot_id() and reference(process["pid"]) == process
+
+
+def alive(state: RunState, role: str) -> bool:
+    """True if the state's `launcher`, `entrypoint` or `runner` still runs."""
+    process: Optional[ProcessRef] = state.get(role)  # type: ignore[assignment]  # the role is one of the three
+    return is_alive(process, state.get("boot_id", ""))
+
+
+def signal_group(leader: ProcessRef, boot: str, number: int) -> bool:
+    """Signal the process group that `leader` leads, if it is still that process. True: the signal was sent."""
+    if not is_alive(leader, boot) or os.getpgid(leader["pid"]) != leader["pid"]:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader["pid"], number)
+        return True
+    return False
+
+
+def marked() -> Dict[str, List[ProcessRef]]:
+    """All living processes that carry a run's marker and that this account may look at, by run key."""
+    found: Dict[str, List[ProcessRef]] = {}
+    prefix = f"{MARKER}=".encode()
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        key = _marker(entry, prefix)
+        process = reference(int(entry.name)) if key else None
+        if key and process:
+            found.setdefault(key, []).append(process)
+    return found
+
+
+def _marker(entry: Path, prefix: bytes) -> Optional[str]:
+    try:
+        environment = (entry / "environ").read_bytes()
+    except OSError:  # gone, or another account's
+        return None
+    if prefix not in environment:
+        return None
+    for variable in environment.split(b"\0"):
+        if variable.startswith(prefix):
+            return variable[len(prefix) :].decode("utf-8", "replace")
+    return None
+
+
+def of_run(key: str) -> List[ProcessRef]:
+    """The living processes that carry this run's marker, never the calling one."""
+    return [process for process in marked().get(key, []) if process["pid"] != os.getpid()]
+
+
+def descendants(root: int) -> List[ProcessRef]:
+    """All living processes below `root`: with a subreaper these include orphans that dropped their marker."""
+    children: Dict[int, List[int]] = {}
+    for entry in PROC.iterdir():
+        fields = _stat_fields(int(entry.name)) if entry.name.isdigit() else None
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: List[ProcessRef] = []
+    waiting = list(children.get(root, []))
+    while waiting:
+        pid = waiting.pop()
+        waiting.extend(children.get(pid, []))
+        process = reference(pid)
+        if process:
+            found.append(process)
+    return found
+
+
+def kill(process: ProcessRef, boot: str) -> None:
+    """SIGKILL, if it is still this process."""
+    if is_alive(process, boot):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process["pid"], signal.SIGKILL)
+
+
+def exit_status(wait_status: int) -> Tuple[int, Optional[int]]:
+    """(code as a shell gives it, signal number or None) of a wait status."""
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        return 128 + number, number
+    return os.WEXITSTATUS(wait_status), None

@@ -1,0 +1,40 @@
+"""`python <bundle>/trainmaster/runner keep|ship|stop <run folder>`: the host processes of one run.
+
+They are started by the verbs in trainmaster/host and by each other, never by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(
+    Path(__file__).resolve().parents[2]
+)  # the bundle, in place of this folder: it shadows nothing
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 when the work is done for good; anything else has a runner started anew."""
+    from trainmaster.paths import RunPaths
+
+    verb, folder = arguments[0], RunPaths(Path(arguments[1]))
+    if verb == "keep":
+        from trainmaster.runner.keeper import Keeper
+
+        Keeper(folder).run(int(arguments[2]))
+    elif verb == "ship":
+        from trainmaster.runner.running import run_runner
+
+        return run_runner(folder)
+    elif verb == "stop":
+        from trainmaster.runner.stopping import carry_out
+
+        carry_out(folder)
+    else:
+        sys.stderr.write(f"There is no {verb!r} here; known are keep, ship and stop.\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

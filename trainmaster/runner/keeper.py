@@ -1,0 +1,234 @@
+"""The launcher: starts the entrypoint, waits for it, writes exit.json, and keeps a runner alive beside it.
+
+It is small on purpose: of all processes it is the one whose loss costs the exit code (never the training).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Dict, List, Optional, cast
+
+from trainmaster.environment import build_environment
+from trainmaster.jsonfile import write_json
+from trainmaster.paths import RunPaths
+from trainmaster.processes import boot_id, descendants, exit_status, reference
+from trainmaster.protocol import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, ExitFile, ProcessRef, RunState, Spec
+from trainmaster.runner.detached import own_environment, runner_command, spawn_in_session
+from trainmaster.runner.state import read_server, read_spec, update_state
+from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
+
+BUNDLE = Path(__file__).resolve().parents[2]
+_PR_SET_CHILD_SUBREAPER = 36
+_BACKOFF_SECONDS = (0.2, 10.0)
+_STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
+_SWEEP_SECONDS = 60.0
+
+
+class Keeper:
+    """One run's launcher; `run` returns when the entrypoint has ended and the runner has nothing left to do."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.paths = paths
+        self.spec: Spec = read_spec(paths)
+        self.entrypoint: Optional[subprocess.Popen[bytes]] = None
+        self.runner: Optional[subprocess.Popen[bytes]] = None
+        self.runner_finished = False
+        self._runner_started = 0.0
+        self._next_start = 0.0
+        self._failures = 0
+
+    def run(self, started: int) -> None:
+        """`started` is the descriptor of the launch lock, closed as soon as state.json names the entrypoint."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # taken by sigtimedwait below
+        _become_subreaper()
+        first: RunState = {"host_id": self.spec["host"]["id"], "boot_id": boot_id()}
+        first["launcher"] = cast(ProcessRef, reference(os.getpid()))
+        update_state(self.paths, first)
+        self._start_entrypoint()
+        os.close(started)
+        while self.entrypoint is not None or not self.runner_finished:
+            self._tend_runner()
+            signal.sigtimedwait({signal.SIGCHLD}, self._patience())
+            self._reap()
+
+    def _start_entrypoint(self) -> None:
+        stopped = read_stop(self.paths) is not None
+        if stopped:  # asked to stop before it began
+            self._ended(None, None)
+            return
+        try:
+            child = start_entrypoint(self.paths, self.spec)
+        except OSError as error:
+            self._ended(_complain(self.paths, self.spec, error), None)
+            return
+        self.entrypoint = child
+        update_state(self.paths, {"entrypoint": reference(child.pid) or _ref(child.pid)})
+        order = read_stop(self.paths)
+        if order is not None:  # it came while the entrypoint could not be found by its marker yet
+            begin_stop(self.paths, order)
+
+    def _ended(self, code: Optional[int], number: Optional[int]) -> None:
+        record: ExitFile = {
+            "code": code,
+            "signal": number,
+            "ended_at": time.time(),
+            "stopped": read_stop(self.paths) is not None,
+        }
+        write_json(self.paths.exit, record)
+        if record["stopped"]:
+            wait_for_grace(self.paths)
+        own = {self.runner.pid} if self.runner else set()
+        strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
+        sweep(self.spec["run_key"], _SWEEP_SECONDS, [p for p in strays if not _is_ours(p["pid"])])
+
+    def _reap(self) -> None:
+        """Take every ended child: the entrypoint, the runner, and orphans that came here."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self.entrypoint is not None and pid == self.entrypoint.pid:
+                self.entrypoint.returncode = status  # reaped here, so that Popen does not look for it
+                self.entrypoint = None
+                self._ended(*exit_status(status))
+            elif self.runner is not None and pid == self.runner.pid:
+                self._runner_ended(status)
+
+    def _tend_runner(self) -> None:
+        if self.runner is None and not self.runner_finished and time.monotonic() >= self._next_start:
+            command = runner_command("ship", self.paths.root)
+            environment = own_environment(self.paths.key)
+            self.runner = spawn_in_session(command, environment, self.paths.runner_log)
+            self._runner_started = time.monotonic()
+
+    def _runner_ended(self, status: int) -> None:
+        assert self.runner is not None
+        self.runner.returncode = status
+        self.runner = None
+        if status == 0:
+            self.runner_finished = True
+            return
+        now = time.monotonic()
+        self._failures = 0 if now - self._runner_started > _STEADY_SECONDS else self._failures + 1
+        low, high = _BACKOFF_SECONDS
+        self._next_start = now + min(high, low * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
+
+    def _patience(self) -> float:
+        """Seconds to wait for a child's end before looking again."""
+        if self.runner is None and not self.runner_finished:
+            return max(0.01, self._next_start - time.monotonic())
+        return 5.0
+
+
+def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
+    """Start the entrypoint in its own session, writing straight to the spool; OSError when it cannot be executed."""
+    server = read_server(paths)
+    environment = build_environment(
+        spec,
+        run_dir=str(paths.root),
+        code_dir=str(paths.code),
+        bundle=str(BUNDLE),
+        server_url=server["urls"][0] if server["urls"] else "",
+        inherited=dict(os.environ),
+        account=_account(),
+    )
+    streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
+    try:
+        return subprocess.Popen(
+            command_line(spec),
+            env=environment,
+            cwd=str(paths.code),
+            stdin=subprocess.DEVNULL,
+            stdout=streams[0],
+            stderr=streams[1],
+            start_new_session=True,
+            preexec_fn=_default_signals,
+        )
+    finally:
+        for stream in streams:
+            os.close(stream)
+
+
+def command_line(spec: Spec) -> List[str]:
+    """The words to execute: a list as it is, a string by the shell, either after `. <activate>` if there is one."""
+    entrypoint = spec["entrypoint"]
+    words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else list(entrypoint)
+    if spec["activate"]:
+        shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"  # conda's activate wants bash
+        return [shell, "-c", f'. {spec["activate"]} && exec "$@"', "trainmaster", *words]
+    return words
+
+
+def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:
+    """Say in launcher.stderr why nothing started; the exit code that a shell would give."""
+    command = command_line(spec)[0]
+    if isinstance(error, FileNotFoundError) and (
+        os.sep not in command or not Path(paths.code, command).exists()
+    ):
+        code = EXIT_NOT_FOUND
+        text = f"command not found: {command!r}. It must be on the host's PATH or in the context folder"
+    elif isinstance(error, FileNotFoundError):
+        code = EXIT_NOT_FOUND
+        text = (
+            f"command not found: the interpreter that the first line of {command!r} names is not on this host"
+        )
+    else:
+        code = EXIT_NOT_EXECUTABLE
+        text = f"cannot execute {command!r}: {error.strerror}. Make it executable, or start it with its interpreter"
+    descriptor = _append_only(paths.launcher_stream("stderr"))
+    os.write(descriptor, f"ERROR: trainmaster: {text}.\n".encode("utf-8", "surrogateescape"))
+    os.close(descriptor)
+    return code
+
+
+def _append_only(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _account() -> Dict[str, str]:
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:  # an account without a line in passwd: what we were given is all there is
+        return {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "SHELL") if name in os.environ}
+    return {
+        "HOME": entry.pw_dir,
+        "USER": entry.pw_name,
+        "LOGNAME": entry.pw_name,
+        "SHELL": entry.pw_shell or "/bin/sh",
+    }
+
+
+def _default_signals() -> None:
+    """The job must not inherit the launcher's blocked SIGCHLD."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def _become_subreaper() -> None:
+    """Orphans of the job become the launcher's children, so that the sweep finds those without a marker too."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):  # another C library; the marker finds all but those that cleared it
+        return
+
+
+def _is_ours(pid: int) -> bool:
+    """True for a runner or stopper of Trainmaster that became the launcher's child."""
+    try:
+        return b"TRAINMASTER_KEEPER=" in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def _ref(pid: int) -> ProcessRef:
+    """For an entrypoint that ended at once: a reference that no process matches."""
+    return {"pid": pid, "start_time": -1}

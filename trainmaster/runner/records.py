@@ -1,0 +1,109 @@
+"""The records of the outbox, one JSON object per line (docs/protocol.md, "The outbox"). Pure."""
+
+from __future__ import annotations
+
+import json
+from json.encoder import encode_basestring_ascii
+from typing import Any, Dict, Optional, Tuple
+
+from trainmaster.protocol import FirstFailure
+
+_CONSTANTS = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
+
+
+def log_record(
+    file: str,
+    end: int,
+    at: float,
+    rank: Optional[int],
+    stream: str,
+    level: Optional[str],
+    text: bytes,
+    cut: bool,
+) -> bytes:
+    """One line of a stream; bytes that are not UTF-8 become lone surrogates (`\\udcXX`). Written by hand: it is hot."""
+    message: str = encode_basestring_ascii(text.decode("utf-8", "surrogateescape"))
+    return (
+        f'{{"k":"log","f":"{file}","e":{end},"t":{at:.6f},"r":{"null" if rank is None else rank},"s":"{stream}",'
+        f'"l":{"null" if level is None else chr(34) + level + chr(34)},"m":{message}{_CUT if cut else ""}}}\n'
+    ).encode("ascii")
+
+
+_CUT = ',"c":true'
+
+
+def parse_core(text: bytes) -> Optional[Tuple[Dict[str, Any], bytes]]:
+    """(the SDK's record, its JSON for the outbox), None when it is no JSON object.
+
+    NaN and infinities, which JSON does not know, become strings.
+    """
+    odd = []
+
+    def name(constant: str) -> str:
+        odd.append(constant)
+        return _CONSTANTS[constant]
+
+    try:
+        decoded = text.decode("utf-8")
+        record = json.loads(decoded, parse_constant=name)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    return record, json.dumps(record).encode() if odd or not decoded.isascii() else text.strip()
+
+
+def core_record(file: str, end: int, data: bytes) -> bytes:
+    return b'{"k":"core","f":"%s","e":%d,"d":%s}\n' % (file.encode(), end, data)
+
+
+def gap_record(file: Optional[str], end: Optional[int], dropped: int) -> bytes:
+    """`dropped` bytes of a source, up to `end`, are missing."""
+    return _line({"k": "gap", "f": file, "e": end, "bytes": dropped})
+
+
+def filler(size: int) -> bytes:
+    """A gap record that is exactly `size` bytes long, in place of journal bytes that were already freed."""
+    record = gap_record(None, None, size).rstrip(b"\n")
+    return (record if len(record) < size else b"").ljust(size - 1) + b"\n"
+
+
+def state_record(at: float, state: str) -> bytes:
+    return _line({"k": "state", "t": at, "state": state})
+
+
+def exit_record(
+    at: float,
+    code: Optional[int],
+    signal: Optional[int],
+    stopped: bool,
+    first_failure: Optional[FirstFailure],
+) -> bytes:
+    return _line(
+        {
+            "k": "exit",
+            "t": at,
+            "code": code,
+            "signal": signal,
+            "stopped": stopped,
+            "first_failure": first_failure,
+        }
+    )
+
+
+def earlier(first: Optional[FirstFailure], record: Dict[str, Any]) -> Optional[FirstFailure]:
+    """The earlier of a known first failure and a `rank_failed` record; later ones are mostly consequences."""
+    try:
+        failure: FirstFailure = {
+            "rank": int(record["rank"]),
+            "code": record.get("code"),
+            "signal": record.get("signal"),
+            "t": float(record["t"]),
+        }
+    except (KeyError, TypeError, ValueError):
+        return first
+    return failure if first is None or failure["t"] < first["t"] else first
+
+
+def _line(record: Dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"

@@ -1,0 +1,233 @@
+"""The runner: wires collector, shipper, orders, heartbeats and uploads, and decides when a run has ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, Callable, Dict, Optional
+
+from trainmaster.jsonfile import write_json
+from trainmaster.paths import RunPaths
+from trainmaster.processes import alive, of_run
+from trainmaster.protocol import Limits
+from trainmaster.runner.collecting import Collector
+from trainmaster.runner.link import Link, Weather
+from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
+from trainmaster.runner.outbox import Outbox
+from trainmaster.runner.records import exit_record, state_record
+from trainmaster.runner.shipping import Shipper, say
+from trainmaster.runner.state import (
+    ShippedFile,
+    read_exit,
+    read_shipped,
+    read_spec,
+    read_state,
+    register,
+    try_lock,
+)
+from trainmaster.runner.stopping import begin_stop, read_stop, sweep
+from trainmaster.runner.uploads import Uploads
+
+EXIT_ANOTHER_RUNS = 75  # not 0: the launcher looks again whether the other one still does
+
+_BUSY_SECONDS = 0.02
+_IDLE_SECONDS = 0.1  # on top of it come the trip and the server, and a line should be seen within 0.3 s
+_UPKEEP_SECONDS = 1.0
+_FREE_BYTES = 4 * 1024 * 1024
+_SWEEP_SECONDS = 60.0
+_LAUNCHER_SWEEPS_SECONDS = 70.0
+_REFUSED_GRACE_SECONDS = 3.0
+_DISK_FULL_SECONDS = 1.0
+
+
+class Runner:
+    """One run's runner; `run` returns when nothing is left to do."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.paths = paths
+        self.spec = read_spec(paths)
+        self.limits: Limits = self.spec["limits"]
+        self.weather = Weather()
+        self.outbox = Outbox(paths)
+        self.orders = Orders(paths)
+        self.shipper = Shipper(
+            self._link(), self.outbox, self.orders, self.weather, self.limits, read_shipped(paths)["offset"]
+        )
+        self.uploads = Uploads(paths, self._link(), self.weather)
+        self.collector = Collector(
+            paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core
+        )
+        self.ended = threading.Event()  # the entrypoint has: no orders, no heartbeats any more
+        self._state_seen = False
+        self._upkeep_at = 0.0
+        self._gone_checked = 0.0
+
+    def run(self) -> None:
+        self._start(self.shipper.run)
+        self._start(self.uploads.run)
+        if not self.outbox.exited:
+            self._start(lambda: poll_signals(self._link(), self.orders, self.weather, self.ended))
+            self._start(
+                lambda: send_heartbeats(self._link(), self.orders, self.limits, self._facts, self.ended)
+            )
+            self._follow()
+            self._write_exit()
+        self.ended.set()
+        while (self.shipper.unshipped() or self.uploads.pending()) and self.weather.refusal is None:
+            time.sleep(_BUSY_SECONDS)
+            self._upkeep()
+        self._save_shipped(finished=True)
+        self.shipper.ended.set()
+        self.uploads.ended.set()
+
+    def _follow(self) -> None:
+        """Collect until the entrypoint has ended and no process of the run is left."""
+        pause = _BUSY_SECONDS
+        while True:
+            pause = _BUSY_SECONDS if self._collect() else min(_IDLE_SECONDS, pause * 1.5)
+            self._note_running()
+            self._upkeep()
+            if self.weather.refusal is not None:
+                self._stop_refused(self.weather.refusal)
+                return
+            if self._has_ended():
+                return
+            time.sleep(pause)
+
+    def _collect(self) -> bool:
+        return self._keep_trying(self.collector.poll)
+
+    def _keep_trying(self, action: Callable[[], Any]) -> bool:
+        """Do what appends to the outbox; on a full disk wait and say so, for the ranks must not notice."""
+        while True:
+            try:
+                return bool(action())
+            except OSError as error:
+                say(f"The spool of {self.paths.key} cannot be written: {error}. Trying again.")
+                time.sleep(_DISK_FULL_SECONDS)
+                self._upkeep()
+
+    def _note_running(self) -> None:
+        if self.outbox.running or self._state_seen:
+            return
+        if "entrypoint" in read_state(self.paths):
+            self._state_seen = True
+            self._append(state_record(time.time(), "running"))
+            self.outbox.running = True
+
+    def _append(self, record: bytes) -> None:
+        self._keep_trying(lambda: self.outbox.append(record))
+
+    def _has_ended(self) -> bool:
+        """True when nobody is left who could write."""
+        if self.paths.exit.exists():
+            until = time.monotonic() + _LAUNCHER_SWEEPS_SECONDS
+            while of_run(self.paths.key) and time.monotonic() < until:  # the launcher is sweeping
+                if not alive(read_state(self.paths), "launcher"):
+                    sweep(self.paths.key, _SWEEP_SECONDS)
+                self._collect()
+                time.sleep(_BUSY_SECONDS)
+            return True
+        if time.monotonic() - self._gone_checked < _UPKEEP_SECONDS:
+            return False
+        self._gone_checked = time.monotonic()
+        state = read_state(self.paths)
+        if alive(state, "launcher") or alive(state, "entrypoint"):
+            return False
+        sweep(self.paths.key, _SWEEP_SECONDS)  # the launcher was killed and cannot
+        return True
+
+    def _write_exit(self) -> None:
+        """Drain to the last byte, then the exit record."""
+        while self._collect():
+            pass
+        self._keep_trying(self.collector.finish)
+        ended = read_exit(self.paths)
+        stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
+        self._append(
+            exit_record(
+                ended["ended_at"] if ended else time.time(),
+                ended["code"] if ended else None,
+                ended["signal"] if ended else None,
+                stopped,
+                self.outbox.first_failure,
+            )
+        )
+        self.outbox.exited = True
+        self.outbox.save_index()
+
+    def _stop_refused(self, refusal: str) -> None:
+        """The server will not hear of this run any more: its ranks end before anything else happens."""
+        say(f"The server refused the token of {self.paths.key} ({refusal}). The ranks are stopped.")
+        begin_stop(
+            self.paths,
+            {"grace_seconds": _REFUSED_GRACE_SECONDS, "reason": f"refused by the server, {refusal}"},
+        )
+        while not self._has_ended():
+            self._collect()
+            time.sleep(_BUSY_SECONDS)
+
+    def _upkeep(self) -> None:
+        """Once a second: record what is shipped, and free it on the disk when it is worth it."""
+        now = time.monotonic()
+        if now - self._upkeep_at < _UPKEEP_SECONDS:
+            return
+        self._upkeep_at = now
+        self._save_shipped(finished=False)
+        shipped = self.shipper.offset
+        if shipped - self.outbox.freed >= _FREE_BYTES or self.outbox.dropped:
+            try:
+                self.outbox.free(shipped)
+            except OSError as error:
+                say(f"The shipped part of the spool cannot be freed: {error}.")
+
+    def _save_shipped(self, finished: bool) -> None:
+        record: ShippedFile = {
+            "offset": self.shipper.offset,
+            "finished": finished,
+            "refused": self.weather.refusal,
+        }
+        try:
+            write_json(self.paths.shipped, record)
+        except OSError as error:
+            say(f"{self.paths.shipped} cannot be written: {error}.")
+
+    def _facts(self) -> Dict[str, Any]:
+        state = "ended" if self.paths.exit.exists() else "running" if self.outbox.running else "starting"
+        return {
+            "state": state,
+            "spool_bytes": self.outbox.size - self.outbox.freed,
+            "unshipped_bytes": self.shipper.unshipped(),
+            "dropped_bytes": self.outbox.dropped,
+        }
+
+    def _link(self) -> Link:
+        return Link(self.paths, self.spec, self.weather)
+
+    def _start(self, body: Callable[[], None]) -> None:
+        threading.Thread(target=_guarded, args=(body,), daemon=True).start()
+
+
+def _guarded(body: Callable[[], None]) -> None:
+    """A thread that breaks ends the runner, which is then started anew: better than one that ships nothing."""
+    try:
+        body()
+    except BaseException as error:
+        say(f"A thread of the runner broke: {error!r}.")
+        import traceback
+
+        traceback.print_exc()
+        os._exit(1)
+
+
+def run_runner(paths: RunPaths) -> int:
+    """Exit code of the runner's process: 0 when nothing is left to do for this run."""
+    lock: Optional[int] = try_lock(paths.runner_lock)
+    if lock is None:
+        return EXIT_ANOTHER_RUNS
+    if read_shipped(paths)["finished"]:
+        return 0
+    register(paths, "runner")
+    Runner(paths).run()
+    return 0

@@ -1,0 +1,97 @@
+"""Ships the outbox by offset: one batch in flight, on conflict from where the server stands, for ever."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Optional
+
+from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.protocol import Limits
+from trainmaster.runner.link import Backoff, Link, Weather, expect_object
+from trainmaster.runner.orders import Orders
+from trainmaster.runner.outbox import Outbox
+
+_TOO_LARGE = 413
+_SMALLEST_BATCH = 16 * 1024
+
+
+class Shipper:
+    """`offset` is how much of the outbox the server has stored durably."""
+
+    def __init__(
+        self, link: Link, outbox: Outbox, orders: Orders, weather: Weather, limits: Limits, offset: int
+    ) -> None:
+        self._link = link
+        self._outbox = outbox
+        self._orders = orders
+        self._weather = weather
+        self._flush_seconds = limits["flush_seconds"]
+        self._batch_bytes = limits["batch_bytes"]
+        self._backoff = Backoff()
+        self._sent_at = 0.0
+        self.offset = min(offset, outbox.size)
+        self.ended = threading.Event()
+
+    def unshipped(self) -> int:
+        return max(0, self._outbox.size - self.offset)
+
+    def run(self) -> None:
+        """Body of the shipping thread, until `ended` is set."""
+        while not self.ended.is_set():
+            with self._outbox.grown:
+                self._outbox.grown.wait_for(lambda: self.ended.is_set() or self.unshipped() > 0, timeout=1.0)
+            if self.unshipped() == 0 or self.ended.is_set():
+                continue
+            # Sent at once after a pause; under load one batch per flush interval, so that batches fill.
+            self.ended.wait(max(0.0, self._sent_at + self._flush_seconds - time.monotonic()))
+            self._sent_at = time.monotonic()
+            wait = self._ship_one()
+            if wait is None:
+                self._backoff.reset()
+            else:
+                self._weather.wait(wait)
+
+    def _ship_one(self) -> Optional[float]:
+        """Ship one batch. None: it is stored; else the seconds to wait before the next try."""
+        offset = self.offset
+        batch = self._outbox.read(offset, self._batch_bytes)
+        try:
+            query = {"offset": offset}
+            reply = self._link.request("POST", self._link.stream, batch, query=query, compress=True)
+            answer = expect_object(reply)
+        except Conflict as conflict:
+            return self._seek(conflict.offset)
+        except Later as later:
+            return self._backoff.seconds(later.retry_after)
+        except Refused:
+            return 1.1
+        except Answered as answered:
+            if answered.status == _TOO_LARGE:
+                self._batch_bytes = max(_SMALLEST_BATCH, self._batch_bytes // 2)
+            say(f"The server would not take {len(batch)} bytes from {offset}: {answered}")
+            return self._backoff.seconds()
+        except HttpError:
+            return self._backoff.seconds()
+        self._advance(answer.get("offset", offset + len(batch)))
+        self._orders.take(answer)
+        return None
+
+    def _seek(self, offset: Optional[int]) -> Optional[float]:
+        if offset is None or offset == self.offset:  # no news: it is busy with a batch of ours, or confused
+            return self._backoff.seconds()
+        say(f"The server stands at {offset}, this runner believed {self.offset}.")
+        self._advance(offset)
+        return None
+
+    def _advance(self, offset: int) -> None:
+        if offset > self._outbox.size:
+            self._outbox.skip_to(offset)
+        self.offset = offset
+
+
+def say(sentence: str) -> None:
+    """A line for .runner.log, which stays on the host."""
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
+    sys.stderr.flush()

@@ -1,0 +1,107 @@
+"""The stop sequence: SIGTERM to the entrypoint's group, the job's own grace, SIGKILL, a sweep until none is left.
+
+It runs in a process of its own session, so neither the end of an SSH connection nor that of the runner interrupts
+it. Any number of callers may ask for it: one process carries it out, by the earliest deadline asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import List, Optional, cast
+
+from trainmaster.jsonfile import make_json, read_json, write_json
+from trainmaster.paths import RunPaths
+from trainmaster.processes import alive, boot_id, is_alive, kill, of_run, signal_group
+from trainmaster.protocol import ProcessRef, StopFile, StopOrder
+from trainmaster.runner.detached import own_environment, runner_command, start_detached
+from trainmaster.runner.state import locked, read_state, try_lock
+
+_POLL_SECONDS = 0.05
+_SWEEP_SECONDS = (
+    60.0  # a process that survives SIGKILL this long sits in the kernel; status goes on reporting it
+)
+
+
+def order_stop(paths: RunPaths, order: StopOrder) -> None:
+    """Write control/stop.json, or move its deadline earlier; a later deadline than the first changes nothing."""
+    wanted: StopFile = {
+        "grace_seconds": order["grace_seconds"],
+        "reason": order["reason"],
+        "deadline": time.time() + order["grace_seconds"],
+    }
+    if make_json(paths.stop, wanted):
+        return
+    with locked(paths.state_lock):
+        current = read_stop(paths)
+        if current is None or wanted["deadline"] < current["deadline"]:
+            write_json(paths.stop, wanted)
+
+
+def read_stop(paths: RunPaths) -> Optional[StopFile]:
+    return cast(Optional[StopFile], read_json(paths.stop))
+
+
+def begin_stop(paths: RunPaths, order: StopOrder) -> None:
+    """Order the stop and start the process that carries it out; returns at once."""
+    order_stop(paths, order)
+    start_detached(runner_command("stop", paths.root), own_environment(paths.key), paths.runner_log)
+
+
+def carry_out(paths: RunPaths) -> None:
+    """The stop sequence itself, by control/stop.json; returns when no process of the run is left.
+
+    At once when another process already carries it out.
+    """
+    lock = try_lock(paths.stop_lock)
+    if lock is None:  # it reads the deadline again and again, so an earlier one has reached it
+        return
+    try:
+        _terminate(paths)
+        wait_for_grace(paths)
+        sweep(paths.key, _SWEEP_SECONDS)
+    finally:
+        os.close(lock)
+
+
+def sweep(key: str, seconds: float, more: Optional[List[ProcessRef]] = None) -> List[ProcessRef]:
+    """SIGKILL every process with the run's marker, and those in `more`, until none is left.
+
+    Returns those that were still there after `seconds`: they sit in the kernel."""
+    boot = boot_id()
+    until = time.monotonic() + seconds
+    while True:
+        left = of_run(key) + [process for process in more or [] if is_alive(process, boot)]
+        if not left or time.monotonic() > until:
+            return left
+        for process in left:
+            kill(process, boot)
+        time.sleep(_POLL_SECONDS)
+
+
+def _terminate(paths: RunPaths) -> None:
+    """SIGTERM to the entrypoint's group, waiting for an entrypoint that is just being started."""
+    state = read_state(paths)
+    until = time.monotonic() + 5.0
+    while "entrypoint" not in state and alive(state, "launcher") and time.monotonic() < until:
+        if read_json(paths.exit) is not None:
+            return
+        time.sleep(_POLL_SECONDS)
+        state = read_state(paths)
+    if "entrypoint" in state:
+        signal_group(state["entrypoint"], state["boot_id"], signal.SIGTERM)
+
+
+def wait_for_grace(paths: RunPaths) -> None:
+    """Until the deadline of control/stop.json, or until no process of the run is left.
+
+    A shell as entrypoint dies of the SIGTERM at once while its child still saves: all of the run counts.
+    """
+    while True:
+        order = read_stop(paths)
+        if order is None or time.time() >= order["deadline"]:
+            return
+        if not alive(read_state(paths), "entrypoint") and not of_run(paths.key):
+            return
+        time.sleep(_POLL_SECONDS)
