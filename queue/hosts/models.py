@@ -98,8 +98,6 @@ class Host(models.Model):
     offered_host_key = models.TextField(blank=True)
     python = models.CharField(max_length=255, blank=True)
     activate = models.TextField(blank=True)
-    #: verbs run through `sudo -n`: the login account is not root and may become it without a password
-    sudo = models.BooleanField(default=False)
     workdir = models.CharField(max_length=255, blank=True, help_text="empty: chosen by the doctor")
     #: slots asked for by the person who added a CPU host; null: what the doctor found
     wanted_slots = models.PositiveIntegerField(null=True, blank=True)

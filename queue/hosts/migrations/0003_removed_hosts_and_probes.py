@@ -15,11 +15,6 @@ class Migration(migrations.Migration):
             name='probe_after',
             field=models.DateTimeField(null=True),
         ),
-        migrations.AddField(
-            model_name='host',
-            name='sudo',
-            field=models.BooleanField(default=False),
-        ),
         migrations.AlterField(
             model_name='host',
             name='admission',

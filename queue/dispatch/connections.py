@@ -1,0 +1,268 @@
+"""Open SSH connections: one asyncio thread per process keeps them, everybody else asks from outside.
+
+One connection per endpoint, shared by all callers. Dials are bounded per sshd and per jump host, sessions per
+connection; only "SSH limit" refusals are retried here, with jitter. A broken or half-open link (two keepalives
+unanswered) drops its own connection alone; whoever waited on it gets `Unreachable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TypeVar
+
+import asyncssh
+from django.conf import settings
+
+from dispatch.contact_errors import SshBusy, Unreachable
+from dispatch.dialling import dial
+from dispatch.endpoints import Endpoint
+from dispatch.ssh_session import Answer, SessionLimit, execute
+
+_Result = TypeVar("_Result")
+
+#: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
+_THREAD_SLACK_SECONDS = 5.0
+_REAP_EVERY_SECONDS = 30.0
+
+
+class Link:
+    """One open connection and how many sessions may run on it."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.connection = connection
+        self.sessions = SessionLimit(settings.SSH_SESSIONS_PER_HOST)
+        self.used_at = time.monotonic()
+        self.forwards = 0
+
+    @property
+    def alive(self) -> bool:
+        return not self.connection.is_closed()
+
+
+class Pool:
+    """The connections of one process. Every method runs in the asyncio thread."""
+
+    def __init__(self) -> None:
+        self._links: dict[Endpoint, Link] = {}
+        self._dialling: dict[Endpoint, asyncio.Task[Link]] = {}
+        self._dial_limits: dict[tuple[str, int], asyncio.Semaphore] = {}
+
+    async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
+        """Run a shell command; a pooled link that turns out dead before the command began is redialled once."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                pooled = endpoint in self._links
+                try:
+                    return await self._run_once(endpoint, command, stdin)
+                except _NotBegun:
+                    if not pooled:
+                        raise
+                    return await self._run_once(endpoint, command, stdin)
+        except TimeoutError:
+            raise Unreachable(f"{endpoint} did not answer within {timeout_seconds:g} s.", delivered=True) from None
+
+    async def _run_once(self, endpoint: Endpoint, command: str, stdin: bytes) -> Answer:
+        give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
+        while True:
+            link = await self.link(endpoint)
+            link.used_at = time.monotonic()
+            try:
+                async with link.sessions:
+                    return await execute(link.connection, command, stdin)
+            except asyncssh.ChannelOpenError as error:
+                if not link.alive:
+                    raise _NotBegun(f"The link to {endpoint} broke: {error.reason}.") from error
+                link.sessions.refused()
+                if time.monotonic() > give_up_at:
+                    raise SshBusy(
+                        f"{endpoint} opens no further session ({error.reason}): its sshd is at its MaxSessions."
+                    ) from error
+            except (asyncssh.Error, OSError) as error:
+                raise Unreachable(
+                    f"The link to {endpoint} broke before the answer came: {error}.", delivered=True
+                ) from error
+            finally:
+                link.used_at = time.monotonic()
+            await asyncio.sleep(random.uniform(0.02, 0.25))
+
+    async def link(self, endpoint: Endpoint) -> Link:
+        """The open connection to this endpoint; callers at the same time share one dial and its outcome."""
+        link = self._links.get(endpoint)
+        if link and link.alive:
+            return link
+        task = self._dialling.get(endpoint)
+        if task is None:
+            task = asyncio.ensure_future(self._dial(endpoint))
+            self._dialling[endpoint] = task
+            task.add_done_callback(lambda done: self._dialled(endpoint, done))
+        return await asyncio.shield(task)
+
+    def _dialled(self, endpoint: Endpoint, task: asyncio.Task[Link]) -> None:
+        self._dialling.pop(endpoint, None)
+        if not task.cancelled():
+            task.exception()  # every waiter may have left; mark it as seen
+
+    async def _dial(self, endpoint: Endpoint) -> Link:
+        """Dial within the bounds, again and again with jitter while sshd is at its limit."""
+        give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
+        wait = 0.2
+        while True:
+            tunnel = (await self.link(endpoint.jump)).connection if endpoint.jump else None
+            try:
+                async with self._dial_limit(endpoint.jump or endpoint), self._dial_limit(endpoint, bool(tunnel)):
+                    connection = await dial(endpoint, tunnel)
+                break
+            except SshBusy:
+                if time.monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(random.uniform(wait / 4, wait))
+                wait = min(wait * 2, 2.0)
+        link = self._links[endpoint] = Link(connection)
+        return link
+
+    def _dial_limit(self, endpoint: Endpoint, wanted: bool = True) -> asyncio.Semaphore:
+        """How many dials may be pending at this sshd; an unlimited one where the other bound is the same."""
+        if not wanted:
+            return asyncio.Semaphore()
+        key = (endpoint.target.address, endpoint.target.port)
+        return self._dial_limits.setdefault(key, asyncio.Semaphore(settings.SSH_PENDING_DIALS_PER_HOST))
+
+    async def forward(self, endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:
+        """Let the host's loopback `remote_port` (0: any free one) lead to `address:port` as seen from here."""
+        link = await self.link(endpoint)
+        try:
+            listener = await link.connection.forward_remote_port("127.0.0.1", remote_port, address, port)
+        except (asyncssh.ChannelListenError, asyncssh.Error, OSError) as error:
+            raise Unreachable(
+                f"{endpoint} refuses to forward port {remote_port or 'any'}: {error}. "
+                "Its sshd must allow it (AllowTcpForwarding yes or remote)."
+            ) from error
+        link.forwards += 1
+        return Forward(link, listener)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Close the connection to this endpoint, if there is one."""
+        link = self._links.pop(endpoint, None)
+        if link:
+            link.connection.abort()
+
+    async def reap(self) -> None:
+        """Forget closed links and close those that nobody has used for a while."""
+        while True:
+            await asyncio.sleep(_REAP_EVERY_SECONDS)
+            oldest = time.monotonic() - settings.SSH_IDLE_SECONDS
+            jumps = {endpoint.jump for endpoint in self._links}
+            for endpoint, link in list(self._links.items()):
+                idle = link.used_at < oldest and not link.forwards and not link.sessions.open
+                if not link.alive or (idle and endpoint not in jumps):
+                    del self._links[endpoint]
+                    link.connection.close()
+
+
+class Forward:
+    """A port of a host that leads back to the server, for as long as its link lives."""
+
+    def __init__(self, link: Link, listener: asyncssh.SSHListener) -> None:
+        self._link = link
+        self._listener = listener
+
+    @property
+    def remote_port(self) -> int:
+        return self._listener.get_port()
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive
+
+    async def close(self) -> None:
+        self._link.forwards -= 1
+        self._listener.close()
+        await self._listener.wait_closed()
+
+
+class _NotBegun(Unreachable):
+    """The link broke before the command was started, so it may be sent again."""
+
+
+class _Thread:
+    """The asyncio loop in a thread of its own, and the pool that lives there."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.pool = Pool()
+        threading.Thread(target=self._serve, name="ssh", daemon=True).start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.create_task(self.pool.reap())
+        self.loop.run_forever()
+
+    def submit(self, work: Callable[[Pool], Coroutine[object, object, _Result]]) -> Future[_Result]:
+        return asyncio.run_coroutine_threadsafe(work(self.pool), self.loop)
+
+
+_thread: _Thread | None = None
+_starting = threading.Lock()
+
+
+def _current() -> _Thread:
+    global _thread
+    with _starting:
+        if _thread is None:
+            _thread = _Thread()
+        return _thread
+
+
+def _after_fork() -> None:
+    """A forked child has no asyncio thread, and the sockets are the parent's: start anew."""
+    global _thread, _starting
+    _thread, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_seconds: float) -> _Result:
+    future = _current().submit(work)
+    try:
+        return future.result(timeout_seconds + _THREAD_SLACK_SECONDS)
+    except TimeoutError:
+        future.cancel()
+        raise Unreachable(f"The SSH thread gave no answer within {timeout_seconds:g} s.", delivered=True) from None
+
+
+def run(endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
+    """Run `command` in the login shell of the endpoint's account. Raises RemoteError."""
+    return _ask(lambda pool: pool.run(endpoint, command, stdin, timeout_seconds), timeout_seconds)
+
+
+def open_forward(endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:
+    """A reverse port forward over the shared connection (see Pool.forward). Raises RemoteError."""
+
+    async def work(pool: Pool) -> Forward:
+        async with asyncio.timeout(settings.SSH_CONNECT_TIMEOUT_SECONDS * 2):
+            return await pool.forward(endpoint, remote_port, address, port)
+
+    try:
+        return _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS * 2)
+    except TimeoutError:
+        raise Unreachable(f"{endpoint} did not set up the tunnel in time.") from None
+
+
+def close_forward(forward: Forward) -> None:
+    _ask(lambda pool: forward.close(), settings.SSH_CONNECT_TIMEOUT_SECONDS)
+
+
+def forget(endpoint: Endpoint) -> None:
+    """Close the shared connection to this endpoint; the next caller dials anew."""
+
+    async def work(pool: Pool) -> None:
+        pool.forget(endpoint)
+
+    _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS)

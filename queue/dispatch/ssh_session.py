@@ -1,0 +1,95 @@
+"""One command over an open SSH connection: bytes in, bytes out, both streams always drained."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+import asyncssh
+
+#: Only the end of each stream matters (the answer is the last line), so a flood costs bounded memory.
+KEEP_STDOUT_BYTES = 64 * 1024 * 1024
+KEEP_STDERR_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended. `code` is its exit status, 128 + n after signal n, as a shell gives it."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class SessionLimit:
+    """How many sessions may be open on one connection; learns a lower bound when sshd refuses one."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open = 0
+        self._changed = asyncio.Condition()
+
+    async def __aenter__(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.open < self.limit)
+            self.open += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._changed:
+            self.open -= 1
+            self._changed.notify()
+
+    def refused(self) -> None:
+        """sshd refused a session although `limit` allowed it (the refused one is closed by now)."""
+        self.limit = max(1, min(self.limit, self.open))
+
+
+class _Exec(asyncssh.SSHClientSession[bytes]):
+    """Collects what the command writes; `done` is set when the channel is closed."""
+
+    def __init__(self) -> None:
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        stream, keep = self.stdout, KEEP_STDOUT_BYTES
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            stream, keep = self.stderr, KEEP_STDERR_BYTES
+        stream += data
+        if len(stream) > 2 * keep:
+            del stream[:-keep]
+
+    def eof_received(self) -> bool:
+        return True  # stderr may go on
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.done.done():
+            return
+        if exc is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(exc)
+
+
+async def execute(connection: asyncssh.SSHClientConnection, command: str, stdin: bytes) -> Answer:
+    """Run `command` to its end. ChannelOpenError: it was not started; asyncssh.Error, OSError: the link broke."""
+    channel, session = await connection.create_session(_Exec, command, encoding=None)
+    try:
+        with suppress(BrokenPipeError):  # it ended without reading; its exit status says why
+            channel.write(stdin)
+            channel.write_eof()
+        await session.done
+    finally:
+        if not session.done.done():
+            session.done.cancel()
+            channel.abort()
+    return Answer(_exit_code(channel), bytes(session.stdout), bytes(session.stderr))
+
+
+def _exit_code(channel: asyncssh.SSHClientChannel[bytes]) -> int:
+    code = channel.get_returncode()
+    if code is None:
+        raise asyncssh.ConnectionLost("the session was closed without an exit status")
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,253 @@
+"""What people decide about hosts: add, accept a key, enable, drain, move, remove, declare lost.
+
+Every change is guarded, leaves an event, and tells the scheduler to look. Nothing here contacts a host: admission
+runs as a Celery task of dispatch, woken by name after the commit.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.db.models import ProtectedError, QuerySet
+
+from events.announce import announce, wake
+from events.models import Event
+from events.record import record
+from hosts.models import Host, ResourcePool
+from hosts.pools import mark_dirty
+
+ADMIT = "dispatch.host_tasks.admit"
+LOST = "dispatch.tasks.host_lost"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PORTS = range(1, 65536)
+_SLOTS_MAX = 1024
+
+
+class HostRefused(ValueError):
+    """A wish about a host that cannot be granted. `field` names what is wrong, `str(error)` is a sentence."""
+
+    def __init__(self, field_name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field_name
+
+
+@dataclass(frozen=True)
+class NewHost:
+    """What is known of a host that is to be added; `jumps` are as in Host.jumps. Empty: found out by admission."""
+
+    name: str
+    transport: str = Host.Transport.SSH
+    address: str = ""
+    port: int = 22
+    login_user: str = ""
+    jumps: list[dict[str, Any]] = field(default_factory=list)
+    gang_address: str = ""
+    host_key: str = ""
+    python: str = ""
+    activate: str = ""
+    workdir: str = ""
+    wanted_slots: int | None = None
+
+
+def present() -> QuerySet[Host]:
+    """All hosts but the removed ones."""
+    return Host.objects.exclude(admission=Host.Admission.REMOVED)
+
+
+def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
+    """Add a host and start its admission. A removed host of that name comes back with its history.
+
+    Raises HostRefused with the field that is wrong.
+    """
+    _check(new)
+    with transaction.atomic():
+        host = Host.objects.select_for_update().filter(name=new.name).first()
+        if host and host.admission != Host.Admission.REMOVED:
+            raise HostRefused("name", f"There is a host named {new.name!r} already. Remove it first, or take another name.")
+        if host is None:
+            host = Host(name=new.name)
+        before = "" if host._state.adding else host.admission
+        for name, value in vars(new).items():
+            setattr(host, name, value)
+        host.pool, host.added_by = pool, actor.removeprefix("user:")
+        host.enabled, host.draining = True, False
+        host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
+        host.facts, host.doctor = {}, {}
+        host.contact = Host.Contact.UNKNOWN
+        host.save()
+        _admit(host, "added", actor, before)
+    return host
+
+
+def _check(new: NewHost) -> None:
+    if not _NAME.fullmatch(new.name):
+        raise HostRefused(
+            "name", f"The name {new.name!r} is not allowed: letters, digits, '.', '_' and '-', at most 128, no leading sign."
+        )
+    if new.transport not in Host.Transport.values:
+        raise HostRefused("transport", f"The transport is {new.transport!r}; allowed: ssh, local.")
+    for where, port in [("port", new.port), *((f"jumps[{n}].port", j.get("port", 22)) for n, j in enumerate(new.jumps))]:
+        if not isinstance(port, int) or port not in _PORTS:
+            raise HostRefused(where, f"The port is {port!r}; allowed: 1 to 65535.")
+    for number, jump in enumerate(new.jumps):
+        if not jump.get("address"):
+            raise HostRefused(f"jumps[{number}].address", "A jump host needs an address.")
+    if new.wanted_slots is not None and not 0 <= new.wanted_slots <= _SLOTS_MAX:
+        raise HostRefused("wanted_slots", f"The number of slots is {new.wanted_slots}; allowed: 0 to {_SLOTS_MAX}.")
+    for name, path in (("workdir", new.workdir), ("python", new.python)):
+        if path and not path.startswith(("/", "~/")):
+            raise HostRefused(name, f"{name} is {path!r}; allowed: an absolute path on the host.")
+
+
+def _admit(host: Host, reason: str, actor: str, before: str) -> None:
+    """Begin (again) with the admission of a locked row."""
+    host.admission, host.state_reason, host.probe_after = Host.Admission.ADMITTING, "", None
+    host.save(update_fields=["admission", "state_reason", "probe_after"])
+    _changed(host, reason, actor, from_state=before, to_state=host.admission)
+    wake(ADMIT, str(host.pk))
+
+
+def _changed(
+    host: Host, reason: str, actor: str, *, from_state: str = "", to_state: str = "", detail: dict[str, Any] | None = None
+) -> None:
+    record(
+        Event.Kind.HOST, host.pk, from_state=from_state, to_state=to_state, reason=reason, actor=actor,
+        detail={"name": host.name, **(detail or {})},
+    )  # fmt: skip
+    announce("hosts")
+    mark_dirty(host.pool_id)
+
+
+def _locked(host_id: uuid.UUID) -> Host:
+    host = Host.objects.select_for_update().filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
+    if host is None:
+        raise HostRefused("id", f"There is no host {host_id}. It may have been removed.")
+    return host
+
+
+@transaction.atomic
+def accept_key(host_id: uuid.UUID, key: str, *, actor: str) -> Host:
+    """Pin the key that the host (or a jump host before it) has offered, and go on with the admission.
+
+    `key` is the offered key itself, so that nobody accepts one that he has not seen.
+    """
+    host = _locked(host_id)
+    wanted = " ".join(key.split()[:2])
+    offered = [jump for jump in host.jumps if jump.get("offered_host_key") == wanted]
+    if not wanted or (host.offered_host_key != wanted and not offered):
+        raise HostRefused(
+            "key", f"{host.name} has not offered this key (or offers another by now). Look at its fingerprint again."
+        )
+    for jump in offered:
+        jump["host_key"] = jump.pop("offered_host_key")
+    if host.offered_host_key == wanted:
+        host.host_key, host.offered_host_key = wanted, ""
+    host.contact_error = ""
+    host.save(update_fields=["host_key", "offered_host_key", "jumps", "contact_error"])
+    _admit(host, "key_accepted", actor, host.admission)
+    return host
+
+
+@transaction.atomic
+def admit_again(host_id: uuid.UUID, *, actor: str) -> Host:
+    """Try the admission anew: after a failure, a suspension or a declaration of loss."""
+    host = _locked(host_id)
+    _admit(host, "admission_retried", actor, host.admission)
+    return host
+
+
+@transaction.atomic
+def enable(host_id: uuid.UUID, *, actor: str) -> Host:
+    """New work may be placed again."""
+    host = _locked(host_id)
+    if not host.enabled or host.draining:
+        host.enabled, host.draining = True, False
+        host.save(update_fields=["enabled", "draining"])
+        _changed(host, "enabled", actor)
+    return host
+
+
+@transaction.atomic
+def disable(host_id: uuid.UUID, *, actor: str) -> Host:
+    """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
+    host = _locked(host_id)
+    if host.enabled:
+        host.enabled, host.draining = False, False
+        host.save(update_fields=["enabled", "draining"])
+        _changed(host, "disabled", actor)
+    return host
+
+
+@transaction.atomic
+def drain(host_id: uuid.UUID, *, actor: str) -> Host:
+    """Nothing new is placed; what runs there ends in its own time."""
+    host = _locked(host_id)
+    if not host.draining:
+        host.draining, host.enabled = True, True
+        host.save(update_fields=["enabled", "draining"])
+        _changed(host, "draining", actor)
+    return host
+
+
+@transaction.atomic
+def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> Host:
+    """Move the host to another pool; refused while something runs there."""
+    host = _locked(host_id)
+    if host.pool_id == pool.pk:
+        return host
+    _refuse_live(host, "pool", "moved to another pool")
+    mark_dirty(host.pool_id)
+    before, host.pool = host.pool.name, pool
+    host.save(update_fields=["pool"])
+    _changed(host, "pool_changed", actor, detail={"from": before, "to": pool.name})
+    return host
+
+
+def live_runs(host: Host) -> list[str]:
+    """Run keys of what the host still runs or has been given."""
+    members = host.members.filter(ended_at=None).select_related("allocation")
+    return [member.run_key for member in members]
+
+
+def _refuse_live(host: Host, field_name: str, what: str) -> None:
+    if runs := live_runs(host):
+        shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+        raise HostRefused(
+            field_name,
+            f"{host.name} cannot be {what} while it runs {shown}. Drain or disable it and wait, or declare it lost.",
+        )
+
+
+@transaction.atomic
+def remove(host_id: uuid.UUID, *, actor: str) -> None:
+    """Take the host out. Its row stays, hidden, as long as history points at it."""
+    host = _locked(host_id)
+    _refuse_live(host, "id", "removed")
+    _changed(host, "removed", actor, from_state=host.admission, to_state=Host.Admission.REMOVED)
+    try:
+        with transaction.atomic():
+            host.delete()
+    except ProtectedError:
+        host.admission, host.enabled, host.contact = Host.Admission.REMOVED, False, Host.Contact.UNKNOWN
+        host.host_key = host.offered_host_key = ""
+        host.save(update_fields=["admission", "enabled", "contact", "host_key", "offered_host_key"])
+
+
+@transaction.atomic
+def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
+    """The host is gone for good: its runs are over and start elsewhere. Whether that was news."""
+    host = _locked(host_id)
+    if host.admission == Host.Admission.LOST:
+        return False
+    before = host.admission
+    host.admission = Host.Admission.LOST
+    host.state_reason = "Declared lost by the pool's rule." if actor == "server" else f"Declared lost by {actor}."
+    host.save(update_fields=["admission", "state_reason"])
+    _changed(host, "declared_lost", actor, from_state=before, to_state=host.admission)
+    wake(LOST, str(host.pk))
+    return True

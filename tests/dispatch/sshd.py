@@ -1,0 +1,128 @@
+"""Real sshd processes on loopback ports, each with its own host key, configuration and log."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dispatch import server_key
+from dispatch.endpoints import Endpoint, Hop
+
+WAIT_SECONDS = 10.0
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(true: Callable[[], bool], seconds: float = WAIT_SECONDS, what: str = "the condition") -> None:
+    """Look often until `true()` holds; fail after `seconds`."""
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit, f"{what} did not come true within {seconds} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class Sshd:
+    """One sshd of ours. `options` are lines of sshd_config."""
+
+    folder: Path
+    port: int
+    options: list[str] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def host_key(self) -> str:
+        return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+    @property
+    def user(self) -> str:
+        return pwd.getpwuid(os.geteuid()).pw_name
+
+    def new_host_key(self) -> None:
+        for path in (self.folder / "host_key", self.folder / "host_key.pub"):
+            path.unlink(missing_ok=True)
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key")]
+        subprocess.run(command, check=True)
+
+    def authorize(self, *lines: str) -> None:
+        (self.folder / "authorized_keys").write_text("".join(f"{line}\n" for line in lines))
+
+    def start(self) -> None:
+        config = [
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {self.folder}/host_key",
+            f"AuthorizedKeysFile {self.folder}/authorized_keys",
+            f"PidFile {self.folder}/pid",
+            "UsePAM no",
+            "StrictModes no",
+            "PasswordAuthentication no",
+            *self.options,
+        ]
+        (self.folder / "config").write_text("\n".join(config) + "\n")
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        command = [SSHD, "-D", "-f", str(self.folder / "config"), "-E", str(self.folder / "log")]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        wait_until(self._listens, what="an sshd that listens")
+
+    def _listens(self) -> bool:
+        log = self.folder / "log"
+        return log.exists() and f"port {self.port}." in log.read_text()
+
+    def sessions(self) -> list[int]:
+        """Processes that serve the connections, the privileged part and the user's."""
+        assert self.process
+        found, parents = [], [self.process.pid]
+        while parents:
+            path = Path(f"/proc/{parents.pop()}/task")
+            for task in path.glob("*/children"):
+                children = [int(pid) for pid in task.read_text().split()]
+                sshds = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
+                found += sshds
+                parents += sshds
+        return found
+
+    def stop(self) -> None:
+        """End sshd and the connections that it serves, not what runs behind them."""
+        if self.process is None:
+            return
+        for pid in self.sessions():
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+        (self.folder / "log").unlink(missing_ok=True)
+
+    def hop(self) -> Hop:
+        return Hop("127.0.0.1", self.port, self.user, self.host_key)
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint((self.hop(),))
+
+
+@contextmanager
+def running_sshd(folder: Path, *options: str) -> Iterator[Sshd]:
+    """An sshd that accepts the server's key."""
+    folder.mkdir(parents=True, exist_ok=True)
+    daemon = Sshd(folder, free_port(), list(options))
+    daemon.new_host_key()
+    daemon.authorize(server_key.public_key())
+    daemon.start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
