@@ -1,0 +1,113 @@
+"""What a task can know about itself and its gang: `get_cluster_info()`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Optional, cast
+
+from trainmaster.protocol import RUN_DIR, ServerAddress, Spec, Trial
+
+
+class TrialInfo:
+    """The trial of this task: ids, seed, hyperparameters (as sampled) and where it resumes."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial_id: int = trial["trial_id"]
+        self.experiment_id: int = trial["experiment_id"]
+        self.trial_seed: int = trial["trial_seed"]
+        self.hparams: Dict[str, Any] = trial["hparams"]
+        self._config: Dict[str, Any] = trial["config"]
+        self._trial_run_id: int = trial["run_id"]
+        self._steps_completed: int = trial["steps_completed"]
+
+
+class ClusterInfo:
+    """One gang member's view of its task.
+
+    `container_addrs` has the address of every host of the gang, `container_slot_counts` their slots, and
+    `container_rank` is this host's place in both. `slot_ids` are this host's slots. The first
+    address is the chief's.
+    """
+
+    def __init__(self, spec: Spec, server: ServerAddress, run_dir: str) -> None:
+        gang, trial = spec["gang"], spec["trial"]
+        self.master_url: str = server["urls"][0] if server["urls"] else ""
+        self.cluster_id: str = spec["cluster"]["id"]
+        self.agent_id: str = spec["host"]["name"]
+        self.slot_ids: List[int] = [slot["index"] for slot in spec["slots"]]
+        self.task_id: str = spec["task_id"]
+        self.allocation_id: str = spec["allocation_id"]
+        self.session_token: str = spec["token"]
+        self.task_type: str = spec["task_type"]
+        self.master_cert_name: Optional[str] = None
+        self.master_cert_file: Optional[str] = None
+        self.latest_checkpoint: Optional[str] = trial["latest_checkpoint"] if trial else None
+        self.user_data: Dict[str, Any] = spec["user_data"]
+        self.container_addrs: List[str] = gang["addresses"]
+        self.container_slot_counts: List[int] = gang["slot_counts"]
+        self.container_rank: int = spec["member"]
+        self.gpu_uuids: List[str] = [slot["uuid"] for slot in spec["slots"] if slot["kind"] == "cuda"]
+        self.ports: Dict[str, int] = gang["ports"]
+        self._trial = TrialInfo(trial) if trial else None
+        self._run_dir = run_dir
+        self._cert_sha256 = server["cert_sha256"]
+        self._secret: str = gang["secret"]
+        self._checkpoint_storage: Dict[str, Any] = spec["checkpoint_storage"]
+
+    @property
+    def trial(self) -> TrialInfo:
+        """RuntimeError in a task that is no trial."""
+        if self._trial is None:
+            raise RuntimeError(f"This task is a {self.task_type}; only a TRIAL has trial information.")
+        return self._trial
+
+    @property
+    def chief_address(self) -> str:
+        """The chief's host as every member can dial it: the loopback address when it is the only one."""
+        return "127.0.0.1" if len(self.container_addrs) == 1 else self.container_addrs[0]
+
+    def __repr__(self) -> str:  # never the token
+        return f"<ClusterInfo {self.task_type} {self.allocation_id} member {self.container_rank}>"
+
+
+_known: Dict[str, ClusterInfo] = {}
+
+
+def get_cluster_info() -> Optional[ClusterInfo]:
+    """This task's information, or None when the program runs off the cluster.
+
+    RuntimeError when the run folder that the environment names cannot be read.
+    """
+    run_dir = os.environ.get(RUN_DIR)
+    if not run_dir:
+        return None
+    if run_dir not in _known:
+        spec = cast(Spec, _read(run_dir, "spec.json"))
+        _known[run_dir] = ClusterInfo(spec, read_server_address(run_dir), run_dir)
+    return _known[run_dir]
+
+
+def read_server_address(run_dir: str) -> ServerAddress:
+    """How to reach the server now: the file may be rewritten while the task runs."""
+    try:
+        return cast(ServerAddress, _read(run_dir, "server.json"))
+    except FileNotFoundError:
+        return {"urls": [], "cert_sha256": None}
+
+
+def _read(run_dir: str, name: str) -> Any:
+    path = Path(run_dir, name)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if name == "server.json":
+            raise
+        raise RuntimeError(
+            f"{RUN_DIR} names {run_dir}, which has no {name}; unset it off the cluster."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise RuntimeError(
+            f"{path} cannot be read: {error}. It belongs to the run and must not be changed."
+        ) from error

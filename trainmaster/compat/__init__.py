@@ -1,0 +1,97 @@
+"""`determined` as another name of the very same modules, by import and by `python -m`.
+
+There is no package of that name in our wheel: `install` adds a finder to the import system, which
+`sitecustomize.py` beside this file does in every Python of a run and under `trainmaster run -- CMD`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from types import CodeType, ModuleType
+from typing import Any, Optional, Sequence
+
+ALIAS = "determined"
+_OWN = "trainmaster"
+_RENAMED = {"launcher": "launch"}  # a seed spells determined.launcher.wrap_rank
+
+
+def own_name(name: str) -> Optional[str]:
+    """Our module's name for `determined...`, None for any other name."""
+    first, *rest = name.split(".")
+    if first != ALIAS:
+        return None
+    if rest:
+        rest[0] = _RENAMED.get(rest[0], rest[0])
+    return ".".join([_OWN, *rest])
+
+
+class AliasFinder(importlib.abc.MetaPathFinder):
+    """Finds `determined.x` as `trainmaster.x`."""
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        own = own_name(fullname)
+        if own is None:
+            return None
+        try:
+            original = importlib.util.find_spec(own)
+        except ModuleNotFoundError:
+            original = None
+        if original is None or original.loader is None:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: `determined` is Trainmaster's here, which has no {own!r}. "
+                "With `environment: {sdk: installed}` in the config the host's own package is used.",
+                name=fullname,
+            )
+        spec = importlib.machinery.ModuleSpec(
+            fullname,
+            AliasLoader(own, original),
+            origin=original.origin,
+            is_package=original.submodule_search_locations is not None,
+        )
+        spec.has_location = original.has_location
+        if original.submodule_search_locations is not None:
+            spec.submodule_search_locations = list(original.submodule_search_locations)
+        return spec
+
+
+class AliasLoader(importlib.abc.InspectLoader):
+    """Gives our module itself, not a copy; for `python -m` its code."""
+
+    def __init__(self, own: str, original: importlib.machinery.ModuleSpec) -> None:
+        self._own = own
+        self._original = original
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return importlib.import_module(self._own)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._original  # the import system has just put the alias there
+
+    def is_package(self, fullname: str) -> bool:
+        return self._original.submodule_search_locations is not None
+
+    def get_code(self, fullname: str) -> Optional[CodeType]:
+        code: Optional[CodeType] = self._inspect().get_code(self._own)
+        return code
+
+    def get_source(self, fullname: str) -> Optional[str]:
+        source: Optional[str] = self._inspect().get_source(self._own)
+        return source
+
+    def get_filename(self, fullname: str) -> str:
+        return self._original.origin or ""
+
+    def _inspect(self) -> Any:
+        return self._original.loader
+
+
+def install() -> None:
+    """Make `import determined` give our modules from now on, before any installed package of that name."""
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder())

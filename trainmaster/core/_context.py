@@ -1,0 +1,119 @@
+"""`core.init()` and the context it gives."""
+
+from __future__ import annotations
+
+import enum
+import faulthandler
+import logging
+import signal
+import sys
+import threading
+from types import TracebackType
+from typing import Any, Dict, Optional, Type, Union
+
+from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster.core._checkpoint import CheckpointContext
+from trainmaster.core._distributed import DistributedContext, single
+from trainmaster.core._preempt import PreemptContext, PreemptMode
+from trainmaster.core._records import Records
+from trainmaster.core._searcher import SearcherContext
+from trainmaster.core._storage import storage_for
+from trainmaster.core._train import EarlyExitReason, TrainContext, announce
+from trainmaster.errors import InvalidHP
+
+logger = logging.getLogger("trainmaster.core")
+
+
+class TensorboardMode(enum.Enum):
+    """Accepted for old scripts; TensorBoard files are not uploaded yet."""
+
+    AUTO = "AUTO"
+    MANUAL = "MANUAL"
+
+
+class Context:
+    """All of the Core API in one object; use it as a context manager, or call `start` and `close`."""
+
+    def __init__(
+        self,
+        checkpoint: CheckpointContext,
+        distributed: DistributedContext,
+        preempt: PreemptContext,
+        train: TrainContext,
+        searcher: SearcherContext,
+        info: Optional[ClusterInfo],
+        records: Optional[Records],
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.distributed = distributed
+        self.preempt = preempt
+        self.train = train
+        self.searcher = searcher
+        self.info = info
+        self._records = records
+
+    def start(self) -> Context:
+        self.preempt.start()
+        if threading.current_thread() is threading.main_thread() and sys.__stderr__ is not None:
+            faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True, chain=False)
+        return self
+
+    def close(self) -> None:
+        self.preempt.close()
+        self.distributed.close()
+        if self._records is not None:
+            self._records.close()
+
+    def __enter__(self) -> Context:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        invalid = isinstance(error, InvalidHP)
+        if invalid:
+            logger.info(
+                "The hyperparameters are invalid: %s. The searcher is told, and the trial ends.", error
+            )
+            self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+        self.close()
+        if invalid:
+            raise SystemExit(0)
+
+
+def init(
+    *,
+    distributed: Optional[DistributedContext] = None,
+    checkpoint_storage: Optional[Union[str, Dict[str, Any]]] = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+) -> Context:
+    """Build the Core API's context for this worker.
+
+    In a task with more than one slot `distributed` is needed (ValueError). `checkpoint_storage` is a folder
+    or a config section, and overrides the config's. Off the cluster reports are logged and checkpoints go to
+    a folder of this user.
+    """
+    info = get_cluster_info()
+    if distributed is None:
+        slots = sum(info.container_slot_counts) if info else 1
+        if slots > 1:
+            raise ValueError(
+                f"This task has {slots} slots, so core.init() needs distributed=..., for example "
+                "core.DistributedContext.from_torch_distributed()."
+            )
+        distributed = single()
+    records = Records(info._run_dir, distributed.rank) if info else None
+    announce(info)
+    return Context(
+        checkpoint=CheckpointContext(info, distributed, storage_for(info, checkpoint_storage), records),
+        distributed=distributed,
+        preempt=PreemptContext(info._run_dir if info else None, distributed, preempt_mode, records),
+        train=TrainContext(info, distributed, records),
+        searcher=SearcherContext(info, distributed, records),
+        info=info,
+        records=records,
+    )

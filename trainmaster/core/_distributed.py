@@ -1,0 +1,216 @@
+"""`DistributedContext`: who this worker is among its peers, and how they exchange values."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any, List, Optional, Tuple, Union
+
+from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster.core._star import Chief, Worker, listen
+
+DEFAULT_PORT = 12360
+DEFAULT_PORT_2 = 12376  # Determined's second port: accepted by the constructor, one is enough here
+SECRET_VARIABLE = "TRAINMASTER_GANG_SECRET"
+_LOOPBACK = "127.0.0.1"
+
+_Star = Union[Chief, Worker]
+
+
+class DistributedContext:
+    """A worker's rank and the collectives `gather`, `allgather`, `broadcast` and their `_local` forms.
+
+    All six rank values must be given, or none of them (ValueError). `chief_ip` is needed when the ranks are
+    on several hosts (AssertionError). In a run the port and the secret are the gang's; elsewhere the port is
+    `pub_port` + `port_offset` (or the variable INTER_TRAIN_PROCESS_COMM_PORT_1), and the secret is the
+    variable TRAINMASTER_GANG_SECRET or a file of this user (~/.trainmaster/gang.key).
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: Optional[int] = None,
+        size: Optional[int] = None,
+        local_rank: Optional[int] = None,
+        local_size: Optional[int] = None,
+        cross_rank: Optional[int] = None,
+        cross_size: Optional[int] = None,
+        chief_ip: Optional[str] = None,
+        pub_port: int = DEFAULT_PORT,
+        pull_port: int = DEFAULT_PORT_2,
+        port_offset: int = 0,
+        force_tcp: bool = False,
+    ) -> None:
+        given = (rank, size, local_rank, local_size, cross_rank, cross_size)
+        values = _checked(given)
+        self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size = values
+        self._closed = False
+        self._star: Optional[_Star] = None
+        self._local_star: Optional[_Star] = None
+        if self.size == 1:
+            return
+        if self.local_size != self.size:
+            assert chief_ip is not None, "chief_ip must be given when the ranks are on more than one host."
+        info = get_cluster_info()
+        address = (_chief_address(self, chief_ip), _port(info, pub_port, port_offset))
+        secret = _secret(info)
+        self._star = _join("global", self.rank, self.size, address, secret)
+        self._local_star = self._star if self.local_size == self.size else self._join_locals(secret)
+
+    @classmethod
+    def from_torch_distributed(cls, chief_ip: Optional[str] = None) -> DistributedContext:
+        """From the variables that torchrun sets; ValueError names those that are missing.
+
+        `chief_ip` defaults to DET_CHIEF_IP, then to torchrun's MASTER_ADDR.
+        """
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+        missing = [name for name in names if name not in os.environ]
+        if missing:
+            raise ValueError(
+                f"from_torch_distributed() needs the variables of torchrun, not set: {', '.join(missing)}. "
+                "Start the script with `python3 -m determined.launch.torch_distributed` or torchrun."
+            )
+        rank, size, local_rank, local_size, group_rank, group_size = (int(os.environ[name]) for name in names)
+        return cls(
+            rank=rank,
+            size=size,
+            local_rank=local_rank,
+            local_size=local_size,
+            cross_rank=group_rank,
+            cross_size=group_size,
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR"),
+        )
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def get_local_rank(self) -> int:
+        return self.local_rank
+
+    def get_size(self) -> int:
+        return self.size
+
+    def get_num_agents(self) -> int:
+        return self.cross_size
+
+    def gather(self, stuff: Any) -> Optional[List[Any]]:
+        """All ranks call; the chief gets every rank's value in rank order, the others None."""
+        return self._need().gather(stuff) if self.size > 1 else [stuff]
+
+    def allgather(self, stuff: Any) -> List[Any]:
+        """All ranks call; each gets every rank's value in rank order."""
+        return self._need().allgather(stuff) if self.size > 1 else [stuff]
+
+    def broadcast(self, stuff: Any) -> Any:
+        """All ranks call; each gets the chief's value."""
+        return self._need().broadcast(stuff) if self.size > 1 else stuff
+
+    def gather_local(self, stuff: Any) -> Optional[List[Any]]:
+        """`gather` among the ranks of this host, to its local rank 0."""
+        return self._need(local=True).gather(stuff) if self.local_size > 1 else [stuff]
+
+    def allgather_local(self, stuff: Any) -> List[Any]:
+        """`allgather` among the ranks of this host."""
+        return self._need(local=True).allgather(stuff) if self.local_size > 1 else [stuff]
+
+    def broadcast_local(self, stuff: Any = None) -> Any:
+        """`broadcast` among the ranks of this host, from its local rank 0."""
+        return self._need(local=True).broadcast(stuff) if self.local_size > 1 else stuff
+
+    def close(self) -> None:
+        """Leave the group; the other ranks may still finish what they have received."""
+        self._closed = True
+        if self._local_star is not None and self._local_star is not self._star:
+            self._local_star.close()
+        if self._star is not None:
+            self._star.close()
+
+    def _need(self, local: bool = False) -> _Star:
+        star = self._local_star if local else self._star
+        assert star is not None  # a group of more than one rank has joined its star
+        return star
+
+    def _join_locals(self, secret: bytes) -> Optional[_Star]:
+        """The star of this host: its chief takes a free loopback port and says so through the global star."""
+        assert self._star is not None
+        leads = self.local_rank == 0 and self.local_size > 1
+        listener = listen((_LOOPBACK, 0), self.local_size) if leads else None
+        own = (self.cross_rank, listener.getsockname()[1]) if listener else None
+        ports = dict(place for place in self._star.allgather(own) if place is not None)
+        if self.local_size == 1:
+            return None
+        if listener is not None:
+            return Chief("local", self.local_size, listener, secret)
+        return Worker("local", self.local_rank, self.local_size, (_LOOPBACK, ports[self.cross_rank]), secret)
+
+
+def single() -> DistributedContext:
+    """The context of a training with one worker."""
+    return DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+
+
+def _checked(given: Tuple[Optional[int], ...]) -> Tuple[int, int, int, int, int, int]:
+    if all(value is None for value in given):
+        return 0, 1, 0, 1, 0, 1
+    if any(value is None for value in given):
+        raise ValueError(
+            "Give all of rank, size, local_rank, local_size, cross_rank and cross_size, or none of them."
+        )
+    rank, size, local_rank, local_size, cross_rank, cross_size = (
+        int(value) for value in given if value is not None
+    )
+    for name, place, total in (
+        ("rank", rank, size),
+        ("local_rank", local_rank, local_size),
+        ("cross_rank", cross_rank, cross_size),
+    ):
+        if not 0 <= place < total:
+            raise ValueError(f"{name} is {place}, it must be from 0 to {total - 1}.")
+    return rank, size, local_rank, local_size, cross_rank, cross_size
+
+
+def _join(name: str, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> _Star:
+    if rank == 0:
+        return Chief(name, size, listen(address, size), secret)
+    return Worker(name, rank, size, address, secret)
+
+
+def _chief_address(context: DistributedContext, chief_ip: Optional[str]) -> str:
+    if context.local_size == context.size or chief_ip is None:
+        return _LOOPBACK
+    return chief_ip if ":" in chief_ip else socket.gethostbyname(chief_ip)
+
+
+def _port(info: Optional[ClusterInfo], pub_port: int, offset: int) -> int:
+    leased = info.ports.get("comm") if info and pub_port == DEFAULT_PORT else None
+    if leased:
+        return leased
+    named = os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1") if pub_port == DEFAULT_PORT else None
+    return int(named or pub_port) + offset
+
+
+def _secret(info: Optional[ClusterInfo]) -> bytes:
+    if info is not None:
+        return info._secret.encode()
+    named = os.environ.get(SECRET_VARIABLE)
+    return named.encode() if named else _own_secret()
+
+
+def _own_secret() -> bytes:
+    """A secret of this user's, made once: whoever can read this file may already act as the user."""
+    path = Path.home() / ".trainmaster" / "gang.key"
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = path.with_name(f".gang.key.{secrets.token_hex(8)}")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, secrets.token_hex(32).encode())
+            os.close(descriptor)
+            os.link(beside, path)  # the first of several ranks wins
+        except FileExistsError:
+            pass
+        finally:
+            beside.unlink()
+    return path.read_bytes()

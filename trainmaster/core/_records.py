@@ -1,0 +1,55 @@
+"""The road of everything training code reports: one JSON line per record in the rank's own spool file.
+
+No network and no thread: the server may be away for hours, and nothing here can slow or end a training run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from trainmaster.core._encoding import to_line
+
+logger = logging.getLogger("trainmaster.core")
+
+
+class Records:
+    """Appends this rank's records to `spool/core.rank<N>.jsonl` of the run folder."""
+
+    def __init__(self, run_dir: str, rank: int) -> None:
+        self.path = Path(run_dir, "spool", f"core.rank{rank}.jsonl")
+        self._descriptor: Optional[int] = None
+        self._torn = False
+
+    def append(self, type_: str, **fields: Any) -> None:
+        """Append one record with a single write. A full disk costs the record, never the training."""
+        record: Dict[str, Any] = {"type": type_, **fields}
+        if type_ in ("metrics", "checkpoint"):
+            record["t"] = time.time()
+        line = to_line(record)
+        if self._torn:  # the line that a full disk cut ends here, so that it spoils no other
+            line = b"\n" + line
+        try:
+            if self._descriptor is None:
+                self.path.parent.mkdir(mode=0o700, exist_ok=True)
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(self.path, flags, 0o600)
+            written = os.write(self._descriptor, line)
+            self._torn = written < len(line)
+        except OSError as error:
+            logger.warning(
+                "A %s record is lost: %s cannot be written (%s).", type_, self.path, error.strerror
+            )
+            return
+        if self._torn:
+            logger.warning(
+                "A %s record is lost: %s took only a part of it; is the disk full?", type_, self.path
+            )
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,158 @@
+"""`core_context.train`: metrics, progress, status."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+import os
+from typing import Any, Dict, List, Optional
+
+from trainmaster._info import ClusterInfo
+from trainmaster.core._distributed import DistributedContext
+from trainmaster.core._encoding import encode_metrics, encode_strict
+from trainmaster.core._records import Records
+from trainmaster.core._server import server_client
+
+logger = logging.getLogger("trainmaster.core")
+
+
+class EarlyExitReason(enum.Enum):
+    """Why a trial ends before its searcher wants it to."""
+
+    INVALID_HP = "EXITED_REASON_INVALID_HP"
+    USER_REQUESTED_STOP = "EXITED_REASON_USER_REQUESTED_STOP"
+
+
+class TrainContext:
+    """Reports of a trial; by convention only the chief (rank 0) reports.
+
+    Off the cluster the reports are logged, and nothing else happens.
+    """
+
+    def __init__(
+        self, info: Optional[ClusterInfo], distributed: DistributedContext, records: Optional[Records]
+    ) -> None:
+        self._info = info
+        self._distributed = distributed
+        self._records = records
+        self._exit_reported = False
+
+    def report_training_metrics(
+        self,
+        steps_completed: int,
+        metrics: Dict[str, Any],
+        batch_metrics: Optional[List[Dict[str, Any]]] = None,
+    ) -> None:
+        """Report metrics of the group `training`, with those of single batches if wanted."""
+        self._report("training", steps_completed, metrics, batch_metrics)
+
+    def report_validation_metrics(self, steps_completed: int, metrics: Dict[str, Any]) -> None:
+        """Report metrics of the group `validation`, for the searcher too; RuntimeError for a None in them."""
+        empty = [name for name, value in metrics.items() if value is None]
+        if empty:
+            raise RuntimeError(
+                f"Validation metrics must have values, None was given for: {', '.join(map(str, empty))}."
+            )
+        self._report("validation", steps_completed, metrics)
+
+    def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
+        """Report metrics of any group; its name has no dot in it (ValueError).
+
+        Reports for the same group and step merge; a key may not be reported twice with different values.
+        """
+        if not group or "." in group:
+            raise ValueError(f"The metric group {group!r} must be a name without '.'.")
+        self._report(group, steps_completed, metrics)
+
+    def _report(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: Dict[str, Any],
+        batch_metrics: Optional[List[Dict[str, Any]]] = None,
+    ) -> None:
+        if isinstance(steps_completed, bool) or not hasattr(steps_completed, "__index__"):
+            raise ValueError(f"steps_completed is {steps_completed!r}, it must be a whole number.")
+        steps = int(steps_completed)
+        if steps < 0:
+            raise ValueError(f"steps_completed is {steps}, it must be 0 or more.")
+        where = f"{group} metrics at step {steps}"
+        fields: Dict[str, Any] = {"metrics": encode_metrics(metrics, where)}
+        if batch_metrics is not None:
+            fields["batch_metrics"] = [encode_metrics(batch, f"batch {where}") for batch in batch_metrics]
+        if self._records is None:
+            logger.info("%s: %s", where, fields["metrics"])
+            return
+        run_id = self._info.trial._trial_run_id if self._info and self._info._trial else None
+        self._records.append("metrics", group=group, steps_completed=steps, run_id=run_id, **fields)
+
+    def report_progress(self, progress: float) -> None:
+        """Report how much of the training is done, 0 to 1 (ValueError)."""
+        value = float(progress)
+        if math.isnan(value) or not 0 <= value <= 1:
+            raise ValueError(f"The progress is {progress!r}, it must be between 0 and 1.")
+        if self._records is None:
+            logger.info("progress: %.1f %%", value * 100)
+        else:
+            self._records.append("progress", progress=value)
+
+    def set_status(self, status: str) -> None:
+        """Say in a few words what the trial is doing; shown beside its state."""
+        if self._records is None:
+            logger.info("status: %s", status)
+        else:
+            self._records.append("status", text=str(status))
+
+    def set_metadata(self, metadata: Dict[str, Any]) -> None:
+        """Replace all metadata of the trial's run; ValueError when JSON cannot hold it."""
+        plain = encode_strict(metadata, "The metadata")
+        if self._records is None:
+            logger.info("metadata: %s", plain)
+        else:
+            self._records.append("metadata", metadata=plain)
+
+    def get_metadata(self) -> Optional[Dict[str, Any]]:
+        """The metadata of the trial's run as the server has it; None off the cluster or without any."""
+        if self._info is None:
+            return None
+        with server_client(self._info) as client:
+            answer = client.get(f"/api/v1/runs/{self._info.trial._trial_run_id}/metadata").json() or {}
+        metadata: Optional[Dict[str, Any]] = answer.get("metadata")
+        return metadata
+
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        """Say why the trial ends early; only the first reason counts."""
+        if self._exit_reported:
+            logger.warning("The early exit %s is ignored: one was reported before.", reason.name)
+            return
+        self._exit_reported = True
+        if self._records is None:
+            logger.info("early exit: %s", reason.name)
+        else:
+            self._records.append("early_exit", reason=reason.value)
+
+    def get_experiment_best_validation(self) -> Optional[float]:
+        """The searcher metric's best value in the experiment so far, None when there is none yet."""
+        if self._info is None:
+            return None
+        from trainmaster.http import Answered  # not paid for by a training that never asks
+
+        path = (
+            f"/api/v1/experiments/{self._info.trial.experiment_id}/searcher/best_searcher_validation_metric"
+        )
+        try:
+            with server_client(self._info) as client:
+                answer = client.get(path).json() or {}
+        except Answered as error:
+            if error.status == 404:
+                return None
+            raise
+        metric = answer.get("metric")
+        return None if metric is None else float(metric)
+
+
+def announce(info: Optional[ClusterInfo]) -> None:
+    """Say once, off the cluster, where reports go."""
+    if info is None and os.environ.get("RANK", "0") == "0":
+        logger.info("Off the cluster: metrics and progress are only logged.")

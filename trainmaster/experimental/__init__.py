@@ -1,0 +1,1 @@
+"""Namespace of Determined's `determined.experimental`; its members arrive with the issues that bring them."""

@@ -1,0 +1,204 @@
+"""Run one rank: `python3 -m trainmaster.launch.wrap_rank [--no-redirect-stdio] RANK CMD [ARGS...]`.
+
+RANK is a number, or names of environment variables separated by commas, of which the first one set counts.
+
+In a run the rank writes straight to its own spool files: no pipe, so whatever happens to this process, to the
+launcher or to the runner, the rank goes on writing. Elsewhere each line gets the prefix `[rank=N] `. This
+process
+stays as the rank's parent: it forwards signals, and when the rank fails it says so in the rank's records.
+
+It starts with every rank, so it imports as little as possible and is also run by its path, without the
+package.
+"""
+# ruff: noqa: PTH100, PTH103, PTH104, PTH110, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+# Names and layout that trainmaster.protocol and trainmaster.paths own; importing them costs more than this
+# program.
+_RUN_DIR = "TRAINMASTER_RUN_DIR"
+# Where the launch module follows its ranks: rank<N>.pid, rank<N>.exit, stopping.
+RANKS_DIR = "TRAINMASTER_RANKS_DIR"
+STOPPING = "stopping"  # in that folder: the ranks end because the job is stopped
+_PEER_GRACE = "TRAINMASTER_PEER_GRACE_SECONDS"
+# From SIGTERM to SIGKILL for a rank whose peer has failed; a stop has the job's own grace.
+_PEER_GRACE_SECONDS = 10.0
+
+_FORWARDED = {
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+}
+_USAGE = "usage: python3 -m trainmaster.launch.wrap_rank [--no-redirect-stdio] RANK CMD [ARGS...]"
+
+
+def resolve_rank(text: str, environment: "os._Environ[str] | dict[str, str]") -> int:
+    """The rank that `text` says: a number or a comma list of variable names; else ValueError."""
+    if text.isdigit():
+        return int(text)
+    for name in text.split(","):
+        value = environment.get(name.strip())
+        if value is not None:
+            if not value.isdigit():
+                raise ValueError(f"{name.strip()} is {value!r}, it must be the rank, a number from 0.")
+            return int(value)
+    raise ValueError(
+        f"RANK is {text!r}: it must be a number from 0, or name environment variables of which one is set."
+    )
+
+
+def main(arguments: "list[str]") -> int:
+    """Returns the exit code as a shell gives it (128 + n after signal n)."""
+    redirect = arguments[:1] != ["--no-redirect-stdio"]
+    rest = arguments if redirect else arguments[1:]
+    if len(rest) > 1 and rest[1] == "--":
+        rest = rest[:1] + rest[2:]
+    if len(rest) < 2 or rest[0].startswith("-"):
+        print(_USAGE, file=sys.stderr)
+        return 2
+    try:
+        rank = resolve_rank(rest[0], os.environ)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    run_dir = os.environ.get(_RUN_DIR)
+    if run_dir and redirect:
+        return _Rank(rank, rest[1:], run_dir).run()
+    return _Rank(rank, rest[1:], run_dir, prefixed=True).run()
+
+
+class _Rank:
+    """One rank's process and its true end."""
+
+    def __init__(
+        self, rank: int, command: "list[str]", run_dir: "str | None", prefixed: bool = False
+    ) -> None:
+        self.rank = rank
+        self.command = command
+        self.run_dir = run_dir
+        self.prefixed = prefixed
+        self.ranks_dir = os.environ.get(RANKS_DIR)
+        self.failed_with_peer = False  # ended because torchrun stopped it after another rank's failure
+        self._kill_at: "float | None" = None
+
+    def run(self) -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | {signal.SIGCHLD})
+        self._note("pid", str(os.getpid()))
+        if self._stopping():  # the stop was asked for while this rank was being started
+            return self._ended(128 + signal.SIGTERM, int(signal.SIGTERM))
+        if self.prefixed:
+            sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+            from trainmaster.launch.line_prefix import Prefixer  # only where no spool is
+
+            prefixer = Prefixer(f"[rank={self.rank}] ".encode())
+            pid = self._start(prefixer.streams())
+            prefixer.begin()
+            status = self._wait(pid)
+            prefixer.finish()
+        else:
+            streams = self._spool_files()
+            pid = self._start(streams)
+            os.dup2(streams[0], 1)
+            os.dup2(streams[1], 2)
+            status = self._wait(pid)
+        if os.WIFSIGNALED(status):
+            return self._ended(128 + os.WTERMSIG(status), os.WTERMSIG(status))
+        return self._ended(os.WEXITSTATUS(status), None)
+
+    def _spool_files(self) -> "tuple[int, int]":
+        spool = os.path.join(self.run_dir or "", "spool")
+        os.makedirs(spool, mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        names = [os.path.join(spool, f"rank{self.rank}.{stream}") for stream in ("stdout", "stderr")]
+        return os.open(names[0], flags, 0o600), os.open(names[1], flags, 0o600)
+
+    def _start(self, streams: "tuple[int, int]") -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 126
+        try:
+            os.dup2(streams[0], 1)
+            os.dup2(streams[1], 2)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            os.environ.setdefault("PYTHONUNBUFFERED", "1")
+            os.execvp(self.command[0], self.command)
+        except OSError as error:
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            os.write(2, f"ERROR: {self.command[0]} cannot be started: {error.strerror}.\n".encode())
+        finally:
+            os._exit(code)
+
+    def _wait(self, pid: int) -> int:
+        """The rank's wait status; every signal that comes is handed to it."""
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status
+            info = signal.sigtimedwait(_FORWARDED | {signal.SIGCHLD}, 5.0 if self._kill_at is None else 0.1)
+            if info is not None and info.si_signo != signal.SIGCHLD:
+                os.kill(pid, info.si_signo)
+                if info.si_signo == signal.SIGTERM and self._kill_at is None:
+                    self._peer_failed()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at and not self._stopping():
+                os.kill(pid, signal.SIGKILL)
+                self._kill_at = time.monotonic() + 1.0
+
+    def _peer_failed(self) -> None:
+        """SIGTERM under our launch module without a stop: torchrun ends us because another rank failed."""
+        if self.ranks_dir and not self._stopping():
+            self.failed_with_peer = True
+            self._kill_at = time.monotonic() + float(os.environ.get(_PEER_GRACE, _PEER_GRACE_SECONDS))
+
+    def _stopping(self) -> bool:
+        return bool(self.ranks_dir) and os.path.exists(os.path.join(self.ranks_dir or "", STOPPING))
+
+    def _ended(self, code: int, number: "int | None") -> int:
+        stopping = self._stopping()
+        if code and self.run_dir and not stopping and not self.failed_with_peer:
+            self._record_failure(code, number)
+        self._note("exit", f"{code} {number or 0} {time.time()} {int(self.failed_with_peer)}")
+        # In a stop torchrun must not take the first rank that ends for a failure: it would kill the others
+        # after its own 30 s, however long the job's grace is. The launch module reads the true code above.
+        return 0 if stopping and self.ranks_dir else code
+
+    def _record_failure(self, code: int, number: "int | None") -> None:
+        line = '{"type": "rank_failed", "rank": %d, "code": %d, "signal": %s, "t": %r}\n' % (
+            self.rank,
+            code,
+            "null" if number is None else int(number),
+            time.time(),
+        )
+        path = os.path.join(self.run_dir or "", "spool", f"core.rank{self.rank}.jsonl")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags, 0o600)
+            os.write(descriptor, line.encode())
+            os.close(descriptor)
+        except OSError as error:
+            print(f"rank {self.rank}: its failure cannot be recorded: {error}.", file=sys.stderr)
+
+    def _note(self, suffix: str, text: str) -> None:
+        """Write rank<N>.<suffix> for the launch module, whole or not at all."""
+        if not self.ranks_dir:
+            return
+        path = os.path.join(self.ranks_dir, f"rank{self.rank}.{suffix}")
+        try:
+            with open(path + ".new", "w", encoding="ascii") as file:
+                file.write(text)
+            os.rename(path + ".new", path)
+        except OSError:  # the launch module is gone, and its folder with it
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
