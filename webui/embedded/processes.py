@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from trainmaster.processes import boot_id, is_alive, reference
 from webui.embedded.account import Account
 
 PR_SET_PDEATHSIG = 1
@@ -28,7 +29,7 @@ class Process:
 
     def alive(self) -> bool:
         """True while this very process runs; a zombie counts as ended."""
-        return boot_id() == self.boot_id and _start_time(self.pid) == self.start_time
+        return is_alive({"pid": self.pid, "start_time": self.start_time}, self.boot_id)
 
     def signal(self, number: signal.Signals) -> None:
         if self.alive():
@@ -39,23 +40,10 @@ class Process:
         return asdict(self)
 
 
-def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _start_time(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold spaces and parentheses
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
 def identify(pid: int) -> Process | None:
     """The process that has this pid now, or None."""
-    start_time = _start_time(pid)
-    return None if start_time is None else Process(pid, start_time, boot_id())
+    found = reference(pid)
+    return None if found is None else Process(found["pid"], found["start_time"], boot_id())
 
 
 def end(process: Process, first: signal.Signals, limit_seconds: float) -> bool:
