@@ -1,0 +1,176 @@
+"""Why a request waits and why a run is stopped: codes that are stored, and the sentences people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class WaitCode(StrEnum):
+    """Why a request is not running."""
+
+    BLOCKED = "blocked"  # something of its own must happen first (a checkpoint's upload)
+    NO_HOSTS = "no_hosts"
+    NEVER_FITS = "never_fits"
+    AVOIDS_HOSTS = "avoids_hosts"
+    OVER_MAX_SLOTS = "over_max_slots"  # asks more than its job's max_slots: never
+    MAX_SLOTS = "max_slots"  # its job holds as many as it may
+    HOSTS_OFF = "hosts_off"
+    COMING_FREE = "coming_free"
+    KEPT_FOR = "kept_for"
+    HELD = "held"  # it has hosts reserved and waits for the runs there to end
+    NO_ROOM = "no_room"
+    SHARE = "share"
+    POSITION = "position"
+    NO_PREEMPTION = "no_preemption"
+
+
+class ReleaseCode(StrEnum):
+    """Why a run is stopped for another."""
+
+    HIGHER_PRIORITY = "higher_priority"
+    MOVED_AHEAD = "moved_ahead"
+    ON_SUFFERANCE = "on_sufferance"
+    ABOVE_SHARE = "above_share"
+
+
+#: codes that no waiting will cure; the queue shows them as "Never"
+NEVER = frozenset({WaitCode.NEVER_FITS, WaitCode.AVOIDS_HOSTS, WaitCode.OVER_MAX_SLOTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code, the sentence for people, and the numbers in it for programs."""
+
+    code: WaitCode
+    sentence: str
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """`a`, `a and b`, `a, b and 4 more`."""
+    all_names = list(names)
+    if len(all_names) > most + 1:
+        return f"{', '.join(all_names[:most])} and {len(all_names) - most} more"
+    if len(all_names) < 2:
+        return "".join(all_names)
+    return f"{', '.join(all_names[:-1])} and {all_names[-1]}"
+
+
+def slots(count: int) -> str:
+    """`1 slot`, `8 slots`."""
+    return f"{count} slot" if count == 1 else f"{count} slots"
+
+
+def blocked(sentence: str) -> Reason:
+    return Reason(WaitCode.BLOCKED, sentence)
+
+
+def no_hosts(pool: str) -> Reason:
+    return Reason(WaitCode.NO_HOSTS, f"pool {pool} has no hosts yet: add one with `trainmaster host add`")
+
+
+def no_slots(asks: int, pool: str) -> Reason:
+    return Reason(WaitCode.NEVER_FITS, f"asks {asks}; the hosts of pool {pool} have no slots", {"asks": asks})
+
+
+def never_on_one_host(asks: int, largest: int) -> Reason:
+    text = f"asks {asks} on one host; the largest host here has {largest}: {largest} or fewer"
+    return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "largest": largest})
+
+
+def never_in_pool(asks: int, total: int) -> Reason:
+    text = f"asks {asks}; the hosts here have {slots(total)} together"
+    return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "total": total})
+
+
+def not_a_multiple(asks: int, sizes: list[int]) -> Reason:
+    """`sizes`: slots per host in this pool, largest first, each once."""
+    largest = sizes[0]
+    if len(sizes) == 1:
+        text = f"asks {asks}; hosts here have {largest}: {largest} or fewer, or a multiple of {largest}"
+    else:
+        shown = listed([str(size) for size in sizes])
+        text = f"asks {asks}; hosts here have {shown}: {largest} or fewer, or whole hosts of one size"
+    return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "sizes": sizes})
+
+
+def avoids(asks: int, names: list[str]) -> Reason:
+    text = f"asks {asks}; the hosts that could take it are ones it avoids: {listed(names)}"
+    return Reason(WaitCode.AVOIDS_HOSTS, text, {"asks": asks, "hosts": names})
+
+
+def over_max_slots(asks: int, most: int) -> Reason:
+    text = f"asks {asks}; max_slots of its job is {most}"
+    return Reason(WaitCode.OVER_MAX_SLOTS, text, {"asks": asks, "max_slots": most})
+
+
+def max_slots(held: int, asks: int, most: int) -> Reason:
+    text = f"its job holds {held} of at most {slots(most)} (max_slots); this asks {asks} more"
+    return Reason(WaitCode.MAX_SLOTS, text, {"held": held, "asks": asks, "max_slots": most})
+
+
+def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:
+    """`off`: (host name, why)."""
+    text = f"needs {slots(asks)} that are off: {listed([f'{name} is {why}' for name, why in off])}"
+    return Reason(WaitCode.HOSTS_OFF, text, {"asks": asks, "hosts": dict(off)})
+
+
+def coming_free(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
+    """`parts`: (host, free, coming free). `by`: labels of the runs that are being stopped."""
+    freed = f" being freed by {listed(by)}" if by else " coming free"
+    if len(parts) == 1:
+        host, free, coming = parts[0]
+        need = f"needs {asks} on one host: " if asks > 1 else ""
+        has = f"{host} has {free} free, " if free else f"{host}: "
+        text = f"{need}{has}{coming}{freed}"
+    else:
+        free, coming = sum(p[1] for p in parts), sum(p[2] for p in parts)
+        text = f"needs {len(parts)} whole hosts ({asks} slots): {free} free, {coming}{freed}"
+    return Reason(WaitCode.COMING_FREE, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
+
+
+def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
+    """`parts`: (host, free, held by others). `by`: labels of the runs that hold them and are not stopped."""
+    free, busy = sum(p[1] for p in parts), sum(p[2] for p in parts)
+    holders = f" held by {listed(by)}" if by else " held"
+    if len(parts) == 1:
+        text = f"needs {asks} on one host: {parts[0][0]} has {free} free, {busy}{holders}"
+    else:
+        hosts = listed([p[0] for p in parts])
+        text = f"needs {len(parts)} whole hosts ({asks} slots): on {hosts} {free} free, {busy}{holders}"
+    return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
+
+
+def kept_for(free: int, host: str, whom: list[str]) -> Reason:
+    what = "the free slot" if free == 1 else f"the {free} free slots"
+    text = f"{what} on {host} {'is' if free == 1 else 'are'} kept for {listed(whom)}"
+    return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom})
+
+
+def no_room(asks: int, whole: int, notes: list[str]) -> Reason:
+    """`whole`: number of whole hosts it needs, 0 when it needs one host. `notes` follow after semicolons."""
+    if asks == 0:
+        text = "every host has as much zero-slot work as it may hold"
+    elif whole:
+        text = f"needs {whole} whole hosts ({asks} slots)"
+    else:
+        text = "no slot is free" if asks == 1 else f"no {asks} free on one host"
+    return Reason(
+        WaitCode.NO_ROOM, "; ".join([text, *notes]), {"asks": asks, "whole_hosts": whole, "notes": notes}
+    )
+
+
+def share(label: str, holds: int, entitled: int) -> Reason:
+    text = f"{label} holds {holds}; its fair share now is {slots(entitled)}"
+    return Reason(WaitCode.SHARE, text, {"holds": holds, "entitled": entitled})
+
+
+def behind(jobs: int) -> Reason:
+    text = "no job stands before it" if jobs == 0 else f"{jobs} job{'s' if jobs > 1 else ''} stand before it"
+    return Reason(WaitCode.POSITION, text.replace("1 job stand ", "1 job stands "), {"jobs_ahead": jobs})
+
+
+def no_preemption(pool: str) -> Reason:
+    return Reason(WaitCode.NO_PREEMPTION, f"pool {pool} stops nothing for it: preemption is off there")

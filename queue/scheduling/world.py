@@ -1,0 +1,161 @@
+"""What a pass reads and what it answers: plain frozen values, no framework, no clock.
+
+Times are seconds since the epoch (float). Ids of hosts, tasks, jobs and allocations are strings, ids of
+slots are integers; the pass only compares them for equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scheduling.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """One GPU (or CPU share). `held_by`: an allocation. `outside`: who else uses it, as last seen."""
+
+    id: int
+    index: int
+    kind: str = "cuda"
+    enabled: bool = True
+    draining: bool = False
+    held_by: str | None = None
+    outside: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        """May something new be placed here, once nobody holds it?"""
+        return self.enabled and not self.draining and self.outside is None
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One host of the pool. `aux_held` counts the zero-slot runs that it has now."""
+
+    id: str
+    name: str
+    slots: tuple[SlotView, ...] = ()
+    enabled: bool = True
+    draining: bool = False
+    silent: bool = False
+    suspended: bool = False
+    aux_capacity: int = 100
+    aux_held: int = 0
+
+    @property
+    def off(self) -> str | None:
+        """The word for why nothing new is placed here, or None."""
+        if self.suspended:
+            return "suspended"
+        if not self.enabled:
+            return "disabled"
+        if self.draining:
+            return "draining"
+        return "silent" if self.silent else None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """The pool's rules. `preemption` is read by the priority scheduler; fair share always may stop work."""
+
+    name: str = "default"
+    scheduler: Literal["priority", "fair_share"] = "priority"
+    fitting: Literal["best", "worst"] = "best"
+    preemption: bool = True
+    allow_heterogeneous_fits: bool = False
+    #: so many waiting gangs have hosts reserved at once; the next gets its own when one of them starts
+    max_reservations: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a request runs. `slots`: host id -> slot ids (empty tuple for zero-slot work).
+
+    An allocation that is ending for any reason is `stopping`; `stopping_for` is the task it was stopped for.
+    `ends`: (earliest, latest) expected end, None when unknown.
+    """
+
+    allocation_id: str
+    slots: Mapping[str, tuple[int, ...]]
+    started_at: float
+    stopping: bool = False
+    stopping_for: str | None = None
+    on_sufferance: bool = False
+    last_saved_at: float | None = None
+    asked_preempt: bool = False
+    ends: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One task that asks for slots or runs. Paused and finished tasks are not in a snapshot.
+
+    `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
+    `avoid_hosts`: names or ids. `blocked_reason`: a sentence, while the task may not be placed although
+    it waits. `label`: how sentences call it ("exp 152").
+    """
+
+    task_id: str
+    job_id: str
+    label: str
+    slots: int
+    priority: int = 42
+    position: float = 0.0
+    submitted_at: float = 0.0
+    moved_at: float | None = None
+    weight: float = 1.0
+    max_slots: int | None = None
+    preemptible: bool = True
+    single_host: bool = False
+    avoid_hosts: frozenset[str] = frozenset()
+    running: Placement | None = None
+    blocked_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One pool at one moment."""
+
+    now: float
+    pool: PoolView
+    hosts: tuple[HostView, ...]
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this task now. `hosts`: (host id, slot ids) by member, in rank order; no ids for zero slots."""
+
+    task_id: str
+    hosts: tuple[tuple[str, tuple[int, ...]], ...]
+    on_sufferance: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Stop this allocation (it saves first) so that `for_task_id` starts. `reason`: a ReleaseCode value."""
+
+    allocation_id: str
+    task_id: str
+    for_task_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
+
+    `order`: task ids as the queue shows them. `forecast`: (earliest, latest) start, None when unknown.
+    `reservations`: task id -> ids of the hosts kept for it. `shares`: job id -> slots (fair share only).
+    """
+
+    starts: tuple[Start, ...] = ()
+    releases: tuple[Release, ...] = ()
+    waits: Mapping[str, Reason] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    forecast: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
+    reservations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shares: Mapping[str, int] = field(default_factory=dict)
