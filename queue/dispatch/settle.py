@@ -12,6 +12,7 @@ from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import MemberState, Reason, StopKind
 
+FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: an entrypoint that the shell could not find or execute
 _NOT_RUNNABLE = {126, 127}
 
@@ -43,7 +44,8 @@ def member_exited(
     member.allocation.refresh_from_db()
     reason = reason_of_exit(member.allocation, code)
     detail = None
-    if reason in {Reason.RANK_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}:
+    # a peer that was stopped may still have failed first: its record came later than the other's
+    if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):
         skew = member.host.clock_skew_seconds or 0.0
         detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
         stamp = detail.get("t") or ended_at

@@ -1,0 +1,146 @@
+"""What follows from an end: done, once more from the checkpoint, or over with the first cause."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dispatch import passes, settle
+from experiments import transitions as experiments
+from experiments.models import Experiment
+from experiments.states import ExperimentState, TrialState
+from jobs import transitions
+from jobs.models import Member, SlotHold
+from jobs.states import MemberState, Reason, StopKind, TaskState
+from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+
+Stop = Callable[..., Experiment]
+pytestmark = pytest.mark.django_db
+
+
+def running(slots: int = 2, hosts: int = 1, **more: int) -> Experiment:
+    """An experiment whose trial runs on `hosts` hosts."""
+    for index in range(hosts):
+        make_host(f"gpu{index}", slots // hosts)
+    experiment = submit_experiment(slots=slots, **more)
+    passes.run(experiment.job.pool_id)
+    for member in members_of(experiment):
+        transitions.member_launched(member.pk, boot_id="boot")
+        transitions.member_running(member.pk)
+    return experiment
+
+
+def end(member: Member, exit_code: int | None, **failure: object) -> None:
+    settle.member_exited(
+        member.pk, code=exit_code, signal=None, ended_at=100.0, first_failure=dict(failure) if failure else None
+    )
+
+
+def test_exit_0_completes_trial_and_experiment_and_frees_the_slots() -> None:
+    experiment = running()
+    end(members_of(experiment)[0], 0)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
+    assert trial_of(experiment).state == TrialState.COMPLETED
+    assert not SlotHold.objects.filter(released_at=None).exists()
+
+
+def test_a_failing_rank_stops_its_gang_and_is_the_one_that_is_named() -> None:
+    experiment = running(slots=4, hosts=2, max_restarts=0)
+    first, second = members_of(experiment)
+    end(second, 3, rank=2, code=3, signal=None, t=50.0)
+    attempt = attempt_of(experiment)
+    assert attempt.stop_kind == StopKind.STOP and attempt.stop_reason == Reason.PEER_ENDED
+    end(first, 143, rank=0, code=143, signal=15, t=51.0)
+    attempt.refresh_from_db()
+    assert attempt.exit_reason == Reason.RANK_FAILED
+    assert attempt.exit_detail["rank"] == 2 and attempt.exit_detail["host"] == "gpu1" and attempt.exit_code == 3
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.ERROR
+
+
+def test_the_earliest_failure_is_named_even_if_a_peer_reports_first() -> None:
+    experiment = running(slots=4, hosts=2, max_restarts=0)
+    first, second = members_of(experiment)
+    end(first, 1, rank=0, code=1, signal=None, t=60.0)
+    end(second, 3, rank=3, code=3, signal=None, t=59.5)
+    assert attempt_of(experiment).exit_detail["rank"] == 3
+    assert attempt_of(experiment).exit_code == 3
+
+
+def test_a_failure_is_tried_again_until_max_restarts() -> None:
+    experiment = running(max_restarts=1)
+    end(members_of(experiment)[0], 1)
+    trial = trial_of(experiment)
+    assert trial.restarts == 1 and trial.task.state == TaskState.WAITING
+    passes.run(experiment.job.pool_id)
+    assert attempt_of(experiment).number == 2
+    end(members_of(experiment)[0], 1)
+    trial.refresh_from_db()
+    assert trial.state == TrialState.ERROR and trial.restarts == 1
+
+
+def test_a_pause_that_was_acknowledged_rests_and_activate_queues_again() -> None:
+    experiment = running()
+    experiments.pause(experiment.pk, actor="user:ada")
+    attempt = attempt_of(experiment)
+    assert attempt.stop_kind == StopKind.PREEMPT
+    transitions.preempt_acknowledged(attempt.pk)
+    end(members_of(experiment)[0], 0)
+    trial = trial_of(experiment)
+    assert trial.state == TrialState.PAUSED and trial.task.state == TaskState.PAUSED and trial.restarts == 0
+    experiments.activate(experiment.pk, actor="user:ada")
+    passes.run(experiment.job.pool_id)
+    assert attempt_of(experiment).number == 2
+
+
+def test_exit_0_without_acknowledging_the_pause_is_the_end() -> None:
+    experiment = running()
+    experiments.pause(experiment.pk, actor="user:ada")
+    end(members_of(experiment)[0], 0)
+    assert trial_of(experiment).state == TrialState.COMPLETED
+
+
+def test_activate_while_stopping_queues_again_when_the_attempt_has_ended() -> None:
+    experiment = running()
+    experiments.pause(experiment.pk, actor="user:ada")
+    experiments.activate(experiment.pk, actor="user:ada")
+    transitions.preempt_acknowledged(attempt_of(experiment).pk)
+    end(members_of(experiment)[0], 0)
+    assert trial_of(experiment).task.state == TaskState.WAITING
+
+
+@pytest.mark.parametrize(("stop", "code"), [(experiments.cancel, 0), (experiments.kill, 137)])
+def test_cancel_and_kill_end_as_canceled_whatever_the_exit_code(stop: Stop, code: int) -> None:
+    experiment = running()
+    stop(experiment.pk, actor="user:ada")
+    end(members_of(experiment)[0], code)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.CANCELED
+
+
+def test_cancel_of_a_waiting_experiment_ends_it_at_once() -> None:
+    experiment = submit_experiment()
+    experiments.cancel(experiment.pk, actor="user:ada")
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.CANCELED
+    assert trial_of(experiment).task.state == TaskState.ENDED
+
+
+def test_a_lost_host_is_no_restart() -> None:
+    experiment = running(slots=4, hosts=2)
+    first, second = members_of(experiment)
+    settle.member_over(second.pk, reason=Reason.HOST_LOST)
+    end(first, 143)
+    trial = trial_of(experiment)
+    assert trial.restarts == 0 and trial.task.state == TaskState.WAITING
+    assert attempt_of(experiment).exit_reason == Reason.HOST_LOST
+
+
+def test_a_silent_host_keeps_its_gang_open_but_not_its_gangs_slots() -> None:
+    experiment = running(slots=4, hosts=2)
+    first, second = members_of(experiment)
+    end(first, 0)
+    assert SlotHold.objects.filter(released_at=None, member=first).count() == 0
+    assert SlotHold.objects.filter(released_at=None, member=second).count() == 2
+    second.refresh_from_db()
+    assert second.state == MemberState.RUNNING and trial_of(experiment).task.state == TaskState.RUNNING

@@ -1,0 +1,75 @@
+"""Rows for tests of the queue: a pool with hosts that answer, people, and experiments submitted the real way."""
+
+from django.utils import timezone
+
+from accounts.models import User
+from experiments import contexts, submit
+from experiments.config import parse
+from experiments.models import Experiment, Project, Trial
+from hosts.models import Host, ResourcePool, Slot
+from hosts.pools import default_pool
+from jobs.models import Allocation, Member
+
+CONFIG = """
+name: {name}
+entrypoint: python3 train.py
+hyperparameters: {{}}
+searcher: {{name: single, metric: loss, max_length: {{batches: 10}}}}
+max_restarts: {max_restarts}
+resources: {{slots_per_trial: {slots}{priority}}}
+"""
+
+
+def make_user(name: str = "ada", role: str = User.Role.EDITOR) -> User:
+    return User.objects.get_or_create(username=name, defaults={"role": role})[0]
+
+
+def make_host(name: str, slots: int, pool: ResourcePool | None = None) -> Host:
+    """A ready, reachable host with CPU slots."""
+    host = Host.objects.create(
+        name=name,
+        pool=pool or default_pool(),
+        transport=Host.Transport.LOCAL,
+        admission=Host.Admission.READY,
+        contact=Host.Contact.REACHABLE,
+        last_seen_at=timezone.now(),
+        address=f"10.0.0.{Host.objects.count() + 1}",
+    )
+    for index in range(slots):
+        Slot.objects.create(host=host, index=index, kind=Slot.Kind.CPU)
+    return host
+
+
+def submit_experiment(
+    *, slots: int = 1, name: str = "test", max_restarts: int = 5, priority: int | None = None, owner: User | None = None, activate: bool = True
+) -> Experiment:
+    """One trial, submitted as the API does."""
+    text = CONFIG.format(
+        name=name, slots=slots, max_restarts=max_restarts, priority=f", priority: {priority}" if priority else ""
+    )
+    return submit.create(
+        owner=owner or make_user(),
+        config=parse(text),
+        original=text,
+        context=contexts.empty(),
+        project=Project.objects.get(pk=1),
+        parent=None,
+        activate=activate,
+        idempotency_key=None,
+        actor="user:ada",
+    )
+
+
+def trial_of(experiment: Experiment) -> Trial:
+    return Trial.objects.select_related("task").get(experiment=experiment)
+
+
+def attempt_of(experiment: Experiment) -> Allocation:
+    """The newest attempt of the experiment's only trial."""
+    return Allocation.objects.filter(task__trial__experiment=experiment).latest("number")
+
+
+def members_of(experiment: Experiment) -> list[Member]:
+    return list(attempt_of(experiment).members.order_by("index"))
+
+
