@@ -1,0 +1,414 @@
+"""Whole runs on one host: launch, output, failures, stop, with real processes and a real server."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainmaster.conftest import TestHost, code_archive, kill, wait_until
+from tests.trainmaster.stream_server import StreamServer
+from trainmaster.paths import RunPaths
+from trainmaster.processes import alive, marked, of_run
+from trainmaster.runner.state import read_shipped, read_state
+
+RANKS = """
+import os, sys, time
+spool = os.environ["TRAINMASTER_RUN_DIR"] + "/spool"
+files = [open(f"{spool}/rank{rank}.stdout", "ab", buffering=0) for rank in range(3)]
+for number in range(1, %d + 1):
+    for file in files:
+        file.write(b"%%d\\n" %% number)
+    time.sleep(%f)
+"""
+
+
+def ranks(count: int, pause: float) -> str:
+    return RANKS % (count, pause)
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(1, count + 1)]
+
+
+def assert_complete(server: StreamServer, count: int) -> None:
+    for rank in range(3):
+        assert server.texts(f"rank{rank}.stdout") == numbers(count)
+        assert {r["r"] for r in server.records("log") if r["f"] == f"rank{rank}.stdout"} == {rank}
+
+
+def finish(server: StreamServer, paths: RunPaths, seconds: float = 30.0) -> dict[str, Any]:
+    """The exit record, once it has come and every process of the run and its runner is gone."""
+    record: dict[str, Any] = server.wait_for(server.exit, seconds)
+    assert server.records()[-1] == record, "the exit record is the last"
+    wait_until(lambda: read_shipped(paths)["finished"] and not alive(read_state(paths), "launcher"))
+    assert of_run(paths.key) == []
+    return record
+
+
+def test_every_rank_prints_1_to_n_once_and_in_order(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(ranks(500, 0.001))
+    record = finish(stream_server, paths)
+    assert (record["code"], record["signal"], record["stopped"]) == (0, None, False)
+    assert_complete(stream_server, 500)
+    assert [r["state"] for r in stream_server.records("state")] == ["running"]
+
+
+def test_kill_9_of_the_runner_harms_neither_the_training_nor_the_log(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script(ranks(600, 0.005))
+    killed = set()
+    for _ in range(4):
+        runner = wait_until(lambda: new_runner(paths, killed))
+        count = len(stream_server.data)
+        kill(runner)
+        killed.add(runner)
+        stream_server.wait_for(lambda seen=count: len(stream_server.data) > seen)
+    assert finish(stream_server, paths)["code"] == 0
+    assert_complete(stream_server, 600)
+
+
+def new_runner(paths: RunPaths, known: set[int]) -> int | None:
+    state = read_state(paths)
+    pid: int | None = state["runner"]["pid"] if alive(state, "runner") else None
+    return pid if pid not in known else None
+
+
+def test_an_outage_of_the_server_loses_and_repeats_nothing(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(ranks(500, 0.005))
+    for _ in range(2):
+        stream_server.wait_for(lambda seen=len(stream_server.data): len(stream_server.data) > seen)
+        stream_server.down()
+        size = paths.outbox.stat().st_size
+        wait_until(lambda seen=size: paths.outbox.stat().st_size > seen + 5000)
+        stream_server.up()
+    assert finish(stream_server, paths)["code"] == 0
+    assert_complete(stream_server, 500)
+
+
+def test_a_job_that_ends_during_an_outage_is_shipped_afterwards(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script(ranks(50, 0.001) + "\nsys.exit(3)\n")
+    stream_server.wait_for(lambda: stream_server.data)
+    stream_server.down()
+    wait_until(paths.exit.exists)
+    status = wait_until(lambda: (s := host.status(paths))["state"] == "ended" and s)
+    assert (status["exit"]["code"], status["finished"]) == (3, False)
+    assert not host.verb("remove", {"runs": [paths.key]})["runs"][paths.key]["removed"]
+    stream_server.up()
+    assert finish(stream_server, paths)["code"] == 3
+    assert_complete(stream_server, 50)
+    assert host.verb("remove", {"runs": [paths.key]})["runs"][paths.key] == {"removed": True}
+    assert not paths.root.exists()
+    assert host.status(paths)["state"] == "absent"
+
+
+def test_the_runner_goes_on_from_where_the_server_stands(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(ranks(400, 0.005))
+    stream_server.wait_for(lambda: len(stream_server.data) > 2000)
+    with stream_server.lock:  # a server that lost its last batches, as after a restored backup
+        at = stream_server.data.index(b"\n", 800) + 1
+        stream_server.data = stream_server.data[:at]
+    assert finish(stream_server, paths)["code"] == 0
+    assert stream_server.conflicts >= 1
+    assert_complete(stream_server, 400)
+
+
+def test_a_server_at_a_new_address_is_found_by_server_json(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(ranks(300, 0.005))
+    stream_server.wait_for(lambda: stream_server.data)
+    stream_server.down()
+    stream_server.port = 0
+    stream_server.up()
+    assert host.verb("server", {"runs": [paths.key], "server": stream_server.address})["runs"][paths.key]["written"]
+    assert finish(stream_server, paths)["code"] == 0
+    assert_complete(stream_server, 300)
+
+
+def test_kill_9_of_the_launcher_leaves_the_training_alone(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(ranks(300, 0.01))
+    stream_server.wait_for(lambda: stream_server.data)
+    kill(read_state(paths)["launcher"]["pid"])
+    kill(read_state(paths)["runner"]["pid"])
+    wait_until(lambda: not alive(read_state(paths), "runner"))
+    status = host.status(paths)
+    assert (status["state"], status["runner_restarted"]) == ("running", True)
+    record = finish(stream_server, paths)
+    assert (record["code"], record["signal"]) == (None, None), "nobody was there to see the exit code"
+    assert_complete(stream_server, 300)
+    status = host.status(paths)
+    assert (status["state"], status["exit"], status["finished"]) == ("ended", None, True)
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda *a: print("asked to end", flush=True))
+orphan = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", orphan], start_new_session=True)
+unmarked = {k: v for k, v in os.environ.items() if k != "TRAINMASTER_RUN"}
+child = subprocess.Popen([sys.executable, "-c", orphan], start_new_session=True, env=unmarked)
+print("ready", child.pid, flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_stop_leaves_no_process_even_of_those_that_ignore_it(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(STUBBORN)
+    unmarked = int(stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))[0].split()[1])
+    began = time.monotonic()
+    order = {"grace_seconds": 0.5, "reason": "cancelled"}
+    assert host.verb("stop", {"runs": {paths.key: order}})["runs"][paths.key] == {"stopping": True}
+    record = finish(stream_server, paths)
+    assert (record["signal"], record["stopped"]) == (signal.SIGKILL, True)
+    assert "asked to end" in stream_server.texts("launcher.stdout")
+    assert 0.5 <= time.monotonic() - began < 10
+    wait_until(lambda: not Path(f"/proc/{unmarked}").exists())
+
+
+def test_the_jobs_own_grace_is_kept_behind_a_shell(host: TestHost, stream_server: StreamServer) -> None:
+    saver = (
+        "import signal, sys, time\n"
+        "def save(*a):\n    time.sleep(1.5); print('saved', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    )
+    paths, _ = host.launch("cd . && python3 job.py; true", {"job.py": saver})
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 20, "reason": "cancelled"}}})
+    finish(stream_server, paths)
+    assert stream_server.texts("launcher.stdout") == ["ready", "saved"]
+
+
+def test_a_kill_overtakes_a_gentle_stop(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script(STUBBORN)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 600, "reason": "cancelled"}}})
+    stream_server.wait_for(lambda: "asked to end" in stream_server.texts("launcher.stdout"))
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 0, "reason": "killed"}}})
+    assert finish(stream_server, paths, 10)["stopped"] is True
+
+
+def test_the_server_can_order_a_stop_by_itself(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script("import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    stream_server.stop_order = {"grace_seconds": 5, "reason": "killed"}
+    record = finish(stream_server, paths, 10)
+    assert (record["code"], record["signal"], record["stopped"]) == (143, signal.SIGTERM, True)
+
+
+@pytest.mark.parametrize("road", ["server", "verb"])
+def test_a_preemption_reaches_the_job(road: str, host: TestHost, stream_server: StreamServer) -> None:
+    waits = (
+        "import os, time\nprint('ready', flush=True)\n"
+        "path = os.environ['TRAINMASTER_RUN_DIR'] + '/control/preempt.json'\n"
+        "while not os.path.exists(path): time.sleep(0.01)\nprint(open(path).read())\n"
+    )
+    paths = host.run_script(waits)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    if road == "server":
+        stream_server.preempt = {"reason": "paused"}
+    else:
+        host.verb("preempt", {"runs": {paths.key: {"reason": "paused"}}})
+    assert finish(stream_server, paths, 10)["code"] == 0
+    assert json.loads(stream_server.texts("launcher.stdout")[-1]) == {"reason": "paused"}
+
+
+@pytest.mark.parametrize("status", [401, 410])
+def test_a_refused_run_stops_its_ranks_and_keeps_its_spool(
+    status: int, host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script(STUBBORN)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    stream_server.refuse_with = status
+    wait_until(lambda: read_shipped(paths)["finished"] and not alive(read_state(paths), "launcher"))
+    answer = host.status(paths)
+    assert (answer["state"], answer["pids"]) == ("ended", [])
+    assert answer["refused"].startswith(str(status))
+    assert b"asked to end" in paths.outbox.read_bytes(), "the spool is kept"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "code", "sentence"),
+    [
+        (["no-such-command", "x"], 127, "command not found: 'no-such-command'"),
+        (["./data.txt"], 126, "cannot execute './data.txt'"),
+        (["./script"], 127, "the interpreter that the first line of './script' names"),
+        ("no-such-command x", 127, "not found"),
+    ],
+)
+def test_what_cannot_be_executed_ends_with_a_sentence(
+    entrypoint: Any, code: int, sentence: str, host: TestHost, stream_server: StreamServer
+) -> None:
+    spec = host.spec(entrypoint)
+    archive = code_archive({"data.txt": "no program", "script": "#!/no/such/interpreter\n"})
+    paths = host.workdir.run(spec["run_key"])
+    paths_archive = executable(archive, "script")
+    assert host.launch_spec(spec, paths_archive)["state"] == "launched"
+    assert finish(stream_server, paths)["code"] == code
+    [line] = [r for r in stream_server.records("log") if r["f"] == "launcher.stderr"]
+    assert sentence in line["m"]
+    assert isinstance(entrypoint, str) or line["l"] == "ERROR"
+
+
+def executable(archive: bytes, name: str) -> bytes:
+    """The same archive with one member's execute bit set."""
+    import io
+    import tarfile
+
+    out = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=out, mode="w:gz") as new:
+        for member in old:
+            member.mode = 0o755 if member.name == name else member.mode
+            new.addfile(member, old.extractfile(member))
+    return out.getvalue()
+
+
+def test_bytes_that_are_not_utf8_and_progress_bars_survive(host: TestHost, stream_server: StreamServer) -> None:
+    script = r"""
+import os, sys, time
+write = lambda data: os.write(1, data)
+write(b"odd \xff\xfe \x00 bytes\n")
+for percent in range(0, 101):
+    write(b"\r%d%%" % percent)
+    time.sleep(0.005)
+write(b"\n")
+write(b"INFO: [rank=9] not first\n[rank=4] ERROR: broken\nx" + "ä".encode() * 50 + b"\nno newline")
+"""
+    paths = host.run_script(script, limits={"line_bytes": 64})
+    finish(stream_server, paths)
+    records = stream_server.records("log")
+    texts = [record["m"] for record in records]
+    assert texts[0].encode("utf-8", "surrogateescape") == b"odd \xff\xfe \x00 bytes"
+    states = [text for text in texts if text.endswith("%")]
+    assert states[-1] == "100%" and len(states) <= 4
+    assert [(r["r"], r["l"], r["m"]) for r in records if "not first" in r["m"]] == [
+        (None, "INFO", "INFO: [rank=9] not first")
+    ]
+    assert [(r["r"], r["l"]) for r in records if "broken" in r["m"]] == [(4, "ERROR")]
+    pieces = [r for r in records if "ä" in r["m"]]
+    assert [r.get("c", False) for r in pieces] == [True, False]
+    assert "".join(r["m"] for r in pieces) == "x" + "ä" * 50
+    assert texts[-1] == "no newline"
+
+
+def test_a_full_spool_is_cut_counted_and_never_blocks_the_job(host: TestHost, stream_server: StreamServer) -> None:
+    stream_server.down()
+    script = (
+        "import json, os\nspool = os.environ['TRAINMASTER_RUN_DIR'] + '/spool'\n"
+        "for i in range(200000): print('line', i)\n"
+        "open(spool + '/core.rank0.jsonl', 'a').write(json.dumps({'type': 'status', 'text': 'kept'}) + '\\n')\n"
+    )
+    paths = host.run_script(script, limits={"spool_bytes": 200_000})
+    wait_until(paths.exit.exists)
+    wait_until(lambda: b'"k": "exit"' in paths.outbox.read_bytes()[-400:])
+    assert paths.outbox.stat().st_size < 300_000
+    stream_server.up()
+    finish(stream_server, paths)
+    records = stream_server.records()
+    texts = [record["m"] for record in records if record["k"] == "log"]
+    dropped = sum(record["bytes"] for record in records if record["k"] == "gap")
+    total = sum(len(f"line {i}") for i in range(200_000))
+    assert dropped + sum(map(len, texts)) == total and dropped > 0
+    assert texts[:3] == ["line 0", "line 1", "line 2"]
+    assert [record["d"]["text"] for record in records if record["k"] == "core"] == ["kept"]
+
+
+def test_what_is_shipped_is_given_back_to_the_disk(host: TestHost, stream_server: StreamServer) -> None:
+    script = (
+        "import time\ntext = 'x' * 1000\n"
+        "for i in range(40000):\n    print(i, text)\n    if i % 4000 == 0: time.sleep(0.3)\ntime.sleep(2)\n"
+    )
+    paths = host.run_script(script)
+    finish(stream_server, paths, 60)
+    assert len(stream_server.texts("launcher.stdout")) == 40000
+    status = host.status(paths)
+    assert paths.outbox.stat().st_size > 40_000_000
+    if freeing_works(paths):
+        assert status["spool_bytes"] < 25_000_000
+
+
+def freeing_works(paths: RunPaths) -> bool:
+    from trainmaster.runner.outbox import punch
+
+    probe = paths.spool / "probe"
+    probe.write_bytes(b"x" * 1_000_000)
+    descriptor = os.open(probe, os.O_RDWR)
+    punch(descriptor, 1_000_000)
+    os.close(descriptor)
+    return probe.stat().st_blocks * 512 < 100_000
+
+
+def test_the_first_failure_is_the_earliest_rank(host: TestHost, stream_server: StreamServer) -> None:
+    script = (
+        "import json, os, sys\nspool = os.environ['TRAINMASTER_RUN_DIR'] + '/spool'\n"
+        "def say(n, **more):\n"
+        "    with open(f'{spool}/core.rank{n}.jsonl', 'a') as f: f.write(json.dumps(more) + '\\n')\n"
+        "say(1, type='rank_failed', rank=1, code=143, signal=15, t=20.0)\n"
+        "say(2, type='rank_failed', rank=2, code=3, signal=None, t=10.0)\n"
+        "sys.exit(1)\n"
+    )
+    paths = host.run_script(script)
+    record = finish(stream_server, paths)
+    assert record["first_failure"] == {"rank": 2, "code": 3, "signal": None, "t": 10.0}
+
+
+def test_checkpoints_are_uploaded_after_the_end_and_through_a_kill(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    stream_server.hide_files_once = True
+    script = (
+        "import json, os\nrun = os.environ['TRAINMASTER_RUN_DIR']\n"
+        "os.makedirs(run + '/checkpoints/abc/sub dir')\n"
+        "open(run + '/checkpoints/abc/sub dir/w.bin', 'wb').write(b'w' * 3000000)\n"
+        "open(run + '/checkpoints/abc/metadata.json', 'w').write('{}')\n"
+        "record = {'type': 'checkpoint', 'uuid': 'abc', 'steps_completed': 1, 'storage': 'server', 'metadata': {},\n"
+        "  't': 1.0, 'resources': {'sub dir/': 0, 'sub dir/w.bin': 3000000, 'metadata.json': 2}}\n"
+        "open(run + '/spool/core.rank0.jsonl', 'a').write(json.dumps(record) + '\\n')\n"
+    )
+    stream_server.down()
+    paths = host.run_script(script)
+    wait_until(lambda: paths.uploads.exists())
+    kill(read_state(paths)["runner"]["pid"])
+    stream_server.up()
+    assert finish(stream_server, paths)["code"] == 0
+    assert list(stream_server.completed) == ["abc"]
+    assert stream_server.files["abc/sub dir/w.bin"] == b"w" * 3000000
+    assert not paths.checkpoint("abc").exists(), "its place on the host's disk is free again"
+
+
+def test_heartbeats_say_how_it_stands(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script("import time\nprint('x', flush=True)\ntime.sleep(1)\n")
+    beats = stream_server.wait_for(lambda: [b for b in stream_server.heartbeats if b["state"] == "running"])
+    assert set(beats[0]) == {"state", "spool_bytes", "unshipped_bytes", "dropped_bytes"}
+    finish(stream_server, paths)
+
+
+def test_no_process_holds_the_verbs_pipes_or_its_session(host: TestHost, stream_server: StreamServer) -> None:
+    paths = host.run_script("import time\ntime.sleep(600)\n")
+    state = read_state(paths)
+    sessions = {os.getsid(state[role]["pid"]) for role in ("launcher", "entrypoint")}  # type: ignore[literal-required]
+    assert os.getsid(0) not in sessions and len(sessions) == 2
+    runner = wait_until(lambda: read_state(paths).get("runner"))["pid"]
+    for pid in (state["launcher"]["pid"], runner):
+        targets = [os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)]
+        assert targets == ["/dev/null", str(paths.runner_log), str(paths.runner_log)]
+        assert paths.key not in marked() or pid not in [p["pid"] for p in marked()[paths.key]]
+
+
+def test_lines_reach_the_server_within_a_third_of_a_second(host: TestHost, stream_server: StreamServer) -> None:
+    script = "import time\nfor i in range(20):\n    print(time.time(), flush=True)\n    time.sleep(0.17)\n"
+    paths = host.run_script(script)
+    finish(stream_server, paths)
+    delays = []
+    at = 0
+    for record in stream_server.records():
+        at = stream_server.data.index(b"\n", at) + 1
+        if record["k"] == "log":
+            arrival = next(when for when, reached in stream_server.arrivals if reached >= at)
+            delays.append(arrival - float(record["m"]))
+    assert sorted(delays)[-2] < 0.3, delays
