@@ -3,7 +3,7 @@
 It makes `determined` a name of ours, and then runs the sitecustomize that it hides, if the host has one.
 The finder is loaded at the first import of that name: most Python programs of a job never ask for it.
 """
-# ruff: noqa: PTH100, PTH103, PTH104, PTH110, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
+# ruff: noqa: PTH100, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
 
 from __future__ import annotations
 

@@ -228,11 +228,9 @@ class CheckpointContext:
         return storage_id
 
     def _agree_on_stored(self, path: Path, metadata: Dict[str, Any]) -> Agreement:
-        """The ranks wrote to the storage itself: in a shared one all see all files, elsewhere their host's."""
+        """The ranks wrote to the storage itself: in a shared one all see all files, else their host's."""
         self._distributed.allgather_local(None)  # all of this host have written
-        shard = Shard(
-            self._distributed.rank, identity(self._distributed, path), list_files(path), metadata
-        )
+        shard = Shard(self._distributed.rank, identity(self._distributed, path), list_files(path), metadata)
         agreement = agree(self._distributed, shard, path, compare=not self._storage.shared)
         self._settle(agreement, None)
         return agreement

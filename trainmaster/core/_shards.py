@@ -117,4 +117,6 @@ def _conflicts(digests: List[Dict[str, str]]) -> Dict[str, List[int]]:
     for rank, own in enumerate(digests):
         for name, value in own.items():
             seen.setdefault(name, {}).setdefault(value, []).append(rank)
-    return {name: sorted(chain.from_iterable(by.values())) for name, by in sorted(seen.items()) if len(by) > 1}
+    return {
+        name: sorted(chain.from_iterable(by.values())) for name, by in sorted(seen.items()) if len(by) > 1
+    }

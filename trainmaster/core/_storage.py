@@ -41,7 +41,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 class FolderStorage:
-    """`shared_fs`, `directory` and checkpoints off the cluster: `<folder>/<uuid>/`, the same on every host."""
+    """`shared_fs`, `directory` and checkpoints off the cluster: `<folder>/<uuid>/`, alike on every host."""
 
     shared = True
 

@@ -10,7 +10,7 @@ stays as the rank's parent: it forwards signals, and when the rank fails it says
 It starts with every rank, so it imports as little as possible and is also run by its path, without the
 package.
 """
-# ruff: noqa: PTH100, PTH103, PTH104, PTH110, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
+# ruff: noqa: PTH100, PTH103, PTH104, PTH110, PTH118, PTH120, PTH123 (pathlib is slow to import)
 
 from __future__ import annotations
 
@@ -162,9 +162,13 @@ class _Rank:
     def _stopping(self) -> bool:
         return bool(self.ranks_dir) and os.path.exists(os.path.join(self.ranks_dir or "", STOPPING))
 
+    def _stop_ordered(self) -> bool:
+        """The job is being stopped: under a launcher of the user's own that is all we can know."""
+        return os.path.exists(os.path.join(self.run_dir or "", "control", "stop.json"))
+
     def _ended(self, code: int, number: "int | None") -> int:
         stopping = self._stopping()
-        if code and self.run_dir and not stopping and not self.failed_with_peer:
+        if code and self.run_dir and not (stopping or self.failed_with_peer or self._stop_ordered()):
             self._record_failure(code, number)
         self._note("exit", f"{code} {number or 0} {time.time()} {int(self.failed_with_peer)}")
         # In a stop torchrun must not take the first rank that ends for a failure: it would kill the others
