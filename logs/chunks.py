@@ -16,6 +16,7 @@ from logs.models import Chunk
 
 LINES_PER_CHUNK = 1000
 ZSTD_LEVEL = 3
+LARGEST_RANK = 2**31 - 1
 #: No chunk that we wrote comes near this; a damaged one must not take the process's memory.
 LARGEST_CHUNK_BYTES = 512 * 1024 * 1024
 
@@ -43,9 +44,7 @@ def pack(task_id: str, first_line: int, member_id: int | None, host: str, lines:
     levels = 0
     first_time, last_time = math.inf, -math.inf
     for time, rank, stream, level, text in lines:
-        if not math.isfinite(time):
-            raise ValueError(f"The time {time!r} of a log line is no number of seconds.")
-        level = stored_name(level)
+        time, rank, level = _sound_time(time), _sound_rank(rank), stored_name(level)
         levels |= bit_of(level)
         ranks.add(NO_RANK if rank is None else rank)
         first_time, last_time = min(first_time, time), max(last_time, time)
@@ -65,6 +64,15 @@ def pack(task_id: str, first_line: int, member_id: int | None, host: str, lines:
         levels=levels,
         data=_compressor().compress("\n".join(rows).encode("utf-8", "surrogatepass")),
     )
+
+
+def _sound_time(time: float) -> float:
+    return float(time) if math.isfinite(time) else 0.0
+
+
+def _sound_rank(rank: object) -> int | None:
+    """What came over the wire as a rank, or None: a line is never refused for its fields."""
+    return rank if type(rank) is int and 0 <= rank <= LARGEST_RANK else None
 
 
 def unpack(data: bytes | memoryview) -> bytes:
