@@ -47,9 +47,14 @@ def sshd_program() -> str | None:
     return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
-def make(data: Path, authorized_key: str) -> list[DemoHost]:
+def make(data: Path, authorized_key: str, local: bool) -> list[DemoHost]:
     """Both hosts, the same at every start: keys and ports are kept in the data folder."""
-    program = sshd_program()
+    program = None if local else sshd_program()
+    if not local and program is None:
+        raise ImproperlyConfigured(
+            "The demo's hosts were added with an sshd of their own, and there is none here now. "
+            "Install openssh-server again."
+        )
     homes = [data / "demo" / name for name in NAMES]
     return [_make(home, number, program, authorized_key) for number, home in enumerate(homes)]
 

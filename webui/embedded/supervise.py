@@ -1,6 +1,7 @@
 """Children that are started in order, restarted when they die, and ended in reverse order."""
 
 import contextlib
+import math
 import os
 import random
 import shutil
@@ -98,14 +99,17 @@ class Supervisor:
                 )
             self.pause(0.05)
 
-    def run(self, command: list[str], environment: dict[str, str], folder: Path) -> int:
-        """Run one step to its end, its output on our own terminal, and return its exit code."""
+    def run(
+        self, command: list[str], environment: dict[str, str], folder: Path, output: int | None = None
+    ) -> int:
+        """Run one step to its end and return its exit code. `output`: a descriptor, not our terminal."""
         parent = os.getpid()
         step = subprocess.Popen(
             command,
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
+            stdout=output,
             start_new_session=True,
             preexec_fn=lambda: processes.before_exec(parent, signal.SIGKILL),
         )
@@ -119,9 +123,10 @@ class Supervisor:
             raise
         return step.returncode
 
-    def serve(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Keep the children alive until the condition holds; `Stop` ends it."""
-        while not until():
+    def serve(self, until: Callable[[], bool] = lambda: False, limit_seconds: float = math.inf) -> None:
+        """Keep the children alive until the condition holds or the limit has passed; `Stop` ends it."""
+        limit = time.monotonic() + limit_seconds
+        while not until() and time.monotonic() < limit:
             self.pause(0.5)
             self._restart_dead()
             self._limit_logs()

@@ -1,0 +1,178 @@
+"""The demo on a running server: two hosts, one distributed training, its log in the terminal."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmaster.client import Client
+from webui.embedded import demo_hosts
+from webui.embedded.installation import ROOT, Server
+from webui.embedded.supervise import CannotStart
+
+EXAMPLE = ROOT / "examples" / "digits_ddp"
+CONFIG = EXAMPLE / "distributed.yaml"
+USER = "admin"
+HOSTS_LIMIT_SECONDS = 120.0
+PAUSE_LIMIT_SECONDS = 60.0
+ENDED = frozenset({"COMPLETED", "CANCELED", "ERROR"})
+
+
+@dataclass
+class Demo:
+    """One play. `experiment` is the id of the demo's own training once it is there."""
+
+    server: Server
+    data: Path
+    say: Callable[[str], None]
+    experiment: int | None = None
+
+    def play(self) -> int:
+        """Add the hosts, train, follow. Returns 0 when the training has completed."""
+        token = self._token()
+        self.environment = {
+            **self.server.environment,
+            "TRAINMASTER_MASTER": self.server.url,
+            "TRAINMASTER_TOKEN": token,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
+        }
+        pin = self.server.certificate.sha256 if self.server.certificate else None
+        if self.server.certificate:
+            self.environment["TRAINMASTER_MASTER_CERT_FILE"] = str(self.server.certificate.certificate)
+        self.client = Client(self.server.url, token=token, cert_sha256=pin, retry_limit_seconds=10)
+        self._add_hosts()
+        self._train()
+        return self._follow()
+
+    def pause(self) -> None:
+        """Pause our own training, if it still runs, and wait until it has saved and let go of the hosts."""
+        if self.experiment is None or self._state() != "ACTIVE":
+            return
+        self.say(f"Pausing the demo's experiment {self.experiment}; `make demo` goes on with it.")
+        self.client.post(f"/api/v1/experiments/{self.experiment}/pause")
+        try:
+            self._wait(lambda: not self._held(), PAUSE_LIMIT_SECONDS, "the training to save and stop")
+        except CannotStart as error:
+            self.say(str(error))
+
+    # --- hosts ----------------------------------------------------------------------------------------------
+
+    def _add_hosts(self) -> None:
+        known = {host["name"]: host for host in self.client.hosts()}
+        hosts = demo_hosts.make(self.data, self.client.server_key(), self._local_ones(known))
+        for host in hosts:
+            if host.sshd is not None:
+                self.server.supervisor.start(host.sshd)
+                self.server.supervisor.wait_ready(host.name, host.answers, 20)
+        for host in hosts:
+            if host.name not in known:
+                self.client.add_host(_wanted(host))
+        if hosts[0].sshd is None:
+            self.say("There is no sshd here: the hosts demo-1 and demo-2 are local ones, run without SSH.")
+        else:
+            places = " and ".join(f"{host.name} ({host.address} port {host.port})" for host in hosts)
+            self.say(f"The hosts are {places}: an sshd of the demo's own each, on this machine.")
+        self._wait(self._hosts_ready, HOSTS_LIMIT_SECONDS, "the hosts to get ready")
+
+    def _local_ones(self, known: dict[str, Any]) -> bool:
+        """Whether the hosts are local ones: as at the first start, whatever has been installed since."""
+        for name in demo_hosts.NAMES:
+            if name in known:
+                return bool(known[name]["transport"] == "local")
+        return demo_hosts.sshd_program() is None
+
+    def _hosts_ready(self) -> bool:
+        ready = True
+        for name in demo_hosts.NAMES:
+            host = self.client.host(name)
+            if host["state"] in ("failed", "suspended", "lost"):
+                raise CannotStart(f"The demo's host {name} is {host['state']}: {host['stateReason']}")
+            ready = ready and host["state"] == "ready" and len(host["slots"]) > 0
+        return ready
+
+    def _held(self) -> bool:
+        """Whether our hosts still work for us."""
+        slots = [slot for name in demo_hosts.NAMES for slot in self.client.host(name)["slots"]]
+        return any(slot["heldBy"] for slot in slots)
+
+    # --- training -------------------------------------------------------------------------------------------
+
+    def _train(self) -> None:
+        """Go on with the training that an earlier Ctrl-C has paused, or submit a new one."""
+        note = self.data / "demo" / "experiment.json"
+        if note.exists():
+            self.experiment = json.loads(note.read_text())["id"]
+            if self._state() == "PAUSED":
+                self.say(f"Going on with experiment {self.experiment}, which was paused.")
+                self.client.post(f"/api/v1/experiments/{self.experiment}/activate")
+                return
+            if self._state() == "ACTIVE":
+                return
+        self.experiment = self._submit()
+        note.write_text(json.dumps({"id": self.experiment}))
+
+    def _submit(self) -> int:
+        self.say(f"$ trainmaster experiment create {CONFIG.relative_to(ROOT)} {EXAMPLE.relative_to(ROOT)}")
+        output = self.data / "demo" / "create.out"
+        with output.open("wb") as file:
+            code = self._cli("experiment", "create", str(CONFIG), str(EXAMPLE), output=file.fileno())
+        text = output.read_text()
+        self.say(text.rstrip())
+        found = re.search(r"[Ee]xperiment (\d+)", text)
+        if code != 0 or found is None:
+            raise CannotStart("The demo's experiment could not be submitted; the lines above say why.")
+        return int(found[1])
+
+    def _follow(self) -> int:
+        """Show the log until the training has ended; 0 when it has completed."""
+        assert self.experiment is not None
+        self.say(f"The pages of this experiment: {self.server.url}/experiments/{self.experiment}")
+        self._cli("experiment", "logs", "--follow", str(self.experiment))
+        self._wait(lambda: self._state() in ENDED, HOSTS_LIMIT_SECONDS, "the experiment to end")
+        self.say(f"Experiment {self.experiment} is {self._state()}.")
+        return 0 if self._state() == "COMPLETED" else 1
+
+    def _state(self) -> str:
+        if self.experiment is None:
+            return ""
+        state = self.client.experiment(self.experiment)["experiment"]["state"]
+        return str(state).removeprefix("STATE_")
+
+    # --- means ----------------------------------------------------------------------------------------------
+
+    def _cli(self, *arguments: str, output: int | None = None) -> int:
+        command = [sys.executable, "-m", "trainmaster.cli.main", *arguments]
+        return self.server.supervisor.run(command, self.environment, ROOT, output)
+
+    def _token(self) -> str:
+        command = [sys.executable, str(ROOT / "manage.py"), "login_token", USER]
+        done = subprocess.run(
+            command, env=self.server.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise CannotStart(f"The demo cannot log in as {USER}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def _wait(self, condition: Callable[[], bool], limit_seconds: float, what: str) -> None:
+        self.server.supervisor.serve(condition, limit_seconds)
+        if not condition():
+            raise CannotStart(f"Waited {limit_seconds:.0f} s for {what}, in vain.")
+
+
+def _wanted(host: demo_hosts.DemoHost) -> dict[str, Any]:
+    """The request that adds the host."""
+    wanted = {
+        "name": host.name,
+        "python": sys.executable,
+        "workdir": str(host.workdir),
+        "slots": demo_hosts.SLOTS,
+    }
+    if host.sshd is None:
+        return {**wanted, "transport": "local"}
+    where = {"address": host.address, "port": host.port, "user": host.login, "hostKey": host.host_key}
+    return {**wanted, **where, "transport": "ssh"}

@@ -1,0 +1,52 @@
+"""A whole distributed training on this machine: `make demo`."""
+
+import argparse
+import sys
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from trainmaster.http import HttpError
+from webui.embedded import installation, lock
+from webui.embedded.demo import Demo
+from webui.embedded.supervise import CannotStart, Stop
+from webui.management.commands import up
+
+
+class Command(BaseCommand):
+    help = "Serve, add two hosts of the demo's own, train on both, and go on serving until Ctrl-C."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        up.add_arguments(parser)
+        parser.add_argument(
+            "--once", action="store_true", help="end with the experiment; 0 when it completed"
+        )
+
+    def handle(self, *_: Any, **given: Any) -> None:
+        options = up.read_options(given)
+        code = 0
+        try:
+            with installation.running(options, self.stdout.write) as server:
+                up.announce(self, options, server)
+                code = self._play(Demo(server, options.data.absolute(), self.stdout.write), given["once"])
+        except Stop:
+            self.stdout.write("The demo has ended. Its data is kept; `make demo` starts again from it.")
+        except (lock.Held, CannotStart, ImproperlyConfigured, HttpError) as error:
+            raise CommandError(str(error)) from error
+        sys.exit(code)
+
+    def _play(self, demo: Demo, once: bool) -> int:
+        """The training's exit code with `once`; otherwise serve until Ctrl-C."""
+        try:
+            code = demo.play()
+            if not once:
+                self.stdout.write(
+                    f"Serving at {demo.server.url} until Ctrl-C: user admin, pages /jobs and /hosts."
+                )
+                demo.server.supervisor.serve()
+        except Stop:
+            demo.pause()
+            raise
+        return code

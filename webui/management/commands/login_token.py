@@ -1,0 +1,21 @@
+"""A login token for scripts on the server's own machine; whoever runs this can read the database too."""
+
+import argparse
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from accounts.models import LoginToken, User
+
+
+class Command(BaseCommand):
+    help = "Print a new login token of a user, for TRAINMASTER_TOKEN."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("username")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["username"], is_active=True).first()
+        if user is None:
+            raise CommandError(f"There is no active user {options['username']!r}.")
+        self.stdout.write(LoginToken.issue(user))
