@@ -25,6 +25,7 @@ setup-dev: ## what lint and tests need, in .venv
 	@$(SETUP) venv requirements-dev.txt
 
 demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
+	@$(SETUP) venv examples/requirements.txt
 	@$(SETUP) torch
 	@$(SETUP) tools sshd
 	@exec $(RUN)/python manage.py demo $(if $(ONCE),--once)

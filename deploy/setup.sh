@@ -46,7 +46,7 @@ make_venv() {
 
 install_requirements() {
     make_venv
-    stamp="$VENV/.installed-$(basename "$1")"
+    stamp="$VENV/.installed-$(printf %s "$1" | tr / _)"
     wanted=$(cat requirements.txt "$1" pyproject.toml | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && return
     say "Installing $1 into $VENV."

@@ -16,7 +16,7 @@ from webui.embedded.installation import ROOT, Server
 from webui.embedded.supervise import CannotStart
 
 EXAMPLE = ROOT / "examples" / "digits_ddp"
-CONFIG = EXAMPLE / "distributed.yaml"
+CONFIG = EXAMPLE / "digits.yaml"
 USER = "admin"
 HOSTS_LIMIT_SECONDS = 120.0
 PAUSE_LIMIT_SECONDS = 60.0
