@@ -1,3 +1,8 @@
-from django.urls import URLPattern, URLResolver
+"""Addresses of everything that Django serves: the REST dialect, then the console."""
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.urls import URLPattern, URLResolver, include, path
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("webui.api.urls")),
+    path("", include("webui.pages.urls")),
+]

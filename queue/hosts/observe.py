@@ -1,4 +1,7 @@
-"""What dispatch and the runners have seen of a host. Only differences leave an event; nothing here contacts anybody."""
+"""What dispatch and the runners have seen of a host.
+
+Only differences leave an event; nothing here contacts anybody.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ _SEEN_EVERY_SECONDS = 1.0
 def seen(host_id: uuid.UUID, *, boot_id: str = "") -> None:
     """The host has answered over SSH. A new boot id leaves an event: what ran there before is gone."""
     now = timezone.now()
-    row = Host.objects.filter(pk=host_id).values("contact", "boot_id", "last_seen_at", "contact_error").first()
+    row = (
+        Host.objects.filter(pk=host_id).values("contact", "boot_id", "last_seen_at", "contact_error").first()
+    )
     if row is None:
         return
     recent = row["last_seen_at"] and now - row["last_seen_at"] < timedelta(seconds=_SEEN_EVERY_SECONDS)
@@ -65,7 +70,13 @@ def _note_boot(host: Host, boot_id: str) -> None:
     if not boot_id or host.boot_id == boot_id:
         return
     if host.boot_id:
-        record(Event.Kind.HOST, host.pk, reason="restarted", actor=f"host:{host.name}", detail={"boot_id": boot_id})
+        record(
+            Event.Kind.HOST,
+            host.pk,
+            reason="restarted",
+            actor=f"host:{host.name}",
+            detail={"boot_id": boot_id},
+        )
         announce("hosts")
     host.boot_id = boot_id
 
@@ -95,7 +106,9 @@ def note_silence(now: datetime) -> int:
 def heartbeat(host_id: uuid.UUID) -> None:
     """A runner there has spoken to the server over HTTP."""
     now = timezone.now()
-    old = Q(last_heartbeat_at=None) | Q(last_heartbeat_at__lt=now - timedelta(seconds=_HEARTBEAT_EVERY_SECONDS))
+    old = Q(last_heartbeat_at=None) | Q(
+        last_heartbeat_at__lt=now - timedelta(seconds=_HEARTBEAT_EVERY_SECONDS)
+    )
     Host.objects.filter(old, pk=host_id).update(last_heartbeat_at=now)
 
 
@@ -133,3 +146,14 @@ def keep_offered(host: Host, offered: str, hop: int) -> None:
         host.jumps[hop]["offered_host_key"] = offered
     else:
         host.offered_host_key = offered
+
+
+def state_of(host: Host) -> str:
+    """One word for people: what stands in the way of using the host first, "ready" when nothing does."""
+    if host.admission != Host.Admission.READY:
+        return host.admission
+    if host.contact == Host.Contact.SILENT:
+        return "silent"
+    if not host.enabled:
+        return "disabled"
+    return "draining" if host.draining else "ready"

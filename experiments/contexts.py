@@ -1,0 +1,195 @@
+"""The submitted folder of code: checked, packed once by content, and read back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import posixpath
+import tarfile
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from experiments.models import Context
+
+#: `type` of an uploaded file is tar's type flag as a number.
+_FILE, _LINK, _FOLDER = ord("0"), ord("2"), ord("5")
+_LARGEST_LISTED = 5
+_COMPRESSION = 5  # the archive travels to every host of a gang; beyond this gzip costs more than it saves
+
+
+class BadContext(Exception):
+    """The folder cannot be accepted; the message is a sentence for the user."""
+
+
+class NoSuchFile(Exception):
+    """The context has no file of this path."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    path: str
+    kind: int
+    mode: int
+    mtime: int
+    content: bytes  # of a link: its target
+
+
+def store(files: list[dict[str, Any]]) -> Context:
+    """Keep the files: [{"path", "type", "content" (base64), "mtime", "mode"}], as the dialect sends them.
+
+    The same content is stored once. Raises BadContext and keeps nothing then.
+    """
+    entries = sorted((_entry(file) for file in files), key=lambda entry: entry.path)
+    _refuse_doubles(entries)
+    _refuse_too_large(entries)
+    digest = _digest(entries)
+    standing = Context.objects.defer("archive").filter(pk=digest).first()
+    if standing is not None:
+        return standing
+    return Context.objects.get_or_create(
+        sha256=digest,
+        defaults={
+            "archive": _pack(entries),
+            "size_bytes": sum(len(entry.content) for entry in entries),
+            "listing": [_listed(entry) for entry in entries],
+        },
+    )[0]
+
+
+def empty() -> Context:
+    """The context of a submission that is a config alone."""
+    return store([])
+
+
+def targz(context: Context) -> bytes:
+    """The folder as tar.gz, as a host unpacks it."""
+    return bytes(context.archive)
+
+
+def read_file(context: Context, path: str) -> bytes:
+    """Content of one file. Raises NoSuchFile."""
+    wanted = posixpath.normpath(path).lstrip("/")
+    with tarfile.open(fileobj=io.BytesIO(targz(context)), mode="r:gz") as archive:
+        try:
+            member = archive.extractfile(wanted)
+        except KeyError:
+            member = None
+        if member is None:
+            raise NoSuchFile(f"The submitted folder has no file {path}.")
+        return member.read()
+
+
+def _entry(file: dict[str, Any]) -> _Entry:
+    raw = str(file.get("path") or "")
+    path = _checked_path(raw)
+    kind = int(file.get("type") or _FILE)
+    if kind not in {_FILE, _FOLDER, _LINK}:
+        raise BadContext(
+            f"{raw} has the type {kind}; a folder of code has files, folders and links inside it only."
+        )
+    try:
+        content = base64.b64decode(file.get("content") or "", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadContext(f"{raw}: its content is not base64.") from error
+    if kind == _LINK:
+        _refuse_link_out(path, content.decode("utf-8", "surrogateescape"))
+    try:
+        mode, mtime = int(file.get("mode") or 0), int(file.get("mtime") or 0)
+    except (TypeError, ValueError) as error:
+        raise BadContext(f"{raw}: mode and mtime must be numbers.") from error
+    mode = mode & 0o777 or (0o755 if kind == _FOLDER else 0o644)
+    return _Entry(path, kind, mode, min(max(mtime, 0), 2**33), b"" if kind == _FOLDER else content)
+
+
+def _checked_path(raw: str) -> str:
+    """The path without `./`; everything that could leave the folder is refused, not repaired."""
+    if not raw or "\x00" in raw or "\n" in raw:
+        raise BadContext(f"{raw!r} is not a path of a file.")
+    if raw.startswith("/") or "\\" in raw.split("/", 1)[0]:
+        raise BadContext(f"{raw} is an absolute path; paths are relative to the folder that is submitted.")
+    if ".." in raw.split("/"):
+        raise BadContext(f"{raw} leads out of the folder that is submitted; `..` is not allowed in a path.")
+    path = posixpath.normpath(raw)
+    if path == ".":
+        raise BadContext(f"{raw!r} is not a path of a file.")
+    return path
+
+
+def _refuse_link_out(path: str, target: str) -> None:
+    landing = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if target.startswith("/") or landing == ".." or landing.startswith("../"):
+        raise BadContext(f"{path} is a link to {target}, which is outside the folder that is submitted.")
+
+
+def _refuse_doubles(entries: list[_Entry]) -> None:
+    kinds: dict[str, int] = {}
+    for entry in entries:
+        if entry.path in kinds:
+            raise BadContext(f"{entry.path} is in the folder twice.")
+        kinds[entry.path] = entry.kind
+    for entry in entries:
+        parent = posixpath.dirname(entry.path)
+        while parent:
+            if kinds.get(parent, _FOLDER) != _FOLDER:
+                what = "a link" if kinds[parent] == _LINK else "a file"
+                raise BadContext(f"{entry.path} lies below {parent}, which is {what}.")
+            parent = posixpath.dirname(parent)
+
+
+def _refuse_too_large(entries: list[_Entry]) -> None:
+    total = sum(len(entry.content) for entry in entries)
+    if total <= settings.CONTEXT_BYTES:
+        return
+    largest = sorted(entries, key=lambda entry: -len(entry.content))[:_LARGEST_LISTED]
+    names = ", ".join(f"{entry.path} ({_mib(len(entry.content))})" for entry in largest)
+    raise BadContext(
+        f"The folder has {_mib(total)}; the limit is {_mib(settings.CONTEXT_BYTES)}. "
+        f"The largest files are {names}. List what training does not need in .detignore."
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
+def _digest(entries: list[_Entry]) -> str:
+    """Names a content: two folders that differ in times alone are one."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        head = f"{entry.path}\0{entry.kind}\0{entry.mode:o}\0{len(entry.content)}\0"
+        digest.update(head.encode("utf-8", "surrogateescape"))
+        digest.update(entry.content)
+    return digest.hexdigest()
+
+
+def _listed(entry: _Entry) -> dict[str, Any]:
+    kind = {_FILE: "f", _FOLDER: "d", _LINK: "l"}[entry.kind]
+    return {
+        "path": entry.path,
+        "size": len(entry.content),
+        "mode": entry.mode,
+        "type": kind,
+        "mtime": entry.mtime,
+    }
+
+
+def _pack(entries: list[_Entry]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(
+        fileobj=out, mode="w:gz", compresslevel=_COMPRESSION, format=tarfile.PAX_FORMAT
+    ) as archive:
+        for entry in entries:
+            info = tarfile.TarInfo(entry.path)
+            info.type = {_FILE: tarfile.REGTYPE, _FOLDER: tarfile.DIRTYPE, _LINK: tarfile.SYMTYPE}[entry.kind]
+            info.mode, info.mtime = entry.mode, entry.mtime
+            if entry.kind == _LINK:
+                info.linkname = entry.content.decode("utf-8", "surrogateescape")
+                archive.addfile(info)
+            else:
+                info.size = len(entry.content)
+                archive.addfile(info, io.BytesIO(entry.content))
+    return out.getvalue()

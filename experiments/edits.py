@@ -1,0 +1,56 @@
+"""What people may change of an experiment besides its state: name, description, labels, notes, project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from events.announce import announce
+from experiments.models import Experiment, Project
+from experiments.transitions import IllegalStep, lock
+from jobs.models import Job
+
+
+@transaction.atomic
+def edit(
+    experiment_id: int,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    labels: list[str] | None = None,
+    notes: str | None = None,
+) -> Experiment:
+    """Change what is given. Equal values change nothing, also on ended and archived experiments."""
+    experiment = lock(experiment_id)
+    wanted: dict[str, Any] = {"name": name, "description": description, "notes": notes}
+    if labels is not None:
+        wanted["labels"] = list(dict.fromkeys(labels))
+    changed = {
+        key: value for key, value in wanted.items() if value is not None and value != getattr(experiment, key)
+    }
+    if not changed:
+        return experiment
+    if {"name", "description", "labels"} & changed.keys():
+        changed["config"] = {**experiment.config, **{k: v for k, v in changed.items() if k != "notes"}}
+    Experiment.objects.filter(pk=experiment_id).update(**changed)
+    if "name" in changed:
+        Job.objects.filter(pk=experiment.job_id).update(name=changed["name"])
+    for key, value in changed.items():
+        setattr(experiment, key, value)
+    announce(f"experiment:{experiment_id}", "experiments")
+    return experiment
+
+
+@transaction.atomic
+def move(experiment_id: int, project: Project) -> Experiment:
+    """Put an experiment into another project. Raises IllegalStep for archived ones on either side."""
+    experiment = lock(experiment_id)
+    if experiment.archived:
+        raise IllegalStep(f"experiment {experiment_id} is archived; unarchive it before moving it.")
+    if project.archived or project.workspace.archived:
+        raise IllegalStep(f"project {project.name} is archived; nothing can be moved into it.")
+    Experiment.objects.filter(pk=experiment_id).update(project=project)
+    experiment.project = project
+    announce(f"experiment:{experiment_id}", "experiments")
+    return experiment

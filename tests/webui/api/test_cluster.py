@@ -1,0 +1,76 @@
+"""What the server says about itself, with and without its parts."""
+
+import pytest
+from django.db import connection
+from django.test import Client, override_settings
+
+from tests.rig.api import Cast
+
+
+def test_info_needs_no_login_and_has_what_the_client_reads(cast: Cast) -> None:
+    status, answer = cast.stranger.send("GET", "/info")
+    assert status == 200
+    assert {"cluster_id", "cluster_name", "master_id", "version", "telemetry"} <= answer.keys()
+    assert answer["cluster_id"] == cast.stranger.send("GET", "/info")[1]["cluster_id"]
+
+
+def test_health_is_good_while_redis_is_away(cast: Cast) -> None:
+    with override_settings(REDIS_URL="redis://127.0.0.1:1/0"):
+        status, answer = cast.stranger.send("GET", "/health")
+    assert status == 200
+    assert answer["redis"] == "away"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_health_and_every_request_answer_503_while_postgresql_is_away(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.close()
+    with monkeypatch.context() as patched:
+        patched.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+        patched.setitem(connection.settings_dict, "PORT", "1")
+        for path, headers in (("/health", {}), ("/api/v1/experiments", cast.ada.headers)):
+            answer = Client().get(path, headers=headers)
+            assert answer.status_code == 503, path
+            assert int(answer["Retry-After"]) > 0
+            assert "message" in answer.json()
+        connection.close()
+    assert Client().get("/health").status_code == 200
+
+
+def test_master_has_every_field_that_the_client_insists_on(cast: Cast) -> None:
+    answer = cast.stranger.get("master")
+    assert {
+        "clusterId", "clusterName", "hasCustomLogo", "masterId", "strictJobQueueControl", "version"
+    } <= answer.keys()  # fmt: skip
+
+
+def test_the_configuration_is_for_admins_and_holds_no_secret(cast: Cast) -> None:
+    config = cast.admin.get("master/config")["config"]
+    assert config["tick_seconds"] > 0
+    assert not any("secret" in name or "url" in name for name in config)
+    assert cast.ada.refused("GET", "master/config")[0] == 403
+    assert cast.stranger.refused("GET", "master/config")[0] == 401
+
+
+def test_the_cluster_message_is_set_shown_and_removed(cast: Cast) -> None:
+    cast.admin.put("master/cluster_message", {"message": "Down at noon"})
+    assert cast.stranger.get("master")["clusterMessage"]["message"] == "Down at noon"
+    assert cast.ada.refused("DELETE", "master/cluster_message")[0] == 403
+    cast.admin.delete("master/cluster_message")
+    assert "clusterMessage" not in cast.stranger.get("master")
+
+
+def test_an_unknown_address_is_a_404_in_json(cast: Cast) -> None:
+    status, sentence = cast.ada.refused("GET", "nothing/here")
+    assert status == 404
+    assert "/api/v1/docs" in sentence
+
+
+def test_the_openapi_document_lists_every_resource(cast: Cast) -> None:
+    document = cast.vic.get("openapi")
+    paths = document["paths"]
+    assert "post" in paths["/api/v1/experiments"]
+    assert "get" in paths["/api/v1/allocations/{allocation_id}/signals/preemption"]
+    assert paths["/api/v1/job-queues"]["post"]["requestBody"]
+    assert cast.stranger.refused("GET", "openapi")[0] == 401

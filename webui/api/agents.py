@@ -1,0 +1,167 @@
+"""Hosts as the published client knows them: agents with slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import QuerySet
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from hosts import registry
+from hosts.models import Host, Slot
+from webui.api import encoding
+from webui.api.errors import BadRequest, Missing
+from webui.api.permissions import actor
+from webui.api.slots import Holds, container_state, device, stats
+from webui.api.views import ApiView, Json
+
+
+def hosts_shown() -> QuerySet[Host]:
+    """Every host that has not been taken out."""
+    shown = Host.objects.exclude(admission=Host.Admission.REMOVED)
+    return shown.select_related("pool").prefetch_related("slots").order_by("name")
+
+
+def host_named(name: str) -> Host:
+    """The host of this name. Raises Missing."""
+    host = hosts_shown().filter(name=name).first()
+    if host is None:
+        raise Missing(f"host {name} not found")
+    return host
+
+
+def encode_slot(slot: Slot, holds: Holds) -> Json:
+    row: Json = {
+        "id": str(slot.index),
+        "device": device(slot),
+        "enabled": slot.enabled,
+        "draining": slot.draining,
+    }
+    if hold := holds.by_slot.get(slot.pk):
+        row["container"] = {
+            "id": hold.member.run_key,
+            "parent": hold.member.allocation_id,
+            "state": container_state(hold),
+            "devices": [device(slot)],
+        }
+    return row
+
+
+def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> Json:
+    slots = sorted(host.slots.all(), key=lambda slot: slot.index)
+    encoded = {str(slot.index): encode_slot(slot, holds) for slot in slots}
+    row: Json = {
+        "id": host.name,
+        "registeredTime": encoding.time(host.registered_at),
+        "enabled": host.enabled,
+        "draining": host.draining,
+        "addresses": [host.address or "127.0.0.1"],
+        "resourcePools": [host.pool.name],
+        "version": settings.VERSION,
+        "slotStats": stats(slots, holds),
+    }
+    if with_slots:
+        row["slots"] = encoded
+        row["containers"] = {
+            slot["container"]["id"]: slot["container"] for slot in encoded.values() if "container" in slot
+        }
+    return row
+
+
+class AgentsQuery(encoding.PageQuery):
+    sortBy = serializers.CharField(required=False)
+    excludeSlots = serializers.BooleanField(required=False, default=False)
+    excludeContainers = serializers.BooleanField(required=False, default=False)
+    label = serializers.CharField(required=False)
+
+
+class Agents(ApiView):
+    """All hosts."""
+
+    queries = {"GET": AgentsQuery}
+
+    def get(self, request: Request) -> Response:
+        query = self.query(request)
+        hosts = list(hosts_shown())
+        if query["orderBy"] == "ORDER_BY_DESC":
+            hosts.reverse()
+        holds = Holds.of(hosts)
+        with_slots = not query["excludeSlots"]
+        page = encoding.page(
+            hosts, query, "agents", lambda host: encode_agent(host, holds, with_slots=with_slots)
+        )
+        return Response(page)
+
+
+class OneAgent(ApiView):
+    """One host."""
+
+    def get(self, request: Request, name: str) -> Response:
+        host = host_named(name)
+        return Response({"agent": encode_agent(host, Holds.of([host]))})
+
+
+class DrainBody(serializers.Serializer[Any]):
+    drain = serializers.BooleanField(required=False, default=False, allow_null=True)
+    agentId = serializers.CharField(required=False)
+    slotId = serializers.CharField(required=False)
+
+
+class AgentEnable(ApiView):
+    """Let new work be placed on a host again."""
+
+    admin_methods = frozenset({"POST"})
+    bodies = {"POST": DrainBody}
+
+    def post(self, request: Request, name: str) -> Response:
+        return _change(name, lambda host: registry.enable(host.pk, actor=actor(request)))
+
+
+class AgentDisable(ApiView):
+    """Place nothing new on a host; without `drain` what runs there is stopped."""
+
+    admin_methods = frozenset({"POST"})
+    bodies = {"POST": DrainBody}
+
+    def post(self, request: Request, name: str) -> Response:
+        step = registry.drain if self.body(request)["drain"] else registry.disable
+        return _change(name, lambda host: step(host.pk, actor=actor(request)))
+
+
+def _change(name: str, step: Any) -> Response:
+    host = host_named(name)
+    try:
+        step(host)
+    except registry.HostRefused as error:
+        raise BadRequest(str(error)) from error
+    host = host_named(name)
+    return Response({"agent": encode_agent(host, Holds.of([host]))})
+
+
+class AgentSlots(ApiView):
+    """The slots of one host."""
+
+    def get(self, request: Request, name: str) -> Response:
+        host = host_named(name)
+        holds = Holds.of([host])
+        slots = sorted(host.slots.all(), key=lambda slot: slot.index)
+        return Response({"slots": [encode_slot(slot, holds) for slot in slots]})
+
+
+def _slot(name: str, index: str) -> Slot:
+    host = host_named(name)
+    slot = host.slots.filter(index=int(index)).first() if index.isdigit() else None
+    if slot is None:
+        raise Missing(f"host {name} has no slot {index}")
+    return slot
+
+
+class AgentSlot(ApiView):
+    """One slot."""
+
+    def get(self, request: Request, name: str, index: str) -> Response:
+        slot = _slot(name, index)
+        return Response({"slot": encode_slot(slot, Holds.of([slot.host]))})

@@ -1,0 +1,182 @@
+"""What the processes of a run ask the server for: preemption, rendezvous, an exchange among the gang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+
+from accounts.models import User
+from events.announce import announce
+from jobs import transitions
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, MemberState, StopKind
+from webui.api.async_views import Principal, async_view, json_body
+from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.live.threads import reading, release_thread
+from webui.live.wakeups import wakeups
+from webui.models import GatherPart
+
+#: How long a peer waits for its gang before it is told that some are missing.
+GANG_WAIT_SECONDS = 600.0
+LONGEST_POLL_SECONDS = 600.0
+MAX_PEERS = 65_536
+
+T = TypeVar("T")
+
+
+def own_allocation(who: Principal, allocation_id: str, *, changes: bool) -> Allocation:
+    """The allocation, to its own run; to people for reading, and to its owner and admins for writing."""
+    allocation = Allocation.objects.select_related("task__job__owner").filter(pk=allocation_id).first()
+    if allocation is None or (isinstance(who, Allocation) and who.pk != allocation_id):
+        raise Missing(f"allocation {allocation_id} not found")
+    if isinstance(who, User) and changes and not who.is_admin and allocation.task.job.owner_id != who.pk:
+        raise Forbidden(f"allocation {allocation_id} belongs to {allocation.task.job.owner.username}.")
+    return allocation
+
+
+async def poll(topic: str, seconds: float, look: Callable[[], Awaitable[T | None]]) -> T | None:
+    """What `look` finds, looked for again at each wake-up of the topic; None after the time. Holds no thread."""
+    deadline = time.monotonic() + seconds
+    with wakeups().watch(topic) as watch:
+        while True:
+            found = await look()
+            left = deadline - time.monotonic()
+            if found is not None or left <= 0:
+                return found
+            await release_thread()
+            await watch.wait(min(left, 1.0))
+
+
+@async_view("GET")
+async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
+    """Whether the run should save and leave; answers early when it should. `timeoutSeconds` up to 600."""
+    await reading(own_allocation, who, allocation_id, changes=False)
+    seconds = _seconds(request.GET.get("timeoutSeconds", "0"))
+
+    async def look() -> bool | None:
+        return True if await reading(_must_leave, allocation_id) else None
+
+    return JsonResponse({"preempt": bool(await poll(f"allocation:{allocation_id}", seconds, look))})
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise BadRequest(f"timeoutSeconds: {text} is not a number.") from error
+    return min(max(value, 0.0), LONGEST_POLL_SECONDS) if value == value else 0.0
+
+
+def _must_leave(allocation_id: str) -> bool:
+    row = Allocation.objects.filter(pk=allocation_id).values_list("state", "stop_kind").first()
+    if row is None or row[0] == AllocationState.TERMINATED:
+        raise Missing(f"allocation {allocation_id} is over")
+    return bool(row[1] != StopKind.NONE)
+
+
+@async_view("POST")
+async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
+    """The run has seen the signal: its exit with code 0 means that it saved, not that it is done."""
+    await reading(own_allocation, who, allocation_id, changes=True)
+    await reading(transitions.preempt_acknowledged, allocation_id)
+    return JsonResponse({})
+
+
+@async_view("GET")
+async def rendezvous(
+    request: HttpRequest, who: Principal, allocation_id: str, resources_id: str
+) -> HttpResponseBase:
+    """Addresses of the gang and the caller's rank in it, once every member has been launched."""
+    await reading(own_allocation, who, allocation_id, changes=False)
+
+    async def look() -> dict[str, Any] | None:
+        return await reading(_rendezvous, allocation_id, resources_id)
+
+    found = await poll(f"allocation:{allocation_id}", GANG_WAIT_SECONDS, look)
+    if found is None:
+        raise Conflict(
+            f"some members of {allocation_id} have not been launched within {GANG_WAIT_SECONDS:.0f} s."
+        )
+    return JsonResponse({"rendezvousInfo": found})
+
+
+def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
+    members = list(
+        Member.objects.select_related("host").filter(allocation_id=allocation_id).order_by("index")
+    )
+    ranks = [member.index for member in members if resources_id in {member.run_key, str(member.index)}]
+    if not ranks:
+        raise Missing(f"allocation {allocation_id} has no resources {resources_id}")
+    if any(member.state == MemberState.ENDED for member in members):
+        raise Conflict(f"a member of {allocation_id} has ended already; the gang cannot meet.")
+    if any(member.state == MemberState.ASSIGNED for member in members):
+        return None
+    return {
+        "addresses": [member.host.peer_address for member in members],
+        "rank": ranks[0],
+        "slots": [member.slots for member in members],
+    }
+
+
+@async_view("POST")
+async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
+    """What every peer of the gang has given, once all have."""
+    body = json_body(request)
+    return await _gather(who, allocation_id, "all_gather", body)
+
+
+@async_view("POST")
+async def notify_container_running(
+    request: HttpRequest, who: Principal, allocation_id: str
+) -> HttpResponseBase:
+    """The same, for the announcement of each peer's host name."""
+    body = json_body(request)
+    return await _gather(who, allocation_id, "containers", body)
+
+
+async def _gather(who: Principal, allocation_id: str, purpose: str, body: dict[str, Any]) -> HttpResponseBase:
+    await reading(own_allocation, who, allocation_id, changes=True)
+    part = await reading(_give, allocation_id, purpose, body)
+
+    async def look() -> list[Any] | None:
+        return await reading(_round, part)
+
+    data = await poll(f"gather:{allocation_id}", GANG_WAIT_SECONDS, look)
+    if data is None:
+        raise Conflict(
+            f"not all {part.peers} peers of {allocation_id} have come within {GANG_WAIT_SECONDS:.0f} s."
+        )
+    return JsonResponse({"data": data})
+
+
+@transaction.atomic
+def _give(allocation_id: str, purpose: str, body: dict[str, Any]) -> GatherPart:
+    peers, request_uuid = body.get("numPeers"), str(body.get("requestUuid") or "")
+    if not isinstance(peers, int) or not 1 <= peers <= MAX_PEERS:
+        raise BadRequest(f"numPeers: found {peers}; a number of 1 or more is needed.")
+    if not 1 <= len(request_uuid) <= 64:
+        raise BadRequest("requestUuid: a name of this request is needed, at most 64 characters.")
+    part, _ = GatherPart.objects.get_or_create(
+        allocation_id=allocation_id,
+        request_uuid=request_uuid,
+        defaults={"peers": peers, "purpose": purpose, "data": body.get("data") or {}},
+    )
+    announce(f"gather:{allocation_id}")
+    return part
+
+
+def _round(part: GatherPart) -> list[Any] | None:
+    """The data of the part's round. Each peer gives one part a round, so rounds are runs of `peers` parts."""
+    same = GatherPart.objects.filter(allocation_id=part.allocation_id, purpose=part.purpose, peers=part.peers)
+    before = same.filter(pk__lt=part.pk).count()
+    first = before - before % part.peers
+    rows = list(same.order_by("pk").values_list("data", flat=True)[first : first + part.peers])
+    if len(rows) == part.peers:
+        return rows
+    if Allocation.objects.filter(pk=part.allocation_id, state=AllocationState.TERMINATED).exists():
+        raise Missing(f"allocation {part.allocation_id} is over")
+    return None

@@ -1,0 +1,53 @@
+"""Addresses of the async views, and their lines in the OpenAPI document, which DRF cannot see."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.urls import URLPattern, path
+
+from webui.api import allocations
+from webui.api.views import Json
+
+_ALLOCATION = "allocations/<str:allocation_id>"
+
+#: path, view, methods
+_ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
+    (f"{_ALLOCATION}/signals/preemption", allocations.preemption, ("GET",)),
+    (f"{_ALLOCATION}/signals/ack_preemption", allocations.ack_preemption, ("POST",)),
+    (f"{_ALLOCATION}/resources/<str:resources_id>/rendezvous", allocations.rendezvous, ("GET",)),
+    (f"{_ALLOCATION}/all_gather", allocations.all_gather, ("POST",)),
+    (f"{_ALLOCATION}/notify_container_running", allocations.notify_container_running, ("POST",)),
+]
+
+urlpatterns: list[URLPattern] = [path(f"api/v1/{route}", view) for route, view, _ in _ROUTES]
+
+
+def described() -> dict[str, Json]:
+    """OpenAPI paths of these views."""
+    return {
+        "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", route): {
+            method.lower(): _operation(route, view, method) for method in methods
+        }
+        for route, view, methods in _ROUTES
+    }
+
+
+def _operation(route: str, view: Any, method: str) -> Json:
+    parameters = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer" if kind == "int" else "string"},
+        }
+        for kind, name in re.findall(r"<(\w+):(\w+)>", route)
+    ]
+    return {
+        "operationId": f"{view.__name__}_{method.lower()}",
+        "description": (view.__doc__ or "").strip(),
+        "tags": [view.__module__.rsplit(".", 1)[-1]],
+        "parameters": parameters,
+        "responses": {"200": {"description": ""}},
+    }

@@ -1,0 +1,61 @@
+"""Long polls and streams of the dialect: async views beside DRF, which hold no thread while they wait."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from accounts.models import User
+from jobs.models import Allocation
+from webui.api.authentication import authenticate, bearer_tokens
+from webui.api.errors import BadRequest, describe, json_error
+
+P = ParamSpec("P")
+Principal = User | Allocation
+Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[HttpResponseBase]]
+View = Callable[Concatenate[HttpRequest, P], Awaitable[HttpResponseBase]]
+
+
+def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
+    """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, never a cookie."""
+
+    def wrap(handler: Handler[P]) -> View[P]:
+        @csrf_exempt
+        @functools.wraps(handler)
+        async def view(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            if request.method not in methods:
+                answer: HttpResponse = json_error(405, f'Method "{request.method}" not allowed.')
+                answer["Allow"] = ", ".join(methods)
+                return answer
+            try:
+                who = await authenticate(request)
+                if who is None:
+                    unknown = "The token is unknown or has expired; log in again."
+                    nobody = "Not logged in: send a login token, or log in first."
+                    return json_error(401, unknown if bearer_tokens(request) else nobody)
+                return await handler(request, who, *args, **kwargs)
+            except Exception as error:
+                return json_error(*describe(error))
+
+        return view
+
+    return wrap
+
+
+def json_body(request: HttpRequest) -> dict[str, Any]:
+    """The body as a JSON object. Raises BadRequest."""
+    if len(request.body) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise BadRequest("The request's body is too large.")
+    try:
+        value = json.loads(request.body or b"{}")
+    except ValueError as error:
+        raise BadRequest(f"The request's body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("The request's body is not a JSON object.")
+    return value

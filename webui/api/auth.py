@@ -1,0 +1,66 @@
+"""Logging in and out, and who one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.hashers import make_password
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import LoginToken, User, token_hash
+from accounts.passwords import check_password
+from webui.api.authentication import bearer_tokens
+from webui.api.errors import Forbidden
+from webui.api.permissions import person
+from webui.api.users import encode_user
+from webui.api.views import ApiView
+
+
+class LoginBody(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    password = serializers.CharField(allow_blank=True, required=False, default="", trim_whitespace=False)
+    isHashed = serializers.BooleanField(required=False, default=False)
+
+
+class Login(ApiView):
+    """A token for a name and a password. 403 means that they do not belong together."""
+
+    authentication_classes = []
+    open_to_all = True
+    bodies = {"POST": LoginBody}
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        user = User.objects.filter(username=body["username"]).first()
+        if user is None:
+            make_password(
+                body["password"]
+            )  # as slow as a real check, so that names cannot be guessed by time
+            raise Forbidden("invalid credentials")
+        if not check_password(user, body["password"], is_hashed=body["isHashed"]):
+            raise Forbidden("invalid credentials")
+        if not user.is_active:
+            raise Forbidden(f"user {user.username} is not active; an admin can activate it again")
+        User.objects.filter(pk=user.pk).update(last_login=timezone.now())
+        return Response({"token": LoginToken.issue(user), "user": encode_user(user)})
+
+
+class Logout(ApiView):
+    """The token that asks is forgotten."""
+
+    viewer_methods = frozenset({"POST"})
+
+    def post(self, request: Request) -> Response:
+        hashes = [token_hash(token) for token in bearer_tokens(request)]
+        LoginToken.objects.filter(hash__in=hashes, user=person(request)).delete()
+        return Response({})
+
+
+class Me(ApiView):
+    """The user that asks."""
+
+    def get(self, request: Request) -> Response:
+        return Response({"user": encode_user(person(request))})

@@ -1,0 +1,89 @@
+"""Who is asking: a person (login token or browser session) or a run (its allocation's token).
+
+The same rules serve DRF's views and the async views beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from accounts.models import LoginToken, User, token_hash
+from experiments.models import Trial
+from jobs.models import Allocation
+
+#: A process inside a task names itself by this header, in addition to `Authorization` or instead of it.
+RUN_TOKEN_HEADER = "Grpc-Metadata-x-allocation-token"
+_SCHEME = "bearer "
+_UNKNOWN = "The token is unknown or has expired; log in again."
+
+
+@dataclass(frozen=True)
+class Run:
+    """The principal of a run token: it may touch this allocation and its trial alone."""
+
+    allocation: Allocation
+
+    is_authenticated = True
+    is_active = True
+
+    @property
+    def trial(self) -> Trial | None:
+        return Trial.objects.filter(task_id=self.allocation.task_id).first()
+
+
+def bearer_tokens(request: HttpRequest) -> list[str]:
+    """Tokens of the request's headers, the run token's own header first."""
+    values = [request.headers.get(RUN_TOKEN_HEADER, ""), request.headers.get("Authorization", "")]
+    return [value[len(_SCHEME) :].strip() for value in values if value.lower().startswith(_SCHEME)]
+
+
+def principal_of(token: str) -> User | Allocation | None:
+    """The user or the open allocation that a token stands for."""
+    if not token:
+        return None
+    user = LoginToken.find_user(token)
+    if user is not None:
+        return user
+    return Allocation.objects.select_related("task__job").filter(token_hash=token_hash(token)).first()
+
+
+def by_token(request: HttpRequest) -> User | Allocation | None:
+    for token in bearer_tokens(request):
+        if found := principal_of(token):
+            return found
+    return None
+
+
+async def authenticate(request: HttpRequest) -> User | Allocation | None:
+    """The same for async views. A browser's session counts for reading only: there is no CSRF check here."""
+    if bearer_tokens(request):
+        return await sync_to_async(by_token)(request)
+    if request.method not in {"GET", "HEAD"}:
+        return None
+    user = await request.auser()
+    return user if isinstance(user, User) and user.is_active else None
+
+
+class BearerAuthentication(BaseAuthentication):
+    """`Authorization: Bearer` of the CLI, the SDK and the runs."""
+
+    def authenticate(self, request: Request) -> tuple[User | Run, str] | None:
+        if not bearer_tokens(request):
+            return None
+        found = by_token(request)
+        if found is None:
+            raise AuthenticationFailed(_UNKNOWN)
+        return (found, "user") if isinstance(found, User) else (Run(found), "run")
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+
+class BrowserAuthentication(SessionAuthentication):
+    """The console's session cookie, with Django's CSRF check."""

@@ -1,0 +1,106 @@
+"""Errors in the dialect: a status, and a sentence in `error.error` and `message` (features.md 11.1)."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, JsonResponse
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+
+log = logging.getLogger(__name__)
+
+#: A client that finds the database away comes back after this long.
+RETRY_AFTER_SECONDS = 2
+
+
+class BadRequest(exceptions.APIException):
+    status_code = status.HTTP_400_BAD_REQUEST
+    default_code = "bad_request"
+
+
+class Conflict(exceptions.APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "conflict"
+
+
+class TooLarge(exceptions.APIException):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_code = "too_large"
+
+
+class Missing(exceptions.NotFound):
+    """No row of this name; the message says which."""
+
+
+class Forbidden(exceptions.PermissionDenied):
+    """Logged in, but not allowed to do this; the message says who is."""
+
+
+def body(code: int, sentence: str) -> dict[str, Any]:
+    """The JSON of an error answer."""
+    return {
+        "error": {"code": code, "reason": HTTPStatus(code).phrase, "error": sentence},
+        "message": sentence,
+    }
+
+
+def json_error(code: int, sentence: str) -> JsonResponse:
+    """The same for views outside DRF."""
+    answer = JsonResponse(body(code, sentence), status=code)
+    if code == HTTPStatus.SERVICE_UNAVAILABLE:
+        answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if code == HTTPStatus.UNAUTHORIZED:
+        answer["WWW-Authenticate"] = "Bearer"
+    return answer
+
+
+def describe(error: Exception) -> tuple[int, str]:
+    """Status and sentence of anything that a view may raise; what nobody foresaw is logged and hidden."""
+    if isinstance(error, exceptions.ValidationError):
+        return error.status_code, "; ".join(_sentences(error.detail))
+    if isinstance(error, exceptions.APIException):
+        return error.status_code, str(error.detail)
+    if isinstance(error, Http404):
+        return HTTPStatus.NOT_FOUND, str(error) or "not found"
+    if isinstance(error, PermissionDenied):
+        return HTTPStatus.FORBIDDEN, str(error) or "permission denied"
+    if isinstance(error, (OperationalError, InterfaceError)):
+        log.warning("the database did not answer: %s", error)
+        return HTTPStatus.SERVICE_UNAVAILABLE, "The database does not answer; try again in a moment."
+    log.exception("unforeseen error in a view", exc_info=error)
+    return HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed on this request; its log says why."
+
+
+def _sentences(detail: Any, path: str = "") -> list[str]:
+    """DRF's nested error detail as "field.path: sentence" lines."""
+    if isinstance(detail, dict):
+        return [
+            line
+            for name, inner in detail.items()
+            for line in _sentences(
+                inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip(".")
+            )
+        ]
+    if isinstance(detail, list):
+        return [
+            line
+            for index, inner in enumerate(detail)
+            for line in _sentences(inner, f"{path}[{index}]" if isinstance(inner, (dict, list)) else path)
+        ]
+    return [f"{path}: {detail}" if path else str(detail)]
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+    """DRF's hook: every error of the API leaves as JSON with a sentence."""
+    code, sentence = describe(error)
+    headers: dict[str, str] = {}
+    if code == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    return Response(body(code, sentence), status=code, headers=headers)

@@ -1,0 +1,141 @@
+"""What is asked of experiments, one or many at once: pause, activate, cancel, kill, archive, delete, move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import User
+from experiments import edits, transitions
+from experiments.models import Experiment, Project
+from webui.api.errors import Conflict, Forbidden, Missing
+from webui.api.experiment_encoding import with_numbers
+from webui.api.experiment_filters import Filters, chosen
+from webui.api.permissions import actor, person, require_owner
+from webui.api.views import ApiView, Json
+
+Action = Callable[[int, str], Any]
+
+ACTIONS: dict[str, Action] = {
+    "pause": lambda pk, who: transitions.pause(pk, actor=who),
+    "activate": lambda pk, who: transitions.activate(pk, actor=who),
+    "cancel": lambda pk, who: transitions.cancel(pk, actor=who),
+    "kill": lambda pk, who: transitions.kill(pk, actor=who),
+    "archive": lambda pk, who: transitions.archive(pk, actor=who),
+    "unarchive": lambda pk, who: transitions.unarchive(pk, actor=who),
+    "delete": lambda pk, who: transitions.delete(pk, actor=who),
+}
+
+
+def act(user: User, experiment_id: int, action: Action, who: str) -> None:
+    """One action on one experiment of the user's. Raises Missing, Forbidden or IllegalStep."""
+    experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
+    if experiment is None:
+        raise Missing(f"experiment {experiment_id} not found")
+    require_owner(user, experiment)
+    action(experiment_id, who)
+
+
+class ExperimentAction(ApiView):
+    """One step of one experiment. An ended one is cancelled or killed without effect."""
+
+    action: ClassVar[str] = ""
+
+    def post(self, request: Request, experiment_id: int) -> Response:
+        try:
+            act(person(request), experiment_id, ACTIONS[self.action], actor(request))
+        except transitions.IllegalStep as error:
+            if self.action == "activate" and "terminal" in str(error):
+                raise Missing(str(error)) from error  # Determined answers so
+            raise Conflict(str(error)) from error
+        return Response({})
+
+
+class MoveBody(serializers.Serializer[Any]):
+    destinationProjectId = serializers.IntegerField()
+    experimentId = serializers.IntegerField(required=False)
+
+
+def _destination(project_id: int) -> Project:
+    project = Project.objects.select_related("workspace").filter(pk=project_id).first()
+    if project is None:
+        raise Missing(f"project {project_id} not found")
+    return project
+
+
+class ExperimentMove(ApiView):
+    """Put an experiment into another project."""
+
+    bodies = {"POST": MoveBody}
+
+    def post(self, request: Request, experiment_id: int) -> Response:
+        project = _destination(self.body(request)["destinationProjectId"])
+        try:
+            act(person(request), experiment_id, lambda pk, who: edits.move(pk, project), actor(request))
+        except transitions.IllegalStep as error:
+            raise Conflict(str(error)) from error
+        return Response({})
+
+
+class BulkBody(serializers.Serializer[Any]):
+    """Which experiments: by id, or all of the project that fit the filters."""
+
+    experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    filters = Filters(required=False, allow_null=True)
+    destinationProjectId = serializers.IntegerField(required=False)
+
+
+class BulkAction(ApiView):
+    """One step of many experiments; the answer has a sentence for each that could not take it."""
+
+    action: ClassVar[str] = ""
+    bodies = {"POST": BulkBody, "DELETE": BulkBody}
+
+    def post(self, request: Request, project_id: int) -> Response:
+        body, user, who = self.body(request), person(request), actor(request)
+        action = self._action(body)
+        return Response({"results": [_result(user, pk, action, who) for pk in _meant(body, project_id)]})
+
+    def _action(self, body: Json) -> Action:
+        if self.action != "move":
+            return ACTIONS[self.action]
+        if "destinationProjectId" not in body:
+            raise serializers.ValidationError({"destinationProjectId": "This field is required."})
+        project = _destination(body["destinationProjectId"])
+        return lambda pk, who: edits.move(pk, project)
+
+
+class BulkDelete(BulkAction):
+    """Delete many ended experiments."""
+
+    action = "delete"
+    http_method_names = ["delete", "options"]
+
+    def delete(self, request: Request, project_id: int) -> Response:
+        return self.post(request, project_id)
+
+
+def _meant(body: Json, project_id: int) -> list[int]:
+    """The ids, or what the filters find in the project (0: everywhere)."""
+    if ids := body.get("experimentIds"):
+        return list(dict.fromkeys(ids))
+    if not body.get("filters"):
+        return []
+    rows = chosen(with_numbers(), body["filters"])
+    if project_id:
+        rows = rows.filter(project_id=project_id)
+    return list(rows.order_by("pk").values_list("pk", flat=True))
+
+
+def _result(user: User, experiment_id: int, action: Action, who: str) -> Json:
+    try:
+        act(user, experiment_id, action, who)
+    except (Missing, Forbidden) as error:
+        return {"id": experiment_id, "error": str(error.detail)}
+    except transitions.IllegalStep as error:
+        return {"id": experiment_id, "error": str(error)}
+    return {"id": experiment_id, "error": ""}

@@ -1,0 +1,121 @@
+"""Which experiments a list or a bulk action means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from rest_framework import serializers
+
+from experiments.models import Experiment
+from experiments.states import ExperimentState
+from webui.api import encoding
+from webui.api.views import Json
+
+SORT = {
+    "SORT_BY_ID": "id",
+    "SORT_BY_NAME": "name",
+    "SORT_BY_DESCRIPTION": "description",
+    "SORT_BY_START_TIME": "started_at",
+    "SORT_BY_END_TIME": "ended_at",
+    "SORT_BY_STATE": "state",
+    "SORT_BY_NUM_TRIALS": "num_trials",
+    "SORT_BY_PROGRESS": "progress",
+    "SORT_BY_USER": "username",
+    "SORT_BY_FORKED_FROM": "parent_id",
+    "SORT_BY_RESOURCE_POOL": "pool_name",
+    "SORT_BY_PROJECT_ID": "project_id",
+    "SORT_BY_CHECKPOINT_SIZE": "checkpoint_bytes",
+    "SORT_BY_CHECKPOINT_COUNT": "checkpoint_count",
+    "SORT_BY_SEARCHER_METRIC_VAL": "best_metric",
+}
+#: An active experiment is shown by what it has; these are asked for by the same names.
+_SHARES = {
+    "STATE_QUEUED": Q(held=False),
+    "STATE_PULLING": Q(pk=None),
+    "STATE_STARTING": Q(held=True, running=False),
+    "STATE_RUNNING": Q(running=True),
+    "STATE_ACTIVE": Q(),
+}
+STATES = [*_SHARES, "STATE_DELETED", *(f"STATE_{state}" for state in ExperimentState if state != "ACTIVE")]
+
+
+class Filters(serializers.Serializer[Any]):
+    name = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    description = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    labels = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    archived = serializers.BooleanField(required=False, allow_null=True, default=None)
+    states = serializers.ListField(
+        child=serializers.ChoiceField(choices=STATES), required=False, allow_null=True
+    )
+    users = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    userIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    projectId = serializers.IntegerField(required=False, allow_null=True)
+    excludedExperimentIds = serializers.ListField(
+        child=serializers.IntegerField(), required=False, allow_null=True
+    )
+
+
+class ExperimentsQuery(encoding.PageQuery, Filters):
+    sortBy = encoding.sort_field(SORT)
+    ids = serializers.ListField(child=serializers.IntegerField(), required=False)
+    resourcePool = serializers.CharField(required=False)
+    showTrialData = serializers.BooleanField(required=False)
+
+
+_ID_BOUNDS = {"lt": "lt", "lte": "lte", "gt": "gt", "gte": "gte"}
+
+
+def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
+    """The rows (of experiment_encoding.with_numbers) that fit all filters."""
+    if text := filters.get("name"):
+        rows = rows.filter(name__icontains=text)
+    if text := filters.get("description"):
+        rows = rows.filter(description__icontains=text)
+    for label in filters.get("labels") or []:
+        rows = rows.filter(labels__contains=[label])
+    if filters.get("archived") is not None:
+        rows = rows.filter(archived=filters["archived"])
+    if filters.get("states"):
+        rows = rows.filter(_states(filters["states"]))
+    if filters.get("users"):
+        rows = rows.filter(owner__username__in=filters["users"])
+    if filters.get("userIds"):
+        rows = rows.filter(owner_id__in=filters["userIds"])
+    if filters.get("projectId"):
+        rows = rows.filter(project_id=filters["projectId"])
+    if filters.get("resourcePool"):
+        rows = rows.filter(job__pool__name=filters["resourcePool"])
+    if filters.get("ids"):
+        rows = rows.filter(pk__in=filters["ids"])
+    return rows.exclude(pk__in=filters.get("excludedExperimentIds") or [])
+
+
+def _states(names: list[str]) -> Q:
+    wanted = Q(pk=None)
+    for name in names:
+        if name in _SHARES:
+            wanted |= Q(state=ExperimentState.ACTIVE) & _SHARES[name]
+        else:
+            wanted |= Q(state=name.removeprefix("STATE_"))
+    return wanted
+
+
+def by_id(rows: QuerySet[Experiment], params: Any) -> QuerySet[Experiment]:
+    """`experimentIdFilter.incl=1&experimentIdFilter.gt=5`, as the published client asks."""
+    prefix = "experimentIdFilter."
+    for name, lookup in _ID_BOUNDS.items():
+        if value := params.get(prefix + name):
+            rows = rows.filter(**{f"pk__{lookup}": _whole(prefix + name, value)})
+    if include := params.getlist(prefix + "incl"):
+        rows = rows.filter(pk__in=[_whole(prefix + "incl", value) for value in include])
+    if exclude := params.getlist(prefix + "notIn"):
+        rows = rows.exclude(pk__in=[_whole(prefix + "notIn", value) for value in exclude])
+    return rows
+
+
+def _whole(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise serializers.ValidationError({name: f"{value} is not a whole number."}) from error

@@ -1,0 +1,127 @@
+"""What came out of an experiment: trials, checkpoints, validations, labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments import edits
+from experiments.models import Checkpoint, Experiment
+from metrics.models import Report
+from metrics.values import number
+from webui.api import encoding
+from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
+from webui.api.errors import Missing
+from webui.api.experiments import find, refuse_other_runs
+from webui.api.permissions import person, require_owner
+from webui.api.trial_encoding import (
+    TRIAL_SORT,
+    TrialsQuery,
+    encode_trial,
+    trials_in_states,
+    trials_with_numbers,
+)
+from webui.api.views import ApiView
+
+
+class ExperimentTrials(ApiView):
+    """The trials of an experiment."""
+
+    queries = {"GET": TrialsQuery}
+
+    def get(self, request: Request, experiment_id: int) -> Response:
+        find(experiment_id)
+        query = self.query(request)
+        rows = trials_in_states(
+            trials_with_numbers().filter(experiment_id=experiment_id), query.get("states")
+        )
+        rows = rows.order_by(*encoding.ordering(query, TRIAL_SORT, "id", tie="id"))
+        return Response(encoding.page(rows, query, "trials", encode_trial))
+
+
+class ExperimentCheckpoints(ApiView):
+    """The checkpoints of all trials of an experiment."""
+
+    queries = {"GET": CheckpointsQuery}
+
+    def get(self, request: Request, experiment_id: int) -> Response:
+        find(experiment_id)
+        query = self.query(request)
+        rows = chosen_checkpoints(Checkpoint.objects.filter(trial__experiment_id=experiment_id), query)
+        return Response(encoding.page(rows, query, "checkpoints", encode_checkpoint))
+
+
+class ValidationHistory(ApiView):
+    """Each validation that was better than all before it."""
+
+    def get(self, request: Request, experiment_id: int) -> Response:
+        experiment = find(experiment_id)
+        searcher = experiment.config.get("searcher") or {}
+        smaller = searcher.get("smaller_is_better", True)
+        trials = list(experiment.trials.values_list("pk", flat=True))
+        reports = Report.objects.filter(trial_id__in=trials, group="validation", archived=False)
+        entries: list[dict[str, Any]] = []
+        best: float | None = None
+        for report in reports.order_by("reported_at", "id"):
+            value = number(report.values.get(searcher.get("metric")))
+            if (
+                value is None
+                or value != value
+                or not (best is None or (value < best if smaller else value > best))
+            ):
+                continue
+            best = value
+            entries.append(
+                {
+                    "trialId": report.trial_id,
+                    "endTime": encoding.time(report.reported_at),
+                    "searcherMetric": value,
+                }
+            )
+        return Response({"validationHistory": entries})
+
+
+class BestMetric(ApiView):
+    """The best value of the searcher's metric so far; 404 when there is none."""
+
+    run_methods = frozenset({"GET"})
+
+    def get(self, request: Request, experiment_id: int) -> Response:
+        refuse_other_runs(request, experiment_id)
+        experiment = find(experiment_id)
+        if experiment.best_metric is None:
+            raise Missing(f"experiment {experiment_id} has no validation with its searcher's metric yet")
+        return Response({"metric": experiment.best_metric})
+
+
+class AllLabels(ApiView):
+    """Every label in use, the most used first."""
+
+    def get(self, request: Request) -> Response:
+        rows = Experiment.objects.all()
+        if project := request.query_params.get("projectId"):
+            rows = rows.filter(project_id=int(project)) if project.isdigit() else rows.none()
+        counts: dict[str, int] = {}
+        for labels in rows.exclude(labels=[]).values_list("labels", flat=True):
+            for label in labels:
+                counts[label] = counts.get(label, 0) + 1
+        return Response({"labels": sorted(counts, key=lambda label: (-counts[label], label))})
+
+
+class ExperimentLabel(ApiView):
+    """Add a label to an experiment, or take it off."""
+
+    def put(self, request: Request, experiment_id: int, label: str) -> Response:
+        return self._change(request, experiment_id, label, True)
+
+    def delete(self, request: Request, experiment_id: int, label: str) -> Response:
+        return self._change(request, experiment_id, label, False)
+
+    def _change(self, request: Request, experiment_id: int, label: str, there: bool) -> Response:
+        experiment = find(experiment_id)
+        require_owner(person(request), experiment)
+        others = [known for known in experiment.labels if known != label]
+        labels = edits.edit(experiment_id, labels=[*others, label] if there else others).labels
+        return Response({"labels": labels})

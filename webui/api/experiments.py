@@ -1,0 +1,261 @@
+"""Experiments: submit, list, read, change."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.db import transaction
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import User
+from experiments import contexts, edits, submit, transitions
+from experiments.config import ConfigError, ExperimentConfig, masked, parse
+from experiments.models import Context, Experiment, Project, Template
+from jobs import queue_edits
+from webui.api import encoding
+from webui.api.errors import BadRequest, Missing
+from webui.api.experiment_encoding import encode_experiment, with_numbers
+from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen
+from webui.api.job_queue_rows import summary_of
+from webui.api.launch_warnings import warnings_for
+from webui.api.permissions import actor, person, require_owner
+from webui.api.views import ApiView, Json
+
+
+class UploadedFile(serializers.Serializer[Any]):
+    """One file of the submitted folder; `type` is tar's type flag as a number, `content` base64."""
+
+    path = serializers.CharField()
+    type = serializers.IntegerField(required=False)
+    content = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    mtime = serializers.CharField(required=False)
+    mode = serializers.IntegerField(required=False)
+    uid = serializers.IntegerField(required=False)
+    gid = serializers.IntegerField(required=False)
+
+
+class NewExperiment(serializers.Serializer[Any]):
+    config = serializers.CharField(trim_whitespace=False)
+    # not a serializer per file: a folder has thousands, and experiments.contexts checks each anyway
+    modelDefinition = serializers.ListField(child=serializers.DictField(), required=False, allow_null=True)
+    template = serializers.CharField(required=False, allow_null=True, allow_blank=True)
+    parentId = serializers.IntegerField(required=False, allow_null=True)
+    projectId = serializers.IntegerField(required=False, allow_null=True)
+    activate = serializers.BooleanField(required=False, allow_null=True, default=True)
+    validateOnly = serializers.BooleanField(required=False, default=False, allow_null=True)
+    unmanaged = serializers.BooleanField(required=False, default=False, allow_null=True)
+
+
+class PatchResources(serializers.Serializer[Any]):
+    priority = serializers.JSONField(required=False, allow_null=True)
+    weight = serializers.JSONField(required=False, allow_null=True)
+    maxSlots = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+
+
+class ExperimentPatch(serializers.Serializer[Any]):
+    name = serializers.CharField(required=False, allow_null=True, max_length=255)
+    description = serializers.CharField(required=False, allow_null=True, allow_blank=True)
+    notes = serializers.CharField(required=False, allow_null=True, allow_blank=True, trim_whitespace=False)
+    labels = serializers.ListField(
+        child=serializers.CharField(max_length=128), required=False, allow_null=True
+    )
+    resources = PatchResources(required=False, allow_null=True)
+
+
+def find(experiment_id: int) -> Any:
+    """The experiment with its numbers. Raises Missing."""
+    experiment = with_numbers().filter(pk=experiment_id).first()
+    if experiment is None:
+        raise Missing(f"experiment {experiment_id} not found")
+    return experiment
+
+
+class Experiments(ApiView):
+    """All experiments, newest last unless asked otherwise; a new one."""
+
+    bodies = {"POST": NewExperiment}
+    queries = {"GET": ExperimentsQuery}
+
+    def get(self, request: Request) -> Response:
+        query = self.query(request)
+        rows = by_id(chosen(with_numbers(), query), request.query_params)
+        rows = rows.order_by(*encoding.ordering(query, SORT, "id", tie="id"))
+        return Response(encoding.page(rows, query, "experiments", encode_experiment))
+
+    def post(self, request: Request) -> Response:
+        body, user = self.body(request), person(request)
+        if body.get("unmanaged"):
+            raise BadRequest("unmanaged experiments (detached mode) are not accepted by this server.")
+        config = _config(body)
+        project = _project(config, body.get("projectId"))
+        parent = _parent(body.get("parentId"))
+        if body.get("validateOnly"):
+            _validate_only(config, body, parent)
+            return Response(_skeleton(config, project, user))
+        return Response(_create(request, body, config, project, parent))
+
+
+def _config(body: Json) -> ExperimentConfig:
+    template = None
+    if name := body.get("template"):
+        row = Template.objects.filter(name=name).first()
+        if row is None:
+            raise Missing(f"template {name} not found")
+        template = row.config
+    try:
+        return parse(body["config"], template=template)
+    except ConfigError as error:
+        raise BadRequest(str(error)) from error
+
+
+def _project(config: ExperimentConfig, project_id: int | None) -> Project:
+    """The project that the config names, else the one of the request, else Uncategorized."""
+    projects = Project.objects.select_related("workspace")
+    if bool(config.workspace) != bool(config.project):
+        raise BadRequest("workspace and project must be set both or neither in the config.")
+    if config.project:
+        project = projects.filter(name=config.project, workspace__name=config.workspace).first()
+        what = f"project {config.project} in workspace {config.workspace}"
+    else:
+        project = projects.filter(pk=project_id or 1).first()
+        what = f"project {project_id or 1}"
+    if project is None:
+        raise Missing(f"{what} not found")
+    if project.archived or project.workspace.archived:
+        raise BadRequest(f"{what} is archived; nothing can be added to it.")
+    return project
+
+
+def _parent(parent_id: int | None) -> Experiment | None:
+    if not parent_id:
+        return None
+    parent = Experiment.objects.select_related("context").filter(pk=parent_id).first()
+    if parent is None:
+        raise Missing(f"experiment {parent_id} not found: nothing to fork from")
+    return parent
+
+
+def _context(body: Json, parent: Experiment | None) -> Context:
+    """The uploaded folder, or the parent's, or none."""
+    files = body.get("modelDefinition") or []
+    if not files and parent:
+        return parent.context
+    try:
+        return contexts.store(files)
+    except contexts.BadContext as error:
+        raise BadRequest(str(error)) from error
+
+
+def _validate_only(config: ExperimentConfig, body: Json, parent: Experiment | None) -> None:
+    """Everything that creating would refuse, with nothing kept."""
+    try:
+        submit.pool_for(config.resources.resource_pool or "")
+    except submit.Refused as error:
+        raise BadRequest(str(error)) from error
+    with transaction.atomic():
+        _context(body, parent)
+        transaction.set_rollback(True)
+
+
+def _skeleton(config: ExperimentConfig, project: Project, user: User) -> Json:
+    """What validateOnly answers: a record in which nothing has an id."""
+    effective = masked(config.effective())
+    record = {
+        "id": 0, "name": effective["name"], "state": "STATE_UNSPECIFIED", "archived": False, "config": effective,
+        "originalConfig": "", "startTime": encoding.time(None) or "1970-01-01T00:00:00Z", "numTrials": 0,
+        "searcherType": effective["searcher"].get("name", ""), "username": user.username, "jobId": "",
+        "projectId": project.pk, "projectOwnerId": project.owner_id or 0,
+    }  # fmt: skip
+    return {"experiment": record, "config": effective, "warnings": [], "notices": config.remarks()}
+
+
+def _create(
+    request: Request, body: Json, config: ExperimentConfig, project: Project, parent: Experiment | None
+) -> Json:
+    user = person(request)
+    try:
+        with transaction.atomic():
+            experiment = submit.create(
+                owner=user,
+                config=config,
+                original=body["config"],
+                context=_context(body, parent),
+                project=project,
+                parent=parent,
+                activate=body.get("activate") is not False,
+                idempotency_key=_idempotency_key(request, user),
+                actor=actor(request),
+            )
+    except submit.Refused as error:
+        raise BadRequest(str(error)) from error
+    encoded = encode_experiment(find(experiment.pk), full=True)
+    warnings, notices = warnings_for(experiment)
+    return {
+        "experiment": encoded, "config": encoded["config"], "warnings": warnings, "notices": notices + config.remarks(),
+    }  # fmt: skip
+
+
+def _idempotency_key(request: Request, user: User) -> str | None:
+    """The header's key, kept apart per user: nobody learns of another's experiment by guessing."""
+    key = request.headers.get("Idempotency-Key")
+    return hashlib.sha256(f"{user.pk}:{key}".encode()).hexdigest() if key else None
+
+
+class OneExperiment(ApiView):
+    """One experiment."""
+
+    run_methods = frozenset({"GET"})
+    bodies = {"PATCH": ExperimentPatch}
+
+    def get(self, request: Request, experiment_id: int) -> Response:
+        refuse_other_runs(request, experiment_id)
+        experiment = find(experiment_id)
+        encoded = encode_experiment(experiment, full=True)
+        answer: Json = {"experiment": encoded, "config": encoded["config"]}
+        if summary := summary_of(experiment.job):
+            answer["jobSummary"] = summary
+        return Response(answer)
+
+    @transaction.atomic
+    def patch(self, request: Request, experiment_id: int) -> Response:
+        body, user = self.body(request), person(request)
+        experiment = find(experiment_id)
+        require_owner(user, experiment)
+        fields = {name: body[name] for name in ("name", "description", "labels", "notes") if name in body}
+        edits.edit(experiment_id, **fields)
+        _patch_resources(experiment, body.get("resources") or {}, actor(request), user.role)
+        return Response({"experiment": encode_experiment(find(experiment_id), full=True)})
+
+    def delete(self, request: Request, experiment_id: int) -> Response:
+        require_owner(person(request), find(experiment_id))
+        try:
+            transitions.delete(experiment_id, actor=actor(request))
+        except transitions.IllegalStep as error:
+            raise BadRequest(str(error)) from error
+        return Response({})
+
+
+def _patch_resources(experiment: Experiment, resources: Json, who: str, role: str) -> None:
+    update = queue_edits.Update(
+        str(experiment.job_id), priority=resources.get("priority"), weight=resources.get("weight")
+    )
+    try:
+        if update.priority is not None or update.weight is not None:
+            queue_edits.apply([update], actor=who, role=role)
+        if "maxSlots" in resources:
+            queue_edits.set_max_slots(str(experiment.job_id), resources["maxSlots"], actor=who, role=role)
+    except queue_edits.Refused as error:
+        raise BadRequest(str(error)) from error
+
+
+def refuse_other_runs(request: Request, experiment_id: int) -> None:
+    """A run's token reads its own experiment alone."""
+    who: Any = request.user
+    if isinstance(who, User):
+        return
+    trial = who.trial
+    if trial is None or trial.experiment_id != experiment_id:
+        raise Missing(f"experiment {experiment_id} not found")

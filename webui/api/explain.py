@@ -1,0 +1,53 @@
+"""Why a job waits: what the last pass found for each of its tasks."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import queue_edits
+from jobs.models import Task
+from jobs.states import TaskState
+from webui.api import encoding
+from webui.api.errors import Missing
+from webui.api.job_queue_rows import rows
+from webui.api.views import ApiView, Json
+
+
+def encode_wait(task: Task, plan: Json) -> Json:
+    """One task's reason as the plan has it; a task newer than the plan has none yet."""
+    wait = plan.get("waits", {}).get(task.pk)
+    return encoding.without_none(
+        {
+            "taskId": task.pk,
+            "name": task.name,
+            "slots": task.slots,
+            "state": task.state,
+            "reason": wait,
+            "forecast": plan.get("forecast", {}).get(task.pk),
+            "notBefore": encoding.time(task.not_before),
+        }
+    )
+
+
+class Explain(ApiView):
+    """The place of a job in its queue, and for each task that waits the reason."""
+
+    def get(self, request: Request, job_id: str) -> Response:
+        try:
+            job = queue_edits.find(job_id)
+        except queue_edits.Refused as error:
+            raise Missing(str(error)) from error
+        row = next((row for row in rows(job.pool) if row.job.pk == job.pk), None)
+        live = job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at")
+        answer: Json = {
+            "jobId": str(job.pk),
+            "state": job.state,
+            "resourcePool": job.pool.name,
+            "priority": job.priority,
+            "plannedAt": encoding.time(job.pool.planned_at),
+            "tasks": [encode_wait(task, job.pool.plan) for task in live],
+        }
+        if row is not None:
+            answer["summary"] = row.summary
+        return Response(answer)

@@ -1,0 +1,266 @@
+"""Hosts as Trainmaster has them: adding, the host key, the doctor, who holds which slot."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dispatch.server_key import fingerprint, public_key
+from hosts import observe, registry
+from hosts.models import Host
+from hosts.pools import default_pool
+from webui.api import encoding
+from webui.api.agents import host_named, hosts_shown
+from webui.api.errors import BadRequest, Conflict
+from webui.api.job_queue import pool_named
+from webui.api.permissions import actor
+from webui.api.slots import Holds
+from webui.api.views import ApiView, Json
+
+
+def encode_host(host: Host, holds: Holds) -> Json:
+    """The whole record. Nothing in it is secret: keys are public ones."""
+    return {
+        "id": str(host.pk),
+        "name": host.name,
+        "state": observe.state_of(host),
+        "stateReason": host.state_reason or host.contact_error,
+        "pool": host.pool.name,
+        "transport": host.transport,
+        "address": host.address,
+        "port": host.port,
+        "user": host.login_user,
+        "jumps": [_jump(jump) for jump in host.jumps],
+        "gangAddress": host.gang_address,
+        "hostKey": _key_state(host.host_key, host.offered_host_key),
+        "python": host.python,
+        "activate": host.activate,
+        "workdir": host.workdir,
+        "interpreters": host.facts.get("interpreters") or [],
+        "slots": [_slot(slot, holds) for slot in sorted(host.slots.all(), key=lambda slot: slot.index)],
+        "doctor": host.doctor or {"checks": [], "at": None},
+        "enabled": host.enabled,
+        "draining": host.draining,
+        "serverRoute": host.server_route,
+        "lastSeenAt": encoding.time(host.last_seen_at),
+        "lastHeartbeatAt": encoding.time(host.last_heartbeat_at),
+        "clockSkewSeconds": host.clock_skew_seconds,
+        "registeredAt": encoding.time(host.registered_at),
+        "addedBy": host.added_by,
+    }
+
+
+def _jump(jump: Json) -> Json:
+    return {
+        "address": jump.get("address", ""),
+        "port": jump.get("port", 22),
+        "user": jump.get("user", ""),
+        "hostKey": _key_state(jump.get("host_key") or "", jump.get("offered_host_key") or ""),
+    }
+
+
+def _key_state(pinned: str, offered: str) -> Json:
+    """Fingerprints of the pinned key and of the one that was offered instead."""
+    state = "changed" if pinned and offered and pinned != offered else "pinned" if pinned else "unknown"
+    row: Json = {"state": state, "fingerprint": fingerprint(pinned) if pinned else None}
+    if offered:
+        row["offered"] = fingerprint(offered)
+        row["offeredKey"] = offered
+    return row
+
+
+def _slot(slot: Any, holds: Holds) -> Json:
+    return {
+        "index": slot.index,
+        "kind": slot.kind,
+        "uuid": slot.uuid,
+        "brand": slot.brand,
+        "memoryMb": slot.memory_mb,
+        "enabled": slot.enabled,
+        "draining": slot.draining,
+        "heldBy": holds.encode(slot),
+        "outside": slot.outside or None,
+    }
+
+
+class Jump(serializers.Serializer[Any]):
+    """A jump host on the way, nearest to the server first."""
+
+    address = serializers.CharField(max_length=255)
+    port = serializers.IntegerField(required=False, default=22)
+    user = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
+    hostKey = serializers.CharField(required=False, allow_blank=True, default="", max_length=8192)
+
+
+class NewHost(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=128)
+    transport = serializers.CharField(required=False, default="ssh")
+    address = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
+    port = serializers.IntegerField(required=False, default=22)
+    user = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
+    jumps = Jump(many=True, required=False, default=list)
+    pool = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    python = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
+    activate = serializers.CharField(required=False, allow_blank=True, default="", max_length=4096)
+    workdir = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
+    slots = serializers.IntegerField(required=False, allow_null=True, default=None)
+    hostKey = serializers.CharField(required=False, allow_blank=True, default="", max_length=8192)
+    gangAddress = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """null and an absent field are the same to whoever adds a host."""
+        if isinstance(data, dict):
+            data = {name: value for name, value in data.items() if value is not None}
+        return super().to_internal_value(data)
+
+
+class Hosts(ApiView):
+    """All hosts; adding one answers at once, and its state tells how the admission goes on."""
+
+    admin_methods = frozenset({"POST"})
+    bodies = {"POST": NewHost}
+    queries = {"GET": encoding.PageQuery}
+
+    def get(self, request: Request) -> Response:
+        hosts = list(hosts_shown())
+        holds = Holds.of(hosts)
+        return Response(
+            encoding.page(hosts, self.query(request), "hosts", lambda host: encode_host(host, holds))
+        )
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        pool = pool_named(body["pool"]) if body.get("pool") else default_pool()
+        new = registry.NewHost(
+            name=body["name"],
+            transport=body["transport"],
+            address=body["address"],
+            port=body["port"],
+            login_user=body["user"],
+            jumps=[_stored_jump(jump) for jump in body["jumps"]],
+            gang_address=body["gangAddress"],
+            host_key=_key(body["hostKey"]),
+            python=body["python"],
+            activate=body["activate"],
+            workdir=body["workdir"],
+            wanted_slots=body["slots"],
+        )
+        host = _granted(lambda: registry.add(new, pool, actor=actor(request)))
+        return Response(_answer(host.name), status=status.HTTP_202_ACCEPTED)
+
+
+def _stored_jump(jump: Json) -> Json:
+    return {
+        "address": jump["address"],
+        "port": jump["port"],
+        "user": jump["user"],
+        "host_key": _key(jump["hostKey"]),
+    }
+
+
+def _key(line: str) -> str:
+    """A public key as it is pinned: type and key, no comment."""
+    line = " ".join(line.split()[:2])
+    if line:
+        try:
+            fingerprint(line)
+        except ValueError as error:
+            raise BadRequest(
+                f"hostKey: {line[:40]} is not a public key in OpenSSH's form (`ssh-ed25519 AAAA…`)."
+            ) from error
+    return line
+
+
+def _granted(step: Callable[[], Any]) -> Any:
+    """What the registry answers; a refusal names the field."""
+    try:
+        return step()
+    except registry.HostRefused as error:
+        kind = Conflict if error.field in {"id", "pool"} or "already" in str(error) else BadRequest
+        raise kind(f"{error.field}: {error}" if error.field not in {"id"} else str(error)) from error
+
+
+def _answer(name: str) -> Json:
+    host = host_named(name)
+    return {"host": encode_host(host, Holds.of([host]))}
+
+
+class OneHost(ApiView):
+    """One host. Removing is refused while something runs there."""
+
+    admin_methods = frozenset({"DELETE"})
+
+    def get(self, request: Request, name: str) -> Response:
+        return Response(_answer(name))
+
+    def delete(self, request: Request, name: str) -> Response:
+        host = host_named(name)
+        _granted(lambda: registry.remove(host.pk, actor=actor(request)))
+        return Response({})
+
+
+Step = Callable[[uuid.UUID, str], Any]
+
+
+class HostStep(ApiView):
+    """One decision about a host: enable, disable (stops its work), drain, doctor (admission anew), lost."""
+
+    admin_methods = frozenset({"POST"})
+    step: ClassVar[str] = ""
+
+    def post(self, request: Request, name: str) -> Response:
+        host = host_named(name)
+        _granted(lambda: STEPS[self.step](host.pk, actor(request)))
+        code = status.HTTP_202_ACCEPTED if self.step == "doctor" else status.HTTP_200_OK
+        return Response(_answer(name), status=code)
+
+
+STEPS: dict[str, Step] = {
+    "enable": lambda pk, who: registry.enable(pk, actor=who),
+    "disable": lambda pk, who: registry.disable(pk, actor=who),
+    "drain": lambda pk, who: registry.drain(pk, actor=who),
+    "doctor": lambda pk, who: registry.admit_again(pk, actor=who),
+    "lost": lambda pk, who: registry.declare_lost(pk, actor=who),
+}
+
+
+class KeyBody(serializers.Serializer[Any]):
+    """The offered key itself, or its fingerprint, so that nobody accepts one that he has not seen."""
+
+    key = serializers.CharField(required=False, allow_blank=True, default="", max_length=8192)
+    fingerprint = serializers.CharField(required=False, allow_blank=True, default="", max_length=128)
+
+
+class AcceptKey(ApiView):
+    """Pin the key that the host, or a jump host on the way, has offered."""
+
+    admin_methods = frozenset({"POST"})
+    bodies = {"POST": KeyBody}
+
+    def post(self, request: Request, name: str) -> Response:
+        host, body = host_named(name), self.body(request)
+        key = body["key"] or _offered(host, body["fingerprint"])
+        _granted(lambda: registry.accept_key(host.pk, key, actor=actor(request)))
+        return Response(_answer(name), status=status.HTTP_202_ACCEPTED)
+
+
+def _offered(host: Host, wanted: str) -> str:
+    """The offered key of this fingerprint. Raises BadRequest when none has it."""
+    keys = [host.offered_host_key, *(jump.get("offered_host_key") or "" for jump in host.jumps)]
+    for key in filter(None, keys):
+        if wanted and fingerprint(key) == wanted:
+            return key
+    raise BadRequest(f"{host.name} has not offered a key with the fingerprint {wanted or '(none given)'}.")
+
+
+class ServerKey(ApiView):
+    """The public key that goes into authorized_keys on the hosts."""
+
+    def get(self, request: Request) -> Response:
+        key = public_key()
+        return Response({"publicKey": key, "fingerprint": fingerprint(key)})

@@ -1,0 +1,76 @@
+"""Slots of hosts and who holds them: shared by the records of hosts, agents and pools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hosts.models import Host, Slot
+from jobs.models import SlotHold
+from jobs.states import AllocationState
+from webui.api.views import Json
+
+
+@dataclass
+class Holds:
+    """What holds each slot now, by the slot's id."""
+
+    by_slot: dict[int, SlotHold] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, hosts: Iterable[Host]) -> Holds:
+        held = SlotHold.objects.filter(slot__host__in=list(hosts), released_at=None)
+        rows = held.select_related("member__allocation__task__job__owner")
+        return cls({row.slot_id: row for row in rows})
+
+    def encode(self, slot: Slot) -> Json | None:
+        """Who holds the slot, in the words of the console; None when nobody does."""
+        hold = self.by_slot.get(slot.pk)
+        if hold is None:
+            return None
+        task = hold.member.allocation.task
+        return {
+            "allocationId": hold.member.allocation_id,
+            "taskId": task.pk,
+            "jobId": str(task.job_id),
+            "name": task.name,
+            "username": task.job.owner.username,
+        }
+
+
+def device_type(kind: str) -> str:
+    return f"TYPE_{kind.upper()}"
+
+
+_CONTAINER_STATES = {
+    AllocationState.ASSIGNED: "STATE_ASSIGNED",
+    AllocationState.STARTING: "STATE_STARTING",
+    AllocationState.RUNNING: "STATE_RUNNING",
+    AllocationState.TERMINATING: "STATE_RUNNING",
+}
+
+
+def container_state(hold: SlotHold) -> str:
+    return _CONTAINER_STATES.get(AllocationState(hold.member.allocation.state), "STATE_RUNNING")
+
+
+def device(slot: Slot) -> Json:
+    return {"id": slot.index, "brand": slot.brand, "uuid": slot.uuid, "type": device_type(slot.kind)}
+
+
+def stats(slots: Iterable[Slot], holds: Holds) -> Json:
+    """Determined's counts by type and by brand."""
+    by_type: dict[str, Json] = {}
+    by_brand: dict[str, Json] = {}
+    for slot in slots:
+        for table, name in ((by_type, device_type(slot.kind)), (by_brand, slot.brand or slot.kind)):
+            row = table.setdefault(name, {"states": Counter(), "disabled": 0, "draining": 0, "total": 0})
+            row["total"] += 1
+            row["disabled"] += not slot.enabled
+            row["draining"] += slot.draining
+            if hold := holds.by_slot.get(slot.pk):
+                row["states"][container_state(hold)] += 1
+    for row in [*by_type.values(), *by_brand.values()]:
+        row["states"] = dict(row["states"])
+    return {"typeStats": by_type, "brandStats": by_brand}

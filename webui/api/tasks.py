@@ -1,0 +1,115 @@
+"""Tasks and their attempts."""
+
+from __future__ import annotations
+
+from django.db.models import Prefetch
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.models import Allocation, Member, Task
+from jobs.states import AllocationState
+from webui.api import encoding
+from webui.api.errors import Missing
+from webui.api.views import ApiView, Json
+
+_STATES = {
+    AllocationState.ASSIGNED: "STATE_STARTING",
+    AllocationState.STARTING: "STATE_STARTING",
+    AllocationState.RUNNING: "STATE_RUNNING",
+    AllocationState.TERMINATING: "STATE_TERMINATING",
+    AllocationState.TERMINATED: "STATE_TERMINATED",
+}
+
+
+def encode_allocation(allocation: Allocation) -> Json:
+    return encoding.without_none(
+        {
+            "allocationId": allocation.pk,
+            "taskId": allocation.task_id,
+            "slots": allocation.slots,
+            "state": _STATES[AllocationState(allocation.state)],
+            "isReady": allocation.state == AllocationState.RUNNING,
+            "startTime": encoding.time(allocation.started_at or allocation.assigned_at),
+            "endTime": encoding.time(allocation.ended_at),
+            "exitReason": allocation.get_exit_reason_display() if allocation.exit_reason else None,
+            "statusCode": allocation.exit_code,
+            "exitDetail": allocation.exit_detail or None,
+        }
+    )
+
+
+def encode_summary(allocation: Allocation) -> Json:
+    """One line of `task list`: what holds slots now, and where."""
+    job = allocation.task.job
+    return {
+        "taskId": allocation.task_id,
+        "allocationId": allocation.pk,
+        "name": allocation.task.name,
+        "slotsNeeded": allocation.slots,
+        "registeredTime": encoding.time(allocation.assigned_at),
+        "resourcePool": allocation.pool.name,
+        "priority": job.priority,
+        "schedulerType": allocation.pool.scheduler,
+        "proxyPorts": [],
+        "resources": [
+            {
+                "allocationId": allocation.pk,
+                "resourcesId": member.run_key,
+                "resourcesType": "ssh-run",
+                "containerId": member.run_key,
+                "agentDevices": {
+                    member.host.name: {
+                        "devices": [
+                            {"id": hold.slot.index, "brand": hold.slot.brand, "uuid": hold.slot.uuid,
+                             "type": f"TYPE_{hold.slot.kind.upper()}"}
+                            for hold in member.holds.all()
+                        ]
+                    }
+                },
+            }
+            for member in allocation.members.all()
+        ],
+    }  # fmt: skip
+
+
+class Tasks(ApiView):
+    """What holds slots now, by allocation."""
+
+    def get(self, request: Request) -> Response:
+        members = Prefetch("members", Member.objects.select_related("host").prefetch_related("holds__slot"))
+        rows = (
+            Allocation.objects.exclude(state=AllocationState.TERMINATED)
+            .select_related("task__job", "pool")
+            .prefetch_related(members)
+            .order_by("assigned_at")
+        )
+        return Response({"allocationIdToSummary": {row.pk: encode_summary(row) for row in rows}})
+
+
+class OneTask(ApiView):
+    """One task with all its attempts."""
+
+    def get(self, request: Request, task_id: str) -> Response:
+        task = Task.objects.select_related("job").prefetch_related("allocations").filter(pk=task_id).first()
+        if task is None:
+            raise Missing(f"task {task_id} not found")
+        attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
+        row = {
+            "taskId": task.pk,
+            "taskType": f"TASK_TYPE_{task.kind}",
+            "name": task.name,
+            "startTime": encoding.time(task.created_at),
+            "endTime": encoding.time(task.ended_at),
+            "jobId": str(task.job_id),
+            "allocations": [encode_allocation(allocation) for allocation in attempts],
+        }
+        return Response({"task": encoding.without_none(row)})
+
+
+class TaskCount(ApiView):
+    """Running tasks by kind; trials are not counted, as in Determined."""
+
+    def get(self, request: Request) -> Response:
+        open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
+        commands = open_ones.filter(task__kind=Task.Kind.COMMAND).count()
+        return Response({"commands": commands, "notebooks": 0, "shells": 0, "tensorboards": 0})

@@ -1,0 +1,151 @@
+"""A trial as the dialect shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import (
+    BigIntegerField,
+    Count,
+    Exists,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+)
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+from rest_framework import serializers
+
+from experiments.models import Checkpoint, Trial
+from experiments.states import CheckpointState, TrialState
+from jobs.models import Allocation
+from jobs.states import AllocationState
+from webui.api import encoding
+from webui.api.experiment_encoding import shown_state
+from webui.api.views import Json
+
+TRIAL_SORT = {
+    "SORT_BY_ID": "id",
+    "SORT_BY_START_TIME": "started_at",
+    "SORT_BY_END_TIME": "ended_at",
+    "SORT_BY_STATE": "state",
+    "SORT_BY_BEST_VALIDATION_METRIC": "best_validation__searcher_metric",
+    "SORT_BY_LATEST_VALIDATION_METRIC": "latest_validation__searcher_metric",
+    "SORT_BY_BATCHES_PROCESSED": "steps_completed",
+    "SORT_BY_DURATION": "started_at",
+    "SORT_BY_RESTARTS": "restarts",
+    "SORT_BY_CHECKPOINT_SIZE": "checkpoint_bytes",
+}
+
+
+class TrialsQuery(encoding.PageQuery):
+    sortBy = encoding.sort_field(TRIAL_SORT)
+    states = serializers.ListField(child=serializers.CharField(), required=False)
+
+
+def trials_with_numbers() -> QuerySet[Trial]:
+    """Trials with checkpoint_count, checkpoint_bytes, held and running beside their columns."""
+    kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state=CheckpointState.DELETED).order_by()
+    per_trial = kept.values("trial")
+    held = Allocation.objects.filter(task=OuterRef("task_id")).exclude(state=AllocationState.TERMINATED)
+    return Trial.objects.select_related("experiment").annotate(
+        checkpoint_count=Coalesce(
+            Subquery(per_trial.annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0
+        ),
+        checkpoint_bytes=Coalesce(
+            Subquery(per_trial.annotate(n=Sum("size_bytes")).values("n"), output_field=BigIntegerField()),
+            0,
+            output_field=BigIntegerField(),
+        ),
+        held=Exists(held),
+        running=Exists(held.filter(state=AllocationState.RUNNING)),
+    )
+
+
+def trials_in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySet[Trial]:
+    if not states:
+        return rows
+    wanted = Q(pk=None)
+    shares = {
+        "STATE_RUNNING": Q(running=True),
+        "STATE_STARTING": Q(held=True, running=False),
+        "STATE_QUEUED": Q(held=False),
+    }
+    for name in states:
+        wanted |= (
+            Q(state=TrialState.ACTIVE) & shares[name]
+            if name in shares
+            else Q(state=name.removeprefix("STATE_"))
+        )
+    return rows.filter(wanted)
+
+
+def _validation(row: Json | None) -> Json | None:
+    if not row:
+        return None
+    return {
+        "metrics": {"avgMetrics": row["metrics"]},
+        "numInputs": 0,
+        "totalBatches": row["steps_completed"],
+        "endTime": row["reported_at"].replace("+00:00", "Z"),
+    }
+
+
+def checkpoint_workload(checkpoint: Checkpoint | None) -> Json | None:
+    """A checkpoint as a part of a trial's work."""
+    if checkpoint is None:
+        return None
+    return {
+        "uuid": str(checkpoint.pk),
+        "state": checkpoint_state(checkpoint),
+        "totalBatches": checkpoint.steps_completed,
+        "endTime": encoding.time(checkpoint.reported_at),
+        "resources": {path: str(size) for path, size in checkpoint.resources.items()},
+        "metadata": checkpoint.metadata,
+    }
+
+
+def checkpoint_state(checkpoint: Checkpoint) -> str:
+    """The client knows no PARTIAL: what is still being uploaded is ACTIVE to it."""
+    return "STATE_ACTIVE" if checkpoint.state == CheckpointState.PARTIAL else f"STATE_{checkpoint.state}"
+
+
+def best_checkpoint(trial: Trial) -> Checkpoint | None:
+    """The checkpoint of the best validation, when one was saved at that step."""
+    steps = (trial.best_validation or {}).get("steps_completed")
+    if steps is None:
+        return None
+    return trial.checkpoints.filter(steps_completed=steps, state=CheckpointState.COMPLETED).first()
+
+
+def encode_trial(trial: Any, *, full: bool = True) -> Json:
+    """One row of `trials_with_numbers`."""
+    end = trial.ended_at or timezone.now()
+    return encoding.without_none(
+        {
+            "id": trial.pk,
+            "experimentId": trial.experiment_id,
+            "taskId": trial.task_id,
+            "taskIds": [trial.task_id],
+            "state": shown_state(trial.state, trial.held, trial.running),
+            "startTime": encoding.time(trial.started_at),
+            "endTime": encoding.time(trial.ended_at),
+            "wallClockTime": (end - trial.started_at).total_seconds(),
+            "hparams": trial.hparams,
+            "restarts": trial.restarts,
+            "totalBatchesProcessed": trial.steps_completed,
+            "progress": trial.progress,
+            "runnerState": trial.runner_state,
+            "searcherMetricValue": trial.searcher_metric,
+            "bestValidation": _validation(trial.best_validation),
+            "latestValidation": _validation(trial.latest_validation),
+            "bestCheckpoint": checkpoint_workload(best_checkpoint(trial)) if full else None,
+            "checkpointCount": trial.checkpoint_count,
+            "totalCheckpointSize": str(trial.checkpoint_bytes),
+            "summaryMetrics": trial.summary_metrics,
+            "metadata": trial.metadata,
+        }
+    )

@@ -1,0 +1,187 @@
+"""What a trial has reported, as workloads (one per step and group) and as curves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments.models import Checkpoint
+from experiments.states import CheckpointState
+from metrics.models import Report
+from metrics.values import number
+from webui.api import encoding
+from webui.api.trial_encoding import checkpoint_workload, encode_trial, trials_with_numbers
+from webui.api.trials import find
+from webui.api.views import ApiView, Json
+
+_FILTERS = [
+    "FILTER_OPTION_UNSPECIFIED",
+    "FILTER_OPTION_CHECKPOINT",
+    "FILTER_OPTION_VALIDATION",
+    "FILTER_OPTION_CHECKPOINT_OR_VALIDATION",
+]
+_TYPES = {
+    "METRIC_TYPE_UNSPECIFIED": None,
+    "METRIC_TYPE_TRAINING": "training",
+    "METRIC_TYPE_VALIDATION": "validation",
+    "METRIC_TYPE_PROFILING": None,
+}
+MAX_POINTS = 1000
+
+
+class WorkloadsQuery(encoding.PageQuery):
+    filter = serializers.ChoiceField(choices=_FILTERS, required=False, default=_FILTERS[0])
+    metricType = serializers.ChoiceField(
+        choices=list(_TYPES), required=False, default="METRIC_TYPE_UNSPECIFIED"
+    )
+    group = serializers.CharField(required=False)
+    sortKey = serializers.CharField(required=False, default="batches")
+    includeBatchMetrics = serializers.BooleanField(required=False)
+    removeDeletedCheckpoints = serializers.BooleanField(required=False, default=False)
+
+
+class TrialWorkloads(ApiView):
+    """Reports and checkpoints of a trial, in order of their step."""
+
+    run_methods = frozenset({"GET"})
+    queries = {"GET": WorkloadsQuery}
+
+    def get(self, request: Request, trial_id: int) -> Response:
+        query = self.query(request)
+        find(request, trial_id)
+        rows = _reports(trial_id, query) + _checkpoints(trial_id, query)
+        key = query["sortKey"]
+        rows.sort(key=lambda row: row[:2] if key == "batches" else (_sort_value(row[2], key), *row[:2]))
+        if query["orderBy"] == "ORDER_BY_DESC":
+            rows.reverse()
+        if query["limit"] == 0:
+            query["limit"] = -1  # here 0 means no limit
+        return Response(encoding.page([row[2] for row in rows], query, "workloads", lambda row: row))
+
+
+def _sort_value(row: Json, key: str) -> float:
+    """The metric of a row; rows without it, and those with NaN, come last."""
+    part = row.get("training") or row.get("validation") or {}
+    value = number((part.get("metrics") or {}).get("avgMetrics", {}).get(key))
+    return float("inf") if value is None or value != value else value
+
+
+def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
+    option = query["filter"]
+    group = query.get("group") or _TYPES[query["metricType"]]
+    reports = Report.objects.filter(trial_id=trial_id, archived=False)
+    if group:
+        reports = reports.filter(group=group)
+    if option == "FILTER_OPTION_CHECKPOINT":
+        return []
+    if option != "FILTER_OPTION_UNSPECIFIED":
+        reports = reports.filter(group="validation")
+    return [
+        (report.steps_completed, 0, _workload(report)) for report in reports.order_by("steps_completed", "id")
+    ]
+
+
+def _workload(report: Report) -> Json:
+    # the dialect knows two kinds; groups of the user's own count as training
+    kind = "validation" if report.group == "validation" else "training"
+    part = {
+        "metrics": {"avgMetrics": report.values},
+        "numInputs": 0,
+        "totalBatches": report.steps_completed,
+        "endTime": encoding.time(report.reported_at),
+        "group": report.group,
+    }
+    return {kind: part}
+
+
+def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
+    if query["filter"] == "FILTER_OPTION_VALIDATION" or query.get("group"):
+        return []
+    rows = Checkpoint.objects.filter(trial_id=trial_id)
+    if query["removeDeletedCheckpoints"]:
+        rows = rows.exclude(state=CheckpointState.DELETED)
+    return [(row.steps_completed, 1, {"checkpoint": checkpoint_workload(row)}) for row in rows]
+
+
+class SeriesQuery(serializers.Serializer[Any]):
+    trialIds = serializers.ListField(child=serializers.IntegerField(), allow_empty=False)
+    metricNames = serializers.ListField(child=serializers.CharField(), required=False)
+    metricIds = serializers.ListField(child=serializers.CharField(), required=False)
+    startBatches = serializers.IntegerField(required=False, min_value=0, default=0)
+    endBatches = serializers.IntegerField(required=False, min_value=0, default=0)
+    maxDatapoints = serializers.IntegerField(required=False, min_value=0, default=0)
+    group = serializers.CharField(required=False)
+    metricType = serializers.ChoiceField(
+        choices=list(_TYPES), required=False, default="METRIC_TYPE_UNSPECIFIED"
+    )
+
+
+class TimeSeries(ApiView):
+    """Curves of metrics of several trials, thinned to at most maxDatapoints points each."""
+
+    queries = {"GET": SeriesQuery}
+
+    def get(self, request: Request) -> Response:
+        query = self.query(request)
+        trials = trials_with_numbers().filter(pk__in=query["trialIds"]).order_by("id")
+        answer = [
+            {"trial": encode_trial(trial, full=False), "metrics": _curves(trial.pk, query)}
+            for trial in trials
+        ]
+        return Response({"trials": answer})
+
+
+def _curves(trial_id: int, query: Json) -> list[Json]:
+    groups: dict[str, list[Report]] = defaultdict(list)
+    reports = Report.objects.filter(
+        trial_id=trial_id, archived=False, steps_completed__gte=query["startBatches"]
+    )
+    if query["endBatches"]:
+        reports = reports.filter(steps_completed__lte=query["endBatches"])
+    if group := query.get("group") or _TYPES[query["metricType"]]:
+        reports = reports.filter(group=group)
+    for report in reports.order_by("steps_completed", "id"):
+        groups[report.group].append(report)
+    most = min(query["maxDatapoints"] or MAX_POINTS, MAX_POINTS)
+    curves = []
+    for name, rows in sorted(groups.items()):
+        wanted = _wanted(name, query)
+        points = [point for point in (_point(report, wanted) for report in rows) if point["values"]]
+        kind = {"training": "METRIC_TYPE_TRAINING", "validation": "METRIC_TYPE_VALIDATION"}.get(
+            name, "METRIC_TYPE_UNSPECIFIED"
+        )
+        curves.append({"group": name, "type": kind, "data": thinned(points, most)})
+    return curves
+
+
+def _wanted(group: str, query: Json) -> set[str] | None:
+    """Names of the group's metrics that were asked for; None: all."""
+    names = set(query.get("metricNames") or [])
+    ids = query.get("metricIds") or []
+    if not names and not ids:
+        return None
+    return names | {metric_id.split(".", 1)[1] for metric_id in ids if metric_id.startswith(f"{group}.")}
+
+
+def _point(report: Report, wanted: set[str] | None) -> Json:
+    values = {name: value for name, value in report.values.items() if wanted is None or name in wanted}
+    point: Json = {
+        "batches": report.steps_completed,
+        "time": encoding.time(report.reported_at),
+        "values": values,
+    }
+    if isinstance(epoch := report.values.get("epoch"), (int, float)):
+        point["epoch"] = epoch
+    return point
+
+
+def thinned(points: list[Json], most: int) -> list[Json]:
+    """At most `most` points, the first and the last among them, evenly chosen."""
+    if len(points) <= most or most < 2:
+        return points[:most] if most else points
+    step = (len(points) - 1) / (most - 1)
+    return [points[round(index * step)] for index in range(most)]

@@ -1,0 +1,191 @@
+"""Trials: their state, their work, their curves, and what their runs report over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments import reports, transitions
+from experiments.models import Checkpoint, Trial
+from webui.api import encoding
+from webui.api.authentication import Run
+from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
+from webui.api.errors import BadRequest, Missing
+from webui.api.permissions import actor, person, require_owner
+from webui.api.trial_encoding import encode_trial, trials_with_numbers
+from webui.api.views import ApiView
+
+
+def find(request: Request, trial_id: int) -> Any:
+    """The trial with its numbers; to a run, its own alone. Raises Missing."""
+    trial = trials_with_numbers().filter(pk=trial_id).first()
+    who: Any = request.user
+    if trial is None or (isinstance(who, Run) and who.allocation.task_id != trial.task_id):
+        raise Missing(f"trial {trial_id} not found")
+    return trial
+
+
+class OneTrial(ApiView):
+    """One trial."""
+
+    run_methods = frozenset({"GET"})
+
+    def get(self, request: Request, trial_id: int) -> Response:
+        return Response({"trial": encode_trial(find(request, trial_id))})
+
+
+class TrialKill(ApiView):
+    """End one trial now. One that has ended is left as it is."""
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        require_owner(person(request), find(request, trial_id).experiment)
+        transitions.kill_trial(trial_id, actor=actor(request))
+        return Response({})
+
+
+class TrialCheckpoints(ApiView):
+    """The checkpoints of one trial."""
+
+    run_methods = frozenset({"GET"})
+    queries = {"GET": CheckpointsQuery}
+
+    def get(self, request: Request, trial_id: int) -> Response:
+        find(request, trial_id)
+        query = self.query(request)
+        rows = chosen_checkpoints(Checkpoint.objects.filter(trial_id=trial_id), query)
+        return Response(encoding.page(rows, query, "checkpoints", encode_checkpoint))
+
+
+class Report(serializers.Serializer[Any]):
+    trialId = serializers.IntegerField(required=False)
+    trialRunId = serializers.IntegerField(required=False)
+    stepsCompleted = serializers.IntegerField(required=False, min_value=0, allow_null=True)
+    totalBatches = serializers.IntegerField(required=False, min_value=0, allow_null=True)
+    reportTime = serializers.DateTimeField(required=False, allow_null=True)
+    metrics = serializers.DictField()
+
+
+class ReportBody(serializers.Serializer[Any]):
+    group = serializers.CharField(max_length=128, required=False, default="training")
+    metrics = Report()
+
+
+class TrialMetrics(ApiView):
+    """A run reports metrics of a group at a step."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": ReportBody}
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        body = self.body(request)
+        store_report(request, trial_id, body["group"], body["metrics"])
+        return Response({})
+
+
+class TrialMetricsOfGroup(ApiView):
+    """The same for older clients, whose path names the group."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": Report}
+    group = "training"
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        store_report(request, trial_id, self.group, self.body(request))
+        return Response({})
+
+
+def store_report(request: Request, trial_id: int, group: str, report: dict[str, Any]) -> None:
+    """Take in one report. `metrics` has `avgMetrics`; values per batch are not kept."""
+    trial = find(request, trial_id)
+    if not isinstance(request.user, Run):
+        require_owner(person(request), trial.experiment)
+    values = report["metrics"].get("avgMetrics")
+    if not isinstance(values, dict):
+        raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
+    at: datetime = report.get("reportTime") or timezone.now()
+    steps = report.get("stepsCompleted")
+    with transaction.atomic():
+        experiment = transitions.lock(trial.experiment_id)
+        row = Trial.objects.select_related("task").get(pk=trial_id)
+        row.experiment = experiment
+        data = {
+            "group": group,
+            "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
+            "metrics": values,
+            "run_id": report.get("trialRunId") or row.run_id,
+            "t": at.timestamp(),
+        }
+        reports.metrics_reported(experiment, row, data)
+
+
+class ProgressBody(serializers.Serializer[Any]):
+    progress = serializers.FloatField(min_value=0)
+    is_raw = serializers.BooleanField(required=False, default=False)
+    isRaw = serializers.BooleanField(required=False, default=False)
+
+
+class TrialProgress(ApiView):
+    """A run says how far it is, from 0 to 1; what is raw (batches) is left to the searcher's length."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": ProgressBody}
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        trial = find(request, trial_id)
+        if not isinstance(request.user, Run):
+            require_owner(person(request), trial.experiment)
+        data = self._number(request)
+        reports.progress_reported(trial, data)
+        return Response({})
+
+    def _number(self, request: Request) -> float:
+        # Determined's clients send a bare number, or an object
+        if isinstance(request.data, (int, float)) and not isinstance(request.data, bool):
+            return float(request.data)
+        return float(self.body(request)["progress"])
+
+
+class EarlyExitBody(serializers.Serializer[Any]):
+    reason = serializers.CharField(max_length=64)
+
+
+class EarlyExit(ApiView):
+    """A run says why it ends early. The first reason stands."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": EarlyExitBody}
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        trial = find(request, trial_id)
+        if not isinstance(request.user, Run):
+            require_owner(person(request), trial.experiment)
+        reason = (
+            self.body(request)["reason"].removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
+        )
+        if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
+            raise BadRequest(f"trial {trial_id} has already said why it ends: {trial.early_exit}")
+        return Response({})
+
+
+class RunnerStateBody(serializers.Serializer[Any]):
+    state = serializers.CharField(allow_blank=True, max_length=255)
+
+
+class RunnerMetadata(ApiView):
+    """What a run is doing, as a word or two for the pages."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": RunnerStateBody}
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        trial = find(request, trial_id)
+        if not isinstance(request.user, Run):
+            require_owner(person(request), trial.experiment)
+        Trial.objects.filter(pk=trial_id).update(runner_state=self.body(request)["state"])
+        return Response({})

@@ -1,0 +1,157 @@
+"""Addresses of the REST dialect, under /api/v1 (features.md section 11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.urls import URLPattern, path, re_path
+from django.views.decorators.csrf import csrf_exempt
+
+from webui.api import (
+    agents,
+    async_routes,
+    auth,
+    checkpoints,
+    cluster,
+    docs,
+    experiment_actions,
+    experiment_files,
+    experiment_results,
+    experiments,
+    explain,
+    hosts,
+    job_queue,
+    projects,
+    resource_pools,
+    tasks,
+    templates,
+    trial_work,
+    trials,
+    users,
+    workspaces,
+)
+from webui.api.errors import json_error
+
+_E = "experiments/<int:experiment_id>"
+_T = "trials/<int:trial_id>"
+_BULK = "projects/<int:project_id>/experiments"
+
+
+def _at(route: str, view: Any, **options: Any) -> URLPattern:
+    return path(f"api/v1/{route}", view.as_view(**options))
+
+
+@csrf_exempt
+def nothing(request: HttpRequest) -> JsonResponse:
+    return json_error(404, f"There is nothing at {request.path}; /api/v1/docs lists what there is.")
+
+
+_people = [
+    _at("auth/login", auth.Login),
+    _at("auth/logout", auth.Logout),
+    _at("auth/user", auth.Me),
+    _at("me", auth.Me),
+    _at("users", users.Users),
+    _at("users/setting", users.UserSettings),
+    _at("users/setting/reset", users.UserSettingsReset),
+    _at("users/<int:user_id>", users.OneUser),
+    _at("users/<str:username>/by-username", users.UserByName),
+]
+_cluster = [
+    _at("master", cluster.Master),
+    _at("master/config", cluster.MasterConfig),
+    _at("master/cluster_message", cluster.ClusterMessage),
+    _at("agents", agents.Agents),
+    _at("agents/<str:name>", agents.OneAgent),
+    _at("agents/<str:name>/enable", agents.AgentEnable),
+    _at("agents/<str:name>/disable", agents.AgentDisable),
+    _at("agents/<str:name>/slots", agents.AgentSlots),
+    _at("agents/<str:name>/slots/<str:index>", agents.AgentSlot),
+    _at("hosts", hosts.Hosts),
+    _at("hosts/server-key", hosts.ServerKey),
+    _at("hosts/<str:name>", hosts.OneHost),
+    _at("hosts/<str:name>/accept-key", hosts.AcceptKey),
+    *(_at(f"hosts/<str:name>/{step}", hosts.HostStep, step=step) for step in hosts.STEPS),
+    _at("resource-pools", resource_pools.ResourcePools),
+]
+_queue = [
+    _at("job-queues", job_queue.JobQueue),
+    _at("job-queues-v2", job_queue.JobQueueV2),
+    _at("job-queues/stats", job_queue.JobQueueStats),
+    _at("jobs/<str:job_id>/explain", explain.Explain),
+    _at("tasks", tasks.Tasks),
+    _at("tasks/count", tasks.TaskCount),
+    _at("tasks/<str:task_id>", tasks.OneTask),
+]
+_experiments = [
+    _at("experiments", experiments.Experiments),
+    _at("experiment/labels", experiment_results.AllLabels),
+    _at(_E, experiments.OneExperiment),
+    *(
+        _at(f"{_E}/{action}", experiment_actions.ExperimentAction, action=action)
+        for action in experiment_actions.ACTIONS
+        if action != "delete"
+    ),
+    _at(f"{_E}/move", experiment_actions.ExperimentMove),
+    _at(f"{_E}/labels/<path:label>", experiment_results.ExperimentLabel),
+    _at(f"{_E}/trials", experiment_results.ExperimentTrials),
+    _at(f"{_E}/checkpoints", experiment_results.ExperimentCheckpoints),
+    _at(f"{_E}/validation-history", experiment_results.ValidationHistory),
+    _at(f"{_E}/searcher/best_searcher_validation_metric", experiment_results.BestMetric),
+    _at(f"{_E}/model_def", experiment_files.ModelDef),
+    _at(f"{_E}/file_tree", experiment_files.FileTree),
+    _at(f"{_E}/file", experiment_files.File),
+    *(
+        _at(f"{_BULK}/{action}", experiment_actions.BulkAction, action=action)
+        for action in [*experiment_actions.ACTIONS, "move"]
+        if action != "delete"
+    ),
+    _at(f"{_BULK}/delete", experiment_actions.BulkDelete),
+]
+_trials = [
+    _at("trials/time-series", trial_work.TimeSeries),
+    _at(_T, trials.OneTrial),
+    _at(f"{_T}/kill", trials.TrialKill),
+    _at(f"{_T}/workloads", trial_work.TrialWorkloads),
+    _at(f"{_T}/checkpoints", trials.TrialCheckpoints),
+    _at(f"{_T}/metrics", trials.TrialMetrics),
+    _at(f"{_T}/training_metrics", trials.TrialMetricsOfGroup, group="training"),
+    _at(f"{_T}/validation_metrics", trials.TrialMetricsOfGroup, group="validation"),
+    _at(f"{_T}/progress", trials.TrialProgress),
+    _at(f"{_T}/early_exit", trials.EarlyExit),
+    _at(f"{_T}/runner/metadata", trials.RunnerMetadata),
+    _at("checkpoints", checkpoints.Checkpoints),
+    _at("checkpoints/<uuid:checkpoint_uuid>", checkpoints.OneCheckpoint),
+]
+_places = [
+    _at("workspaces", workspaces.Workspaces),
+    _at("workspaces/<int:workspace_id>", workspaces.OneWorkspace),
+    _at("workspaces/<int:workspace_id>/archive", workspaces.WorkspaceArchive, archived=True),
+    _at("workspaces/<int:workspace_id>/unarchive", workspaces.WorkspaceArchive, archived=False),
+    _at("workspaces/<int:workspace_id>/projects", projects.WorkspaceProjects),
+    _at("workspaces/<int:workspace_id>/available-resource-pools", workspaces.AvailablePools),
+    _at("projects/<int:project_id>", projects.OneProject),
+    _at("projects/key/<str:key>", projects.ProjectByKey),
+    _at("projects/<int:project_id>/archive", projects.ProjectArchive, archived=True),
+    _at("projects/<int:project_id>/unarchive", projects.ProjectArchive, archived=False),
+    _at("projects/<int:project_id>/notes", projects.ProjectNotes),
+    _at("templates", templates.Templates),
+    _at("templates/<str:name>", templates.OneTemplate),
+    _at("template/rename", templates.TemplateRename),
+]
+
+urlpatterns: list[URLPattern] = [
+    path("info", cluster.info),
+    path("health", cluster.health),
+    *_people,
+    *_cluster,
+    *_queue,
+    *_experiments,
+    *_trials,
+    *_places,
+    *async_routes.urlpatterns,
+    _at("openapi", docs.OpenApi),
+    path("api/v1/docs", docs.page),
+    re_path(r"^api/", nothing),
+]

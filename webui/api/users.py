@@ -1,0 +1,278 @@
+"""Users, their linked Unix accounts, and what the console remembers for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import LoginToken, User, token_hash
+from accounts.passwords import set_password, weakness
+from events.models import Event
+from events.record import record
+from webui.api import encoding
+from webui.api.authentication import bearer_tokens
+from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.permissions import actor, person, require_admin
+from webui.api.views import ApiView, Json
+from webui.models import UserSetting
+
+_SORT = {
+    "SORT_BY_USER_NAME": "username",
+    "SORT_BY_DISPLAY_NAME": "display_name",
+    "SORT_BY_ADMIN": "role",
+    "SORT_BY_ACTIVE": "is_active",
+    "SORT_BY_MODIFIED_TIME": "modified_at",
+    "SORT_BY_NAME": "username",
+    "SORT_BY_LAST_AUTH_TIME": "last_login",
+}
+
+
+def encode_user(user: User) -> Json:
+    group = None
+    if user.unix_user:
+        group = {
+            "agentUser": user.unix_user,
+            "agentUid": user.unix_uid,
+            "agentGroup": user.unix_group,
+            "agentGid": user.unix_gid,
+        }
+    return encoding.without_none(
+        {
+            "id": user.pk,
+            "username": user.username,
+            "displayName": user.display_name,
+            "admin": user.is_admin,
+            "active": user.is_active,
+            "role": user.role,
+            "remote": False,
+            "agentUserGroup": group,
+            "lastAuthAt": encoding.time(user.last_login),
+            "modifiedAt": encoding.time(user.modified_at),
+        }
+    )
+
+
+class AgentUserGroup(serializers.Serializer[Any]):
+    """The Unix account that the user's jobs run as on hosts."""
+
+    agentUser = serializers.RegexField(
+        r"^[a-z_][a-z0-9_.-]*\$?$", max_length=64, required=False, allow_null=True
+    )
+    agentUid = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    agentGroup = serializers.RegexField(
+        r"^[a-z_][a-z0-9_.-]*\$?$", max_length=64, required=False, allow_null=True
+    )
+    agentGid = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+
+
+class UserFields(serializers.Serializer[Any]):
+    username = serializers.RegexField(r"^[\w.@+-]+$", max_length=150, required=False)
+    displayName = serializers.CharField(max_length=150, required=False, allow_blank=True, allow_null=True)
+    admin = serializers.BooleanField(required=False, allow_null=True)
+    active = serializers.BooleanField(required=False, allow_null=True)
+    role = serializers.ChoiceField(choices=User.Role.choices, required=False)
+    agentUserGroup = AgentUserGroup(required=False, allow_null=True)
+
+
+class NewUser(serializers.Serializer[Any]):
+    user = UserFields()
+    password = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    isHashed = serializers.BooleanField(required=False, default=False)
+
+
+class UserPatch(UserFields):
+    password = serializers.CharField(required=False, allow_blank=True, allow_null=True, trim_whitespace=False)
+    isHashed = serializers.BooleanField(required=False, default=False)
+    remote = serializers.BooleanField(required=False, allow_null=True)
+
+
+class UsersQuery(encoding.PageQuery):
+    sortBy = encoding.sort_field(_SORT)
+    name = serializers.CharField(required=False)
+    active = serializers.BooleanField(required=False, allow_null=True, default=None)
+    admin = serializers.BooleanField(required=False, allow_null=True, default=None)
+
+
+class Users(ApiView):
+    """All users; a new one."""
+
+    admin_methods = frozenset({"POST"})
+    bodies = {"POST": NewUser}
+    queries = {"GET": UsersQuery}
+
+    def get(self, request: Request) -> Response:
+        query = self.query(request)
+        users = User.objects.all()
+        if name := query.get("name"):
+            users = users.filter(Q(username__icontains=name) | Q(display_name__icontains=name))
+        if query["active"] is not None:
+            users = users.filter(is_active=query["active"])
+        if query["admin"] is not None:
+            users = (
+                users.filter(role=User.Role.ADMIN) if query["admin"] else users.exclude(role=User.Role.ADMIN)
+            )
+        users = users.order_by(*encoding.ordering(query, _SORT, "username"))
+        return Response(encoding.page(users, query, "users", encode_user))
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        fields = body["user"]
+        if not fields.get("username"):
+            raise BadRequest("user.username: a name is required.")
+        user = User(username=fields["username"])
+        _apply(user, fields)
+        if body.get("password"):
+            _set_password(user, body["password"], body["isHashed"])
+        else:
+            user.set_unusable_password()
+        try:
+            with transaction.atomic():
+                user.save(force_insert=True)
+                record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
+        except IntegrityError as error:
+            raise Conflict(f"user already exists: there is a user {user.username}.") from error
+        return Response({"user": encode_user(user)})
+
+
+def _apply(user: User, fields: Json) -> None:
+    """Take over what was sent, with Determined's `admin` beside our `role`."""
+    if fields.get("username"):
+        user.username = fields["username"]
+    if fields.get("displayName") is not None:
+        user.display_name = fields["displayName"]
+    if fields.get("active") is not None:
+        user.is_active = fields["active"]
+    if fields.get("role"):
+        user.role = fields["role"]
+    elif fields.get("admin") is not None and fields["admin"] != user.is_admin:
+        user.role = User.Role.ADMIN if fields["admin"] else User.Role.EDITOR
+    if "agentUserGroup" in fields:
+        group = fields["agentUserGroup"] or {}
+        user.unix_user = group.get("agentUser") or ""
+        user.unix_uid = group.get("agentUid")
+        user.unix_group = group.get("agentGroup") or ""
+        user.unix_gid = group.get("agentGid")
+        if user.unix_user == "root" or user.unix_uid == 0:
+            raise BadRequest("agentUserGroup: jobs may not run as root; link an ordinary account.")
+
+
+def _set_password(user: User, password: str, is_hashed: bool) -> None:
+    if not password:
+        raise BadRequest("password: an empty password is not accepted.")
+    if not is_hashed and (sentence := weakness(password)):
+        raise BadRequest(sentence)
+    set_password(user, password, is_hashed=is_hashed)
+
+
+def _by_id(user_id: int) -> User:
+    user = User.objects.filter(pk=user_id).first()
+    if user is None:
+        raise Missing(f"user {user_id} not found")
+    return user
+
+
+class OneUser(ApiView):
+    """One user. Users change their own name and password; the rest is for admins."""
+
+    viewer_methods = frozenset({"PATCH"})
+    bodies = {"PATCH": UserPatch}
+
+    def get(self, request: Request, user_id: int) -> Response:
+        return Response({"user": encode_user(_by_id(user_id))})
+
+    @transaction.atomic
+    def patch(self, request: Request, user_id: int) -> Response:
+        body, asking = self.body(request), person(request)
+        user = _by_id(user_id)
+        own = {"displayName", "password", "isHashed"}
+        changes = {name for name, value in body.items() if name == "agentUserGroup" or value is not None}
+        if user.pk != asking.pk or changes - own:
+            require_admin(asking)
+        before = user.role
+        _apply(user, body)
+        _refuse_last_admin(user)
+        if body.get("password") is not None:
+            _set_password(user, body["password"], body["isHashed"])
+            used_now = [token_hash(token) for token in bearer_tokens(request)]
+            LoginToken.objects.filter(user=user).exclude(hash__in=used_now).delete()
+        try:
+            with transaction.atomic():
+                user.save()
+        except IntegrityError as error:
+            raise Conflict(f"there is already a user {user.username}.") from error
+        if not user.is_active:
+            LoginToken.objects.filter(user=user).delete()
+        detail = {"changed": sorted(changes - {"isHashed"})}
+        record(
+            Event.Kind.USER, user.pk, from_state=before, to_state=user.role, reason="changed", actor=actor(request),
+            detail=detail,
+        )  # fmt: skip
+        return Response({"user": encode_user(user)})
+
+
+def _refuse_last_admin(user: User) -> None:
+    if user.is_admin and user.is_active:
+        return
+    others = User.objects.filter(role=User.Role.ADMIN, is_active=True).exclude(pk=user.pk)
+    was_admin = User.objects.filter(pk=user.pk, role=User.Role.ADMIN, is_active=True).exists()
+    if was_admin and not others.exists():
+        raise BadRequest(f"{user.username} is the only active admin; make another one first.")
+
+
+class UserByName(ApiView):
+    """One user by name."""
+
+    def get(self, request: Request, username: str) -> Response:
+        user = User.objects.filter(username=username).first()
+        if user is None:
+            raise Missing(f"user {username} not found")
+        return Response({"user": encode_user(user)})
+
+
+class Setting(serializers.Serializer[Any]):
+    key = serializers.CharField(max_length=128)
+    storagePath = serializers.CharField(max_length=255, required=False, allow_blank=True, default="")
+    value = serializers.CharField(required=False, allow_null=True, allow_blank=True, max_length=65_536)
+
+
+class SettingsBody(serializers.Serializer[Any]):
+    settings = Setting(many=True, required=False)
+    setting = Setting(required=False)
+
+
+class UserSettings(ApiView):
+    """What a page keeps for its user: columns, filters, the theme."""
+
+    viewer_methods = frozenset({"POST"})
+    bodies = {"POST": SettingsBody}
+
+    def get(self, request: Request) -> Response:
+        rows = UserSetting.objects.filter(user=person(request))
+        settings = [{"key": row.key, "storagePath": row.storage_path, "value": row.value} for row in rows]
+        return Response({"settings": settings})
+
+    @transaction.atomic
+    def post(self, request: Request) -> Response:
+        body, user = self.body(request), person(request)
+        for row in [*body.get("settings", []), *([body["setting"]] if "setting" in body else [])]:
+            key = {"user": user, "storage_path": row["storagePath"], "key": row["key"]}
+            if row.get("value") is None:
+                UserSetting.objects.filter(**key).delete()
+            else:
+                UserSetting.objects.update_or_create(**key, defaults={"value": row["value"]})
+        return Response({})
+
+
+class UserSettingsReset(ApiView):
+    """Forget all settings of the user that asks."""
+
+    viewer_methods = frozenset({"POST"})
+
+    def post(self, request: Request) -> Response:
+        UserSetting.objects.filter(user=person(request)).delete()
+        return Response({})
