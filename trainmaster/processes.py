@@ -56,10 +56,13 @@ def signal_group(leader: ProcessRef, boot: str, number: int) -> bool:
     return False
 
 
-def marked() -> Dict[str, List[ProcessRef]]:
-    """All living processes that carry a run's marker and that this account may look at, by run key."""
+def marked(variable: str = MARKER) -> Dict[str, List[ProcessRef]]:
+    """All living processes that carry a run's marker and that this account may look at, by run key.
+
+    With `KEEPER_MARKER`, launcher, runner and stopper instead of the job.
+    """
     found: Dict[str, List[ProcessRef]] = {}
-    prefix = f"{MARKER}=".encode()
+    prefix = f"{variable}=".encode()
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue

@@ -21,6 +21,7 @@ from tests.trainmaster.stream_server import TOKEN, StreamServer
 from trainmaster.bundle import host_command, write_bundle
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, marked
+from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner.state import read_state
 
 
@@ -41,6 +42,10 @@ def host(stream_server: StreamServer) -> Iterator["TestHost"]:
         test_host.end_everything()
 
 
+# The system's own Python, as on a host: other accounts may not reach that of the tests.
+PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
+
+
 class TestHost:
     """Runs verbs as SSH would: the bundle's program in a process of its own."""
 
@@ -54,7 +59,7 @@ class TestHost:
 
     def verb(self, name: str, request: object = None, more: bytes = b"", account: str | None = None) -> dict[str, Any]:
         """The answer of a verb; AssertionError if it broke."""
-        command = host_command(sys.executable, str(self.workdir.root), self.bundle.name, name)
+        command = host_command(PYTHON, str(self.workdir.root), self.bundle.name, name)
         if account is not None:
             command = ["runuser", "-u", account, "--", *command]
         line = json.dumps(request).encode() + b"\n" if request is not None else b""
@@ -79,7 +84,7 @@ class TestHost:
             "cluster": {"id": "c1", "name": "test"},
             "host": {"id": "h1", "name": "gpu1"},
             "token": TOKEN,
-            "python": sys.executable,
+            "python": PYTHON,
             "entrypoint": entrypoint,
             "environment": {},
             "slots": [],
@@ -117,15 +122,18 @@ class TestHost:
     def end_everything(self) -> None:
         """End what this test's runs left, by their own pids, and assert nothing about it."""
         for key in self.keys:
-            paths = self.workdir.run(key)
-            for _ in range(3):
-                state = read_state(paths)
-                for role in ("launcher", "runner"):
-                    if alive(state, role):
-                        kill(state[role]["pid"])  # type: ignore[literal-required]
-                for process in marked().get(key, []):
-                    kill(process["pid"])
+            wait_until(lambda key=key: not self._kill_all(key))
         shutil.rmtree(self.workdir.runs, ignore_errors=True)
+
+
+    def _kill_all(self, key: str) -> bool:
+        state = read_state(self.workdir.run(key))
+        if alive(state, "launcher"):
+            kill(state["launcher"]["pid"])
+        left = marked(KEEPER_MARKER).get(key, []) + marked().get(key, [])
+        for process in left:
+            kill(process["pid"])
+        return bool(left)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

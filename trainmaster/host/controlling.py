@@ -11,8 +11,8 @@ from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
-from trainmaster.processes import alive, boot_id, descendants, kill, marked
-from trainmaster.protocol import ProcessRef, ProtocolError, check_run_key
+from trainmaster.processes import alive, boot_id, kill, marked
+from trainmaster.protocol import KEEPER_MARKER, ProcessRef, ProtocolError, check_run_key
 from trainmaster.runner.detached import own_environment, runner_command, start_detached
 from trainmaster.runner.state import read_exit, read_shipped, read_state
 from trainmaster.runner.stopping import begin_stop
@@ -163,13 +163,10 @@ def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any
 
 def _end_own_processes(paths: RunPaths) -> None:
     state = read_state(paths)
-    for role in ("launcher", "runner"):  # the launcher first, or it would start a new runner
-        process: Any = state.get(role)
-        if process and alive(state, role):
-            strays = descendants(process["pid"])
-            kill(process, state["boot_id"])
-            for stray in strays:
-                kill(stray, state["boot_id"])
+    if alive(state, "launcher"):  # first, or it would start a new runner
+        kill(state["launcher"], state["boot_id"])
+    for process in marked(KEEPER_MARKER).get(paths.key, []):
+        kill(process, boot_id())
 
 
 def _remove_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -64,6 +65,7 @@ def _launch_locked(
             unfinished.root.rename(paths.root)
         except BaseException:
             shutil.rmtree(unfinished.root, ignore_errors=True)
+            workdir.lock(key).unlink(missing_ok=True)
             raise
     started = _under(user, lambda: _start(paths, lock))["started"]
     os.close(lock)
@@ -94,9 +96,14 @@ def _make_workdir(workdir: Workdir) -> None:
 
 
 def _lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
+    """A descriptor that holds the lock at `path`; whoever held it before may have removed the file."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)
 
 
 def _prepare(paths: RunPaths, spec: Spec, server: ServerAddress, code: Limited) -> Dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -37,12 +38,13 @@ def start_detached(
     if middle:
         os.waitpid(middle, 0)
         return
-    status = 1
     try:
         spawn_in_session(command, environment, log, keep_open)
-        status = 0
+    except BaseException as error:
+        with contextlib.suppress(OSError), log.open("a") as file:
+            file.write(f"{command[0]} cannot be started: {error}\n")
     finally:
-        os._exit(status)
+        os._exit(0)
 
 
 def spawn_in_session(

@@ -1,0 +1,302 @@
+"""The verb `launch`: once and whole, whatever the archive holds, whoever runs it, wherever it is killed."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainmaster.conftest import PYTHON, TestHost, code_archive, kill, wait_until
+from tests.trainmaster.stream_server import StreamServer
+from trainmaster.bundle import host_command
+from trainmaster.paths import RunPaths
+from trainmaster.processes import alive, marked, of_run
+from trainmaster.runner.state import read_shipped, read_state
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
+COUNT_STARTS = ["sh", "-c", 'echo started >> "$TRAINMASTER_RUN_DIR/starts"; exec sleep 600']
+OTHER, THIRD = "nobody", "daemon"  # accounts that every machine has
+
+
+def starts(paths: RunPaths) -> int:
+    return len((paths.root / "starts").read_text().split())
+
+
+def test_a_second_launch_finds_the_first(host: TestHost) -> None:
+    spec = host.spec(COUNT_STARTS)
+    first = host.launch_spec(spec, code_archive({"a": "b"}))
+    second = host.launch_spec(spec, code_archive({"a": "b"}))
+    assert (first["state"], second["state"]) == ("launched", "already")
+    assert first["launcher"] == second["launcher"] and first["entrypoint"] == second["entrypoint"]
+    assert first["host_id"] == "h1" and first["boot_id"]
+    paths = host.workdir.run(spec["run_key"])
+    wait_until(lambda: (paths.root / "starts").exists())
+    assert starts(paths) == 1
+
+
+def test_launches_at_the_same_time_start_one(host: TestHost) -> None:
+    spec = host.spec(COUNT_STARTS)
+    host.keys.append(spec["run_key"])
+    line = json.dumps({"spec": spec, "server": host.server.address, "code_bytes": 0}).encode() + b"\n"
+    command = host_command(PYTHON, str(host.workdir.root), host.bundle.name, "launch")
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]
+    answers = [json.loads(child.communicate(line, timeout=60)[0]) for child in children]
+    assert sorted(answer["state"] for answer in answers) == ["already", "already", "already", "launched"]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 20, 40, 60, 70, 80, 90, 100, 120])
+def test_a_launch_killed_at_any_moment_can_be_repeated(delay_ms: int, host: TestHost) -> None:
+    spec = host.spec(COUNT_STARTS)
+    host.keys.append(spec["run_key"])
+    code = code_archive({f"file{i}": "x" * 1000 for i in range(50)})
+    line = json.dumps({"spec": spec, "server": host.server.address, "code_bytes": len(code)}).encode() + b"\n"
+    command = host_command(PYTHON, str(host.workdir.root), host.bundle.name, "launch")
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert child.stdin is not None
+    child.stdin.write(line + code)
+    child.stdin.flush()
+    try:
+        child.wait(delay_ms / 1000)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    assert host.launch_spec(spec, code)["state"] in ("launched", "already")
+    paths = host.workdir.run(spec["run_key"])
+    wait_until(lambda: (paths.root / "starts").exists())
+    assert starts(paths) == 1
+    assert len(list(paths.code.iterdir())) == 50
+    assert [entry.name for entry in host.workdir.runs.iterdir() if entry.name.endswith(".new")] == []
+
+
+def test_an_archive_that_breaks_off_leaves_nothing(host: TestHost) -> None:
+    spec = host.spec(COUNT_STARTS)
+    code = code_archive({"a": os.urandom(5000).hex()})
+    request = {"spec": spec, "server": host.server.address, "code_bytes": len(code)}
+    answer = host.verb("launch", request, code[:-2000])
+    assert answer["error"] == "incomplete" and "2000 bytes before its end" in answer["message"]
+    assert host.status(host.workdir.run(spec["run_key"]))["state"] == "absent"
+
+
+def member(name: str, **changes: object) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for key, value in changes.items():
+        setattr(info, key, value)
+    return info
+
+
+UNSAFE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
+    "absolute": ([member("/etc/evil")], "'/etc/evil' has an absolute path"),
+    "parent": ([member("a/../../evil")], "'a/../../evil' has '..' in its path"),
+    "link out": ([member("l", type=tarfile.SYMTYPE, linkname="../x")], "'l' is a link to '../x', which leaves"),
+    "absolute link": ([member("l", type=tarfile.SYMTYPE, linkname="/etc")], "'l' is a link to '/etc', which leaves"),
+    "through a link": (
+        [member("l", type=tarfile.SYMTYPE, linkname="."), member("l/x")],
+        "'l/x' is written through a link",
+    ),
+    "climbing link": (
+        [member("d", type=tarfile.SYMTYPE, linkname="."), member("l", type=tarfile.SYMTYPE, linkname="d/../x")],
+        "'l' is a link to 'd/../x', which leaves",
+    ),
+    "hard link": ([member("h", type=tarfile.LNKTYPE, linkname="../spec.json")], "'h' is a hard link to"),
+    "device": ([member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "'null' is a device or a pipe"),
+    "pipe": ([member("fifo", type=tarfile.FIFOTYPE)], "'fifo' is a device or a pipe"),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_an_unsafe_archive_is_refused_by_a_sentence_and_leaves_nothing(name: str, host: TestHost) -> None:
+    members, sentence = UNSAFE[name]
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for info in members:
+            tar.addfile(info)
+    spec = host.spec(COUNT_STARTS)
+    answer = host.launch_spec(spec, buffer.getvalue())
+    assert answer["error"] == "unsafe_archive"
+    assert sentence in answer["message"]
+    assert not host.workdir.run(spec["run_key"]).root.exists()
+    assert list(host.workdir.runs.glob("*")) == []
+
+
+def test_links_inside_the_folder_and_modes_are_kept(host: TestHost, stream_server: StreamServer) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        script = b"#!/bin/sh\ncat link/text hard\n"
+        for info, data in [
+            (member("./", type=tarfile.DIRTYPE), b""),
+            (member("./real/text", size=5), b"text\n"),
+            (member("real/up", type=tarfile.SYMTYPE, linkname="../run"), b""),
+            (member("link", type=tarfile.SYMTYPE, linkname="real"), b""),
+            (member("hard", type=tarfile.LNKTYPE, linkname="real/text"), b""),
+            (member("run", size=len(script), mode=0o4777), script),
+        ]:
+            tar.addfile(info, io.BytesIO(data))
+    spec = host.spec(["./run"])
+    assert host.launch_spec(spec, buffer.getvalue())["state"] == "launched"
+    stream_server.wait_for(stream_server.exit)
+    assert stream_server.texts("launcher.stdout") == ["text", "text"]
+    code = host.workdir.run(spec["run_key"]).code
+    assert (code / "run").stat().st_mode & 0o7777 == 0o755
+    assert (code / "real/up").read_text().startswith("#!")
+
+
+@pytest.mark.parametrize("code", [b"no archive at all", gzip.compress(b"no tar"), code_archive({"a": "b" * 9000})[:-40]])
+def test_a_broken_archive_is_a_sentence(code: bytes, host: TestHost) -> None:
+    answer = host.launch_spec(host.spec(COUNT_STARTS), code)
+    assert answer["error"] == "bad_archive" and "cannot be read" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda spec: spec.update(protocol=99), "protocol 99"),
+        (lambda spec: spec.pop("token"), "lacks token"),
+        (lambda spec: spec.update(run_key="../evil"), "run key '../evil'"),
+        (lambda spec: spec.update(entrypoint=[]), "entrypoint is []"),
+        (lambda spec: spec.update(unix_user="no-such-account"), "no account 'no-such-account'"),
+    ],
+)
+def test_a_wrong_spec_is_a_sentence(change: Callable[[dict[str, object]], object], sentence: str, host: TestHost) -> None:
+    spec = host.spec(COUNT_STARTS)
+    change(spec)
+    answer = host.verb("launch", {"spec": spec, "server": host.server.address, "code_bytes": 0})
+    assert sentence in answer["message"]
+
+
+def test_verbs_on_runs_that_are_not_there_say_so(host: TestHost) -> None:
+    assert host.verb("status", {"runs": ["x.1.0"]})["runs"]["x.1.0"]["state"] == "absent"
+    assert host.verb("status", {})["runs"] == {}
+    assert host.verb("stop", {"runs": {"x.1.0": {"grace_seconds": 1}}})["runs"]["x.1.0"]["stopping"] is False
+    assert host.verb("preempt", {"runs": {"x.1.0": {}}})["runs"]["x.1.0"]["preempting"] is False
+    assert host.verb("remove", {"runs": ["x.1.0"]})["runs"]["x.1.0"] == {"removed": True}
+    assert host.verb("status", {"runs": ["../x"]})["error"] == "bad_request"
+
+
+def test_a_stop_before_the_start_is_kept(host: TestHost, stream_server: StreamServer) -> None:
+    spec = host.spec(COUNT_STARTS)
+    paths = host.workdir.run(spec["run_key"])
+    host.launch_spec(spec, b"")
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 5, "reason": "early"}}})
+    record = stream_server.wait_for(stream_server.exit)
+    assert (record["signal"], record["stopped"]) == (signal.SIGTERM, True)
+
+
+def test_a_forced_removal_ends_launcher_and_runner(host: TestHost, stream_server: StreamServer) -> None:
+    stream_server.down()
+    paths = host.run_script("print('x')")
+    wait_until(lambda: host.status(paths)["state"] == "ended")
+    state = read_state(paths)
+    assert host.verb("remove", {"runs": [paths.key], "force": True})["runs"][paths.key] == {"removed": True}
+    assert not paths.root.exists()
+    wait_until(lambda: not alive(state, "launcher") and not alive(state, "runner"))
+
+
+def test_a_running_run_is_never_removed(host: TestHost) -> None:
+    paths = host.run_script("import time; time.sleep(600)")
+    answer = host.verb("remove", {"runs": [paths.key], "force": True})["runs"][paths.key]
+    assert answer["removed"] is False and "has not ended" in answer["message"]
+    assert paths.root.exists()
+
+
+def test_a_run_recorded_before_a_reboot_has_ended_and_its_pids_are_not_signalled(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script("import time; time.sleep(600)")
+    wait_until(lambda: read_state(paths).get("runner"))
+    state = read_state(paths)
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    for role in ("launcher", "runner"):
+        kill(state[role]["pid"])  # type: ignore[literal-required]
+    kill(state["entrypoint"]["pid"])
+    wait_until(lambda: not of_run(paths.key))
+    rebooted = {**state, "boot_id": "an earlier boot"}
+    rebooted["entrypoint"] = {"pid": bystander.pid, "start_time": state["entrypoint"]["start_time"]}
+    paths.state.write_text(json.dumps(rebooted))
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 0, "reason": "x"}}})
+    assert host.status(paths)["state"] == "ended"
+    assert stream_server.wait_for(stream_server.exit)["code"] is None
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+
+
+@needs_root
+def test_a_job_runs_as_its_account_and_others_cannot_read_it(host: TestHost, stream_server: StreamServer) -> None:
+    script = "import os, sys\nprint(os.getuid(), os.environ['USER'], flush=True)\nsys.stdin.read()\nimport time; time.sleep(600)"
+    paths = host.run_script(script, unix_user=OTHER)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    uid = paths.root.stat().st_uid
+    assert uid != 0 and stream_server.texts("launcher.stdout") == [f"{uid} {OTHER}"]
+    for role in ("launcher", "entrypoint", "runner"):
+        pid = read_state(paths)[role]["pid"]  # type: ignore[literal-required]
+        assert Path(f"/proc/{pid}").stat().st_uid == uid
+    assert paths.root.stat().st_mode & 0o777 == 0o700
+    for secret in (paths.spec, paths.code / "job.py", paths.outbox, paths.launcher_stream("stdout")):
+        reading = subprocess.run(["runuser", "-u", THIRD, "--", "cat", str(secret)], capture_output=True, check=False)
+        assert reading.returncode != 0 and b"denied" in reading.stderr
+    signalling = subprocess.run(
+        ["runuser", "-u", THIRD, "--", "kill", str(read_state(paths)["entrypoint"]["pid"])], check=False
+    )
+    assert signalling.returncode != 0
+    status = host.status(paths)
+    assert status["state"] == "running" and len(status["pids"]) == 1
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 2, "reason": "x"}}})
+    stream_server.wait_for(stream_server.exit)
+    wait_until(lambda: read_shipped(paths)["finished"])
+    assert host.verb("remove", {"runs": [paths.key]})["runs"][paths.key] == {"removed": True}
+    assert not paths.root.exists() and paths.key not in marked()
+
+
+@needs_root
+def test_a_link_in_a_run_folder_does_not_lead_root_elsewhere(host: TestHost, tmp_path: Path) -> None:
+    paths = host.run_script("import time; time.sleep(600)", unix_user=OTHER)
+    tmp_path.chmod(0o700)
+    (tmp_path / "exit.json").write_text('{"secret": 1}')
+    paths.exit.symlink_to(tmp_path / "exit.json")
+    answer = host.verb("status", {"runs": [paths.key]})
+    assert "secret" not in json.dumps(answer)
+    paths.exit.unlink()
+
+
+@needs_root
+def test_an_account_that_may_not_become_another_gets_a_sentence(host: TestHost) -> None:
+    host.workdir.runs.mkdir(exist_ok=True)
+    shutil.chown(host.workdir.root, OTHER)
+    shutil.chown(host.workdir.runs, OTHER)
+    answer = host.launch_spec(host.spec(COUNT_STARTS, unix_user=THIRD), b"", account=OTHER)
+    assert answer["error"] in ("no_sudo", "sudo")
+    assert "may not become" in answer["message"]
+    assert list(host.workdir.runs.glob("*")) == []
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("sudo") is None, reason="needs sudo")
+def test_a_login_with_sudo_starts_runs_of_other_accounts(host: TestHost, stream_server: StreamServer) -> None:
+    rule = Path("/etc/sudoers.d/trainmaster-test")
+    rule.write_text(f"{OTHER} ALL=({THIRD}) NOPASSWD: {PYTHON}\n")
+    rule.chmod(0o440)
+    try:
+        host.workdir.runs.mkdir(exist_ok=True)
+        shutil.chown(host.workdir.root, OTHER)
+        shutil.chown(host.workdir.runs, OTHER)
+        spec = host.spec(["python3", "job.py"], unix_user=THIRD)
+        paths = host.workdir.run(spec["run_key"])
+        code = code_archive({"job.py": "import os, time; print(os.getuid(), flush=True); time.sleep(600)"})
+        assert host.launch_spec(spec, code, account=OTHER)["state"] == "launched"
+        stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+        run = host.verb("status", {"runs": [paths.key]}, account=OTHER)["runs"][paths.key]
+        assert run["state"] == "running" and len(run["pids"]) == 1
+        host.verb("stop", {"runs": {paths.key: {"grace_seconds": 2, "reason": "x"}}}, account=OTHER)
+        assert stream_server.wait_for(stream_server.exit)["stopped"] is True
+        wait_until(lambda: read_shipped(paths)["finished"])
+        removed = host.verb("remove", {"runs": [paths.key]}, account=OTHER)
+        assert removed["runs"][paths.key] == {"removed": True} and not paths.root.exists()
+    finally:
+        rule.unlink()
