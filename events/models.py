@@ -44,7 +44,11 @@ class Event(models.Model):
         indexes = [
             models.Index(fields=["kind", "subject", "id"]),
             models.Index(fields=["task_id", "id"], condition=~models.Q(task_id=""), name="events_by_task"),
-            models.Index(fields=["experiment_id", "id"], condition=models.Q(experiment_id__isnull=False), name="events_by_experiment"),
+            models.Index(
+                fields=["experiment_id", "id"],
+                condition=models.Q(experiment_id__isnull=False),
+                name="events_by_experiment",
+            ),
         ]
 
     def __str__(self) -> str:

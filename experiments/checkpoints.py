@@ -76,12 +76,15 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
     missing = [
         path
         for path, size in sorted(expected.items())
-        if not path.endswith("/") and not ((folder / path).is_file() and (folder / path).stat().st_size == size)
+        if not path.endswith("/")
+        and not ((folder / path).is_file() and (folder / path).stat().st_size == size)
     ]
     if missing:
         raise MissingFiles(missing)
     Checkpoint.objects.filter(pk=checkpoint.pk).update(resources=expected, size_bytes=sum(expected.values()))
-    set_checkpoint_state(checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}")
+    set_checkpoint_state(
+        checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
+    )
     jobs.unblock(checkpoint.trial.task_id)
     return checkpoint
 
@@ -93,6 +96,10 @@ def given_up(trial: Trial) -> None:
     lost = trial.checkpoints.filter(state=CheckpointState.PARTIAL).select_related("trial")
     for checkpoint in lost:
         set_checkpoint_state(checkpoint, CheckpointState.ERROR, reason=Reason.HOST_LOST, actor="server")
-    newest = trial.checkpoints.filter(state=CheckpointState.COMPLETED).order_by("-steps_completed", "-reported_at").first()
+    newest = (
+        trial.checkpoints.filter(state=CheckpointState.COMPLETED)
+        .order_by("-steps_completed", "-reported_at")
+        .first()
+    )
     Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
     jobs.unblock(trial.task_id)

@@ -31,7 +31,9 @@ class Project(models.Model):
     immutable = models.BooleanField(default=False)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["workspace", "name"], name="project_name_once_per_workspace")]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="project_name_once_per_workspace")
+        ]
 
 
 class Template(models.Model):
@@ -95,8 +97,12 @@ class Trial(models.Model):
     steps_completed = models.BigIntegerField(default=0)
     progress = models.FloatField(null=True)
     runner_state = models.CharField(max_length=255, blank=True)
-    latest_checkpoint = models.ForeignKey("Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+")
-    best_validation = models.JSONField(null=True)  # {"steps_completed", "metrics", "reported_at", "searcher_metric"}
+    latest_checkpoint = models.ForeignKey(
+        "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    best_validation = models.JSONField(
+        null=True
+    )  # {"steps_completed", "metrics", "reported_at", "searcher_metric"}
     latest_validation = models.JSONField(null=True)
     #: group -> metric -> {count, sum, min, max, last, type}
     summary_metrics = models.JSONField(default=dict)
@@ -108,7 +114,9 @@ class Trial(models.Model):
 
     class Meta:
         ordering = ["id"]
-        constraints = [models.UniqueConstraint(fields=["experiment", "request_id"], name="request_once_per_experiment")]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "request_id"], name="request_once_per_experiment")
+        ]
 
 
 class Checkpoint(models.Model):

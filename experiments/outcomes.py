@@ -51,9 +51,7 @@ def allocation_ended(allocation: Allocation) -> None:
         _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
     elif reason in NOT_THE_CODES_FAULT and not _launch_failures_exhausted(trial, reason):
         _again(experiment, trial, reason)
-    elif reason == Reason.LAUNCH_FAILED:
-        _end(experiment, trial, TrialState.ERROR, reason)
-    elif trial.restarts >= int(experiment.config.get("max_restarts", 5)):
+    elif reason == Reason.LAUNCH_FAILED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
         _end(experiment, trial, TrialState.ERROR, reason)
     else:
         trial.restarts += 1
@@ -99,7 +97,10 @@ def _end(
 ) -> None:
     set_trial_state(trial, state, reason=reason, actor=_ACTOR)
     jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR)
-    if reason == Reason.KILLED_BY_USER and experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
+    if reason == Reason.KILLED_BY_USER and experiment.state in {
+        ExperimentState.ACTIVE,
+        ExperimentState.PAUSED,
+    }:
         end_with_its_only_trial(experiment, trial, actor=_actor_of_stop(trial))
         if experiment.state not in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
             return
@@ -115,7 +116,9 @@ def _end(
 
 
 def _actor_of_stop(trial: Trial) -> str:
-    event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(trial.pk), to_state=TrialState.STOPPING_KILLED).last()
+    event = Event.objects.filter(
+        kind=Event.Kind.TRIAL, subject=str(trial.pk), to_state=TrialState.STOPPING_KILLED
+    ).last()
     return event.actor if event else _ACTOR
 
 

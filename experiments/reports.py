@@ -15,6 +15,7 @@ from experiments.states import EXPERIMENT_END_STATES
 from jobs import transitions as jobs
 from jobs.models import Member
 from metrics import ingest
+from metrics.values import number
 
 VALIDATION = "validation"
 
@@ -58,7 +59,10 @@ def metrics_reported(experiment: Experiment, trial: Trial, data: dict[str, Any])
     ingest.report(trial.pk, run_id, group, steps, values, at)
     trial.steps_completed = max(trial.steps_completed, steps)
     trial.summary_metrics = _summarised(trial.summary_metrics, group, values)
-    fields: dict[str, Any] = {"steps_completed": trial.steps_completed, "summary_metrics": trial.summary_metrics}
+    fields: dict[str, Any] = {
+        "steps_completed": trial.steps_completed,
+        "summary_metrics": trial.summary_metrics,
+    }
     if group == VALIDATION:
         fields |= _validation(experiment, trial, steps, values, at)
     Trial.objects.filter(pk=trial.pk).update(**fields)
@@ -91,17 +95,6 @@ def _validation(
         experiment.best_metric, experiment.best_trial_id = metric, trial.pk
         Experiment.objects.filter(pk=experiment.pk).update(best_metric=metric, best_trial_id=trial.pk)
     return fields
-
-
-def number(value: object) -> float | None:
-    """A metric as a float; NaN and infinities travel as strings."""
-    if isinstance(value, bool):
-        return float(value)
-    if isinstance(value, (int, float)):
-        return float(value)
-    if value in {"NaN", "Infinity", "-Infinity"}:
-        return float(str(value).replace("Infinity", "inf"))
-    return None
 
 
 def _summarised(summary: dict[str, Any], group: str, values: dict[str, Any]) -> dict[str, Any]:

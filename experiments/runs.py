@@ -42,9 +42,9 @@ def begin(allocation: Allocation) -> None:
 
 def describe(allocation: Allocation, slot_kind: str) -> Run:
     """Everything that the host must know to run this attempt. `slot_kind` picks per-device settings."""
-    trial = Trial.objects.select_related(
-        "experiment__context", "experiment__owner", "latest_checkpoint"
-    ).get(task_id=allocation.task_id)
+    trial = Trial.objects.select_related("experiment__context", "experiment__owner", "latest_checkpoint").get(
+        task_id=allocation.task_id
+    )
     experiment = trial.experiment
     config = experiment.config
     environment = config.get("environment") or {}

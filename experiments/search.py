@@ -21,12 +21,16 @@ from jobs.states import Reason
 def start(experiment: Experiment, *, actor: str) -> None:
     """Begin the search of a new experiment: its first trials are made."""
     config = experiment.config
-    state, operations = searching.start(config["searcher"], config.get("hyperparameters") or {}, experiment.seed)
+    state, operations = searching.start(
+        config["searcher"], config.get("hyperparameters") or {}, experiment.seed
+    )
     _apply(experiment, state, operations, actor)
 
 
 def validation_reported(experiment: Experiment, trial: Trial, metric: float, steps_completed: int) -> None:
-    _feed(experiment, searching.ValidationReported(str(trial.request_id), metric, steps_completed), "searcher")
+    _feed(
+        experiment, searching.ValidationReported(str(trial.request_id), metric, steps_completed), "searcher"
+    )
 
 
 def trial_exited(experiment: Experiment, trial: Trial, reason: searching.ExitReason) -> None:
@@ -38,7 +42,9 @@ def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
     _apply(experiment, state, operations, actor)
 
 
-def _apply(experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str) -> None:
+def _apply(
+    experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str
+) -> None:
     experiment.search = state
     progress = searching.progress(state)
     Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=progress)

@@ -52,11 +52,11 @@ def create(
     if idempotency_key and (first := Experiment.objects.filter(idempotency_key=idempotency_key).first()):
         return first
     try:
-        return _create(
-            owner, config, original, context, project, parent, activate, idempotency_key, actor
-        )
+        return _create(owner, config, original, context, project, parent, activate, idempotency_key, actor)
     except IntegrityError:
-        first = Experiment.objects.filter(idempotency_key=idempotency_key).first() if idempotency_key else None
+        first = (
+            Experiment.objects.filter(idempotency_key=idempotency_key).first() if idempotency_key else None
+        )
         if first is None:
             raise
         return first

@@ -188,7 +188,11 @@ def upload_block(trial: Trial) -> str:
 def cancel(experiment_id: int, *, actor: str) -> Experiment:
     """Save, then end. An ended experiment is left as it is."""
     return _stop(
-        experiment_id, ExperimentState.STOPPING_CANCELED, TrialState.STOPPING_CANCELED, Reason.CANCELED_BY_USER, actor
+        experiment_id,
+        ExperimentState.STOPPING_CANCELED,
+        TrialState.STOPPING_CANCELED,
+        Reason.CANCELED_BY_USER,
+        actor,
     )
 
 
@@ -196,7 +200,11 @@ def cancel(experiment_id: int, *, actor: str) -> Experiment:
 def kill(experiment_id: int, *, actor: str) -> Experiment:
     """End now; what was not saved is lost. An ended experiment is left as it is."""
     return _stop(
-        experiment_id, ExperimentState.STOPPING_KILLED, TrialState.STOPPING_KILLED, Reason.KILLED_BY_USER, actor
+        experiment_id,
+        ExperimentState.STOPPING_KILLED,
+        TrialState.STOPPING_KILLED,
+        Reason.KILLED_BY_USER,
+        actor,
     )
 
 
@@ -280,7 +288,9 @@ def end_with_its_only_trial(experiment: Experiment, trial: Trial, *, actor: str)
     """A killed trial of a `single` search leaves nothing to do: its experiment is canceled with it."""
     if experiment.trials.exclude(state__in=TRIAL_END_STATES).exists():
         return
-    set_experiment_state(experiment, ExperimentState.STOPPING_CANCELED, reason=Reason.KILLED_BY_USER, actor=actor)
+    set_experiment_state(
+        experiment, ExperimentState.STOPPING_CANCELED, reason=Reason.KILLED_BY_USER, actor=actor
+    )
     finish_if_done(experiment, actor=actor)
 
 

@@ -215,9 +215,21 @@ LOGGING = {
 # --- the beat: each entry only makes somebody look ---
 CELERY_BEAT_SCHEDULE = {
     "tick": {"task": "dispatch.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": TICK_SECONDS}},
-    "sweep": {"task": "dispatch.tasks.sweep", "schedule": SWEEP_SECONDS, "options": {"expires": SWEEP_SECONDS}},
-    "probe": {"task": "dispatch.host_tasks.probe_all", "schedule": SWEEP_SECONDS, "options": {"expires": SWEEP_SECONDS}},
-    "tunnels": {"task": "dispatch.host_tasks.keep_tunnels", "schedule": SWEEP_SECONDS, "options": {"expires": SWEEP_SECONDS}},
+    "sweep": {
+        "task": "dispatch.tasks.sweep",
+        "schedule": SWEEP_SECONDS,
+        "options": {"expires": SWEEP_SECONDS},
+    },
+    "probe": {
+        "task": "dispatch.host_tasks.probe_all",
+        "schedule": SWEEP_SECONDS,
+        "options": {"expires": SWEEP_SECONDS},
+    },
+    "tunnels": {
+        "task": "dispatch.host_tasks.keep_tunnels",
+        "schedule": SWEEP_SECONDS,
+        "options": {"expires": SWEEP_SECONDS},
+    },
     "garbage": {"task": "dispatch.tasks.collect_garbage", "schedule": 60.0, "options": {"expires": 60.0}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")

@@ -29,7 +29,9 @@ def launch(member_id: int) -> None:
     """Launch the member if nobody else does; keep the sentence of what went wrong."""
     if not transitions.claim_launch(member_id, CLAIM_SECONDS):
         return
-    member = Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(pk=member_id)
+    member = Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(
+        pk=member_id
+    )
     if member.allocation.stop_kind:
         end_unlaunched(member, Reason(member.allocation.stop_reason), certain=member.launch_attempts == 1)
         return

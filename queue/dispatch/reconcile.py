@@ -107,7 +107,12 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
         settle.member_over(
             member.pk,
             reason=_asked_or(member, Reason.LAUNCH_FAILED),
-            detail={"rank": None, "host": member.host.name, "member": member.index, "sentence": member.last_error},
+            detail={
+                "rank": None,
+                "host": member.host.name,
+                "member": member.index,
+                "sentence": member.last_error,
+            },
         )
     elif _claim_is_free(member):
         wake("dispatch.tasks.launch", member.pk)
@@ -158,9 +163,11 @@ def forgotten() -> None:
 def declare_lost_hosts() -> None:
     """The pool's rule: silent over SSH and by heartbeat for longer than it allows."""
     now = timezone.now()
-    for row in Host.objects.filter(contact=Host.Contact.SILENT, pool__host_lost_after_seconds__isnull=False).exclude(
-        admission=Host.Admission.LOST
-    ).select_related("pool"):
+    for row in (
+        Host.objects.filter(contact=Host.Contact.SILENT, pool__host_lost_after_seconds__isnull=False)
+        .exclude(admission=Host.Admission.LOST)
+        .select_related("pool")
+    ):
         limit = timedelta(seconds=row.pool.host_lost_after_seconds or 0)
         heard = max(filter(None, [row.last_seen_at, row.last_heartbeat_at]), default=row.registered_at)
         if now - heard > limit:
@@ -174,7 +181,9 @@ def host_lost(host_id: uuid.UUID) -> None:
         return
     for member in open_members(row):
         settle.member_over(
-            member.pk, reason=Reason.HOST_LOST, detail={"rank": None, "host": row.name, "member": member.index}
+            member.pk,
+            reason=Reason.HOST_LOST,
+            detail={"rank": None, "host": row.name, "member": member.index},
         )
     here = [f"{member.run_key}" for member in Member.objects.filter(host=row, removed_at=None)]
     partial = Checkpoint.objects.filter(state=CheckpointState.PARTIAL, run_key__in=here)

@@ -36,7 +36,12 @@ def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
 
 @transaction.atomic
 def member_exited(
-    member_id: int, *, code: int | None, signal: int | None, ended_at: float | None, first_failure: dict[str, Any] | None
+    member_id: int,
+    *,
+    code: int | None,
+    signal: int | None,
+    ended_at: float | None,
+    first_failure: dict[str, Any] | None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH)."""
     member = Member.objects.select_related("host", "allocation").get(pk=member_id)

@@ -25,7 +25,9 @@ def stop(allocation_id: str) -> None:
     allocation = Allocation.objects.get(pk=allocation_id)
     if allocation.state == AllocationState.TERMINATED or not allocation.stop_kind:
         return
-    members = allocation.members.exclude(state=MemberState.ENDED).select_related("host", "allocation__task__job")
+    members = allocation.members.exclude(state=MemberState.ENDED).select_related(
+        "host", "allocation__task__job"
+    )
     by_host: dict[Host, list[Member]] = defaultdict(list)
     for member in members:
         if member.state == MemberState.ASSIGNED:
@@ -44,7 +46,9 @@ def _due(member: Member) -> bool:
 def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
     reason = str(allocation.stop_reason)
     if allocation.stop_kind == StopKind.STOP:
-        orders = {m.run_key: {"grace_seconds": allocation.stop_grace_seconds, "reason": reason} for m in members}
+        orders = {
+            m.run_key: {"grace_seconds": allocation.stop_grace_seconds, "reason": reason} for m in members
+        }
         verb = "stop"
     else:
         orders = {m.run_key: {"reason": reason} for m in members}

@@ -44,7 +44,11 @@ class Job(models.Model):
 
     class Meta:
         ordering = ["priority", "position"]
-        indexes = [models.Index(fields=["pool", "priority", "position"], condition=~Q(state="ENDED"), name="queue_order")]
+        indexes = [
+            models.Index(
+                fields=["pool", "priority", "position"], condition=~Q(state="ENDED"), name="queue_order"
+            )
+        ]
         constraints = [
             models.CheckConstraint(condition=Q(priority__gte=1, priority__lte=99), name="priority_1_to_99"),
             models.CheckConstraint(condition=Q(weight__gt=0), name="weight_above_0"),
@@ -75,7 +79,9 @@ class Task(models.Model):
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
-        indexes = [models.Index(fields=["state"], condition=Q(state__in=["WAITING", "RUNNING"]), name="live_tasks")]
+        indexes = [
+            models.Index(fields=["state"], condition=Q(state__in=["WAITING", "RUNNING"]), name="live_tasks")
+        ]
 
 
 class Allocation(models.Model):
@@ -113,7 +119,9 @@ class Allocation(models.Model):
     class Meta:
         constraints = [
             # a task has one live attempt at most: the second assign of a racing tick fails here
-            models.UniqueConstraint(fields=["task"], condition=~Q(state="TERMINATED"), name="one_open_allocation_per_task"),
+            models.UniqueConstraint(
+                fields=["task"], condition=~Q(state="TERMINATED"), name="one_open_allocation_per_task"
+            ),
             models.UniqueConstraint(fields=["task", "number"], name="run_number_once_per_task"),
         ]
         indexes = [models.Index(fields=["state"], condition=~Q(state="TERMINATED"), name="open_allocations")]
@@ -164,7 +172,9 @@ class SlotHold(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["slot"], condition=Q(released_at__isnull=True), name="slot_held_once")
+            models.UniqueConstraint(
+                fields=["slot"], condition=Q(released_at__isnull=True), name="slot_held_once"
+            )
         ]
 
 

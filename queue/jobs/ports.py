@@ -37,8 +37,12 @@ def lease(allocation: Allocation, host_id: uuid.UUID) -> dict[str, int]:
         if len(chosen) == len(NAMES):
             break
     else:
-        raise NoPortLeft(f"All {size} ports from {first} to {last} are leased on this host; widen TRAINMASTER_PORT_LEASE_LAST.")
-    PortLease.objects.bulk_create(PortLease(host_id=host_id, port=port, allocation=allocation) for port in chosen)
+        raise NoPortLeft(
+            f"All {size} ports from {first} to {last} are leased on this host; widen TRAINMASTER_PORT_LEASE_LAST."
+        )
+    PortLease.objects.bulk_create(
+        PortLease(host_id=host_id, port=port, allocation=allocation) for port in chosen
+    )
     return dict(zip(NAMES, chosen, strict=True))
 
 

@@ -90,13 +90,17 @@ def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str
         return False
     ended = timezone.now() if to == JobState.ENDED else None
     Job.objects.filter(pk=job_id).update(state=to, ended_at=ended)
-    record(Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id)
+    record(
+        Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id
+    )
     mark_dirty(job.pool_id)
     return True
 
 
 @transaction.atomic
-def create_task(*, job: Job, task_id: str, kind: Task.Kind, name: str, slots: int, single_host: bool, actor: str) -> Task:
+def create_task(
+    *, job: Job, task_id: str, kind: Task.Kind, name: str, slots: int, single_host: bool, actor: str
+) -> Task:
     """A new request for slots; it waits, or rests with its job."""
     state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
     task = Task.objects.create(
@@ -122,7 +126,9 @@ def set_task_state(
     if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
         return False
     ended = timezone.now() if to == TaskState.ENDED else None
-    Task.objects.filter(pk=task_id).update(state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended)
+    Task.objects.filter(pk=task_id).update(
+        state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended
+    )
     _record_task(task, task.state, to, reason, actor, detail)
     return True
 
@@ -136,7 +142,12 @@ def unblock(task_id: str) -> None:
 
 
 def _record_task(
-    task: Task, from_state: str, to_state: str, reason: Reason, actor: str, detail: dict[str, Any] | None = None
+    task: Task,
+    from_state: str,
+    to_state: str,
+    reason: Reason,
+    actor: str,
+    detail: dict[str, Any] | None = None,
 ) -> None:
     record(
         Event.Kind.TASK,
@@ -171,7 +182,12 @@ def run_token(allocation: Allocation) -> str:
 
 @transaction.atomic
 def assign(
-    *, task_id: str, placement: Sequence[tuple[uuid.UUID, Sequence[int]]], slots: int, on_sufferance: bool, actor: str
+    *,
+    task_id: str,
+    placement: Sequence[tuple[uuid.UUID, Sequence[int]]],
+    slots: int,
+    on_sufferance: bool,
+    actor: str,
 ) -> Allocation:
     """Give the task its slots: host id and slot ids per member, member 0 first.
 
@@ -194,7 +210,9 @@ def assign(
             allocation.token_hash = token_hash(run_token(allocation))
             allocation.save(force_insert=True)
             members = [
-                Member.objects.create(allocation=allocation, index=index, host_id=host_id, slots=len(slot_ids))
+                Member.objects.create(
+                    allocation=allocation, index=index, host_id=host_id, slots=len(slot_ids)
+                )
                 for index, (host_id, slot_ids) in enumerate(placement)
             ]
             SlotHold.objects.bulk_create(
@@ -208,7 +226,10 @@ def assign(
         raise Stale(f"slots for {task_id} were taken meanwhile") from error
     Task.objects.filter(pk=task_id).update(state=TaskState.RUNNING, run_count=number, not_before=None)
     reason = Reason.BACKFILLED if on_sufferance else Reason.SCHEDULED
-    detail = {"hosts": [member.host.name for member in members], "slots": [member.slots for member in members]}
+    detail = {
+        "hosts": [member.host.name for member in members],
+        "slots": [member.slots for member in members],
+    }
     _record_task(task, TaskState.WAITING, TaskState.RUNNING, reason, actor)
     _record_allocation(allocation, "", AllocationState.ASSIGNED, reason, actor, detail)
     for member in members:
@@ -242,7 +263,12 @@ def _record_allocation(
 
 
 def _step_allocation(
-    allocation: Allocation, to: AllocationState, reason: str, actor: str, detail: dict[str, Any] | None = None, **fields: Any
+    allocation: Allocation,
+    to: AllocationState,
+    reason: str,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+    **fields: Any,
 ) -> bool:
     from_state = AllocationState(allocation.state)
     if to not in ALLOCATION_STEPS[from_state]:
@@ -279,7 +305,11 @@ def request_stop(
     if allocation.stop_kind == kind:
         return False
     now = timezone.now()
-    timeout = preemption_timeout_seconds if preemption_timeout_seconds is not None else settings.PREEMPTION_TIMEOUT_SECONDS
+    timeout = (
+        preemption_timeout_seconds
+        if preemption_timeout_seconds is not None
+        else settings.PREEMPTION_TIMEOUT_SECONDS
+    )
     fields: dict[str, Any] = {
         "stop_kind": kind,
         "stop_reason": reason,
@@ -317,9 +347,13 @@ def claim_launch(member_id: int, seconds: float) -> bool:
     """Take the launch of a member for some seconds, so that a redelivered message does nothing."""
     now = timezone.now()
     open_for_launch = Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED)
-    free = open_for_launch.filter(launch_claimed_until=None) | open_for_launch.filter(launch_claimed_until__lt=now)
+    free = open_for_launch.filter(launch_claimed_until=None) | open_for_launch.filter(
+        launch_claimed_until__lt=now
+    )
     return bool(
-        free.update(launch_claimed_until=now + timedelta(seconds=seconds), launch_attempts=F("launch_attempts") + 1)
+        free.update(
+            launch_claimed_until=now + timedelta(seconds=seconds), launch_attempts=F("launch_attempts") + 1
+        )
     )
 
 
@@ -343,7 +377,12 @@ def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fie
         to_state=to,
         reason=reason,
         actor=actor,
-        detail={"host": member.host.name, "index": member.index, "code": fields.get("exit_code"), "signal": fields.get("exit_signal")},
+        detail={
+            "host": member.host.name,
+            "index": member.index,
+            "code": fields.get("exit_code"),
+            "signal": fields.get("exit_signal"),
+        },
         job_id=task.job_id,
         task_id=task.pk,
     )
@@ -376,7 +415,9 @@ def member_launched(member_id: int, *, boot_id: str) -> bool:
 def member_running(member_id: int) -> bool:
     member = _locked_member(member_id)
     now = timezone.now()
-    done = _step_member(member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now)
+    done = _step_member(
+        member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now
+    )
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
         _step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=now)
     return done
@@ -384,7 +425,12 @@ def member_running(member_id: int) -> bool:
 
 @transaction.atomic
 def member_ended(
-    member_id: int, *, code: int | None, signal: int | None, reason: Reason, detail: dict[str, Any] | None = None
+    member_id: int,
+    *,
+    code: int | None,
+    signal: int | None,
+    reason: Reason,
+    detail: dict[str, Any] | None = None,
 ) -> bool:
     """The member's part is over and nothing of it is left on its host: its slots are free.
 
@@ -423,7 +469,14 @@ def terminate(allocation_id: str, *, exit_reason: Reason, exit_code: int | None)
     if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
         return None
     ports.release(allocation)
-    detail = {"code": exit_code, **{key: allocation.exit_detail[key] for key in ("rank", "host", "signal") if key in allocation.exit_detail}}
+    detail = {
+        "code": exit_code,
+        **{
+            key: allocation.exit_detail[key]
+            for key in ("rank", "host", "signal")
+            if key in allocation.exit_detail
+        },
+    }
     _step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
         exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(), token_hash="",

@@ -25,7 +25,7 @@ const fields = {
   times: document.getElementById("log-times"),
 };
 
-const log = { lines: [], upto: 0, atStart: false, following: true, unseen: 0, loading: false, generation: 0, ended: false, missed: 0 };
+const log = { lines: [], upto: 0, readFrom: null, atStart: false, following: true, unseen: 0, loading: false, generation: 0, ended: false };
 let filter = fromAddress();
 let socket = null;
 let attempt = 0;
@@ -73,7 +73,7 @@ async function readBack() {
   log.loading = true;
   const generation = log.generation;
   const query = new URLSearchParams({ limit: PAGE, search: filter.search });
-  if (log.lines.length) query.set("before", log.lines[0][0]);
+  if (log.readFrom !== null) query.set("before", log.readFrom);
   if (filter.regex) query.set("regex", "1");
   for (const rank of filter.ranks) query.append("rank", rank);
   for (const level of levels()) query.append("level", level);
@@ -83,9 +83,10 @@ async function readBack() {
     if (generation !== log.generation) return;
     if (!answer.ok) { complain(data.message || "The log could not be read."); return; }
     complain("");
-    const first = log.lines.length === 0;
+    const first = log.readFrom === null;
     log.lines = data.lines.concat(log.lines);
-    log.atStart = data.lines.length < PAGE;
+    log.readFrom = data.first;
+    log.atStart = data.done;
     if (first) log.upto = Math.max(data.upto, log.upto);
     resize();
     if (first) toEnd();
@@ -94,12 +95,14 @@ async function readBack() {
   } finally {
     if (generation === log.generation) log.loading = false;
   }
+  // a rare match: each answer says how far back it looked; go on until the view is full
+  if (generation === log.generation && !log.atStart && log.lines.length * ROW < view.clientHeight) await readBack();
 }
 
 async function restart() {
   toAddress();
   log.generation += 1;
-  Object.assign(log, { lines: [], upto: 0, atStart: false, loading: false, following: true, unseen: 0 });
+  Object.assign(log, { lines: [], upto: 0, readFrom: null, atStart: false, loading: false, following: true, unseen: 0 });
   resize();
   draw();
   const generation = log.generation;
@@ -143,7 +146,7 @@ function add(lines) {
   log.upto = lines[lines.length - 1][0];
   if (log.following) {
     const over = log.lines.length - MOST_LINES;
-    if (over > 0) { log.lines.splice(0, over); log.atStart = false; }
+    if (over > 0) { log.lines.splice(0, over); log.atStart = false; log.readFrom = log.lines[0][0]; }
     resize();
     toEnd();
   } else {

@@ -31,7 +31,11 @@ def running(slots: int = 2, hosts: int = 1, **more: int) -> Experiment:
 
 def end(member: Member, exit_code: int | None, **failure: object) -> None:
     settle.member_exited(
-        member.pk, code=exit_code, signal=None, ended_at=100.0, first_failure=dict(failure) if failure else None
+        member.pk,
+        code=exit_code,
+        signal=None,
+        ended_at=100.0,
+        first_failure=dict(failure) if failure else None,
     )
 
 
@@ -53,7 +57,9 @@ def test_a_failing_rank_stops_its_gang_and_is_the_one_that_is_named() -> None:
     end(first, 143, rank=0, code=143, signal=15, t=51.0)
     attempt.refresh_from_db()
     assert attempt.exit_reason == Reason.RANK_FAILED
-    assert attempt.exit_detail["rank"] == 2 and attempt.exit_detail["host"] == "gpu1" and attempt.exit_code == 3
+    assert (
+        attempt.exit_detail["rank"] == 2 and attempt.exit_detail["host"] == "gpu1" and attempt.exit_code == 3
+    )
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.ERROR
 

@@ -16,7 +16,11 @@ def assign(task: Task, host_slots: int = 2) -> Allocation:
     host = make_host(f"gpu-{task.pk[:6]}-{Slot.objects.count()}", host_slots)
     slots = list(host.slots.values_list("pk", flat=True))[: task.slots]
     return transitions.assign(
-        task_id=task.pk, placement=[(host.pk, slots)], slots=task.slots, on_sufferance=False, actor="scheduler"
+        task_id=task.pk,
+        placement=[(host.pk, slots)],
+        slots=task.slots,
+        on_sufferance=False,
+        actor="scheduler",
     )
 
 
@@ -45,7 +49,11 @@ def test_a_slot_is_given_once_and_the_loser_leaves_nothing() -> None:
     host = Slot.objects.get(pk=taken[0]).host
     with pytest.raises(transitions.Stale):
         transitions.assign(
-            task_id=second.pk, placement=[(host.pk, list(taken))], slots=2, on_sufferance=False, actor="scheduler"
+            task_id=second.pk,
+            placement=[(host.pk, list(taken))],
+            slots=2,
+            on_sufferance=False,
+            actor="scheduler",
         )
     second.refresh_from_db()
     assert second.state == TaskState.WAITING and Allocation.objects.count() == 1

@@ -41,11 +41,20 @@ def make_host(name: str, slots: int, pool: ResourcePool | None = None) -> Host:
 
 
 def submit_experiment(
-    *, slots: int = 1, name: str = "test", max_restarts: int = 5, priority: int | None = None, owner: User | None = None, activate: bool = True
+    *,
+    slots: int = 1,
+    name: str = "test",
+    max_restarts: int = 5,
+    priority: int | None = None,
+    owner: User | None = None,
+    activate: bool = True,
 ) -> Experiment:
     """One trial, submitted as the API does."""
     text = CONFIG.format(
-        name=name, slots=slots, max_restarts=max_restarts, priority=f", priority: {priority}" if priority else ""
+        name=name,
+        slots=slots,
+        max_restarts=max_restarts,
+        priority=f", priority: {priority}" if priority else "",
     )
     return submit.create(
         owner=owner or make_user(),
@@ -71,5 +80,3 @@ def attempt_of(experiment: Experiment) -> Allocation:
 
 def members_of(experiment: Experiment) -> list[Member]:
     return list(attempt_of(experiment).members.order_by("index"))
-
-

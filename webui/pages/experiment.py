@@ -37,7 +37,11 @@ MOST_SHOWN_BYTES = 512 * 1024
 
 def find(experiment_id: int) -> Experiment:
     """The experiment or 404."""
-    found = Experiment.objects.select_related("owner", "job__pool", "project", "context").filter(pk=experiment_id).first()
+    found = (
+        Experiment.objects.select_related("owner", "job__pool", "project", "context")
+        .filter(pk=experiment_id)
+        .first()
+    )
     if found is None:
         raise Http404(f"There is no experiment {experiment_id}.")
     return found
@@ -62,7 +66,9 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         "may_act": may_act(request, experiment),
     }
     if tab == "config":
-        context["config"] = coloured(yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml")
+        context["config"] = coloured(
+            yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml"
+        )
         context["original"] = coloured(experiment.original_config, "config.yaml")
     elif tab == "code":
         context |= _code(request, experiment)

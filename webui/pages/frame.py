@@ -39,7 +39,9 @@ def actor(request: HttpRequest) -> str:
     return f"user:{user_of(request).username}"
 
 
-def show(request: HttpRequest, template: str, context: dict[str, Any], *, room: str, fragment: str = "") -> HttpResponse:
+def show(
+    request: HttpRequest, template: str, context: dict[str, Any], *, room: str, fragment: str = ""
+) -> HttpResponse:
     """The whole page, or with `?part` only the fragment that live updates swap in."""
     if fragment and "part" in request.GET:
         response = render(request, f"fragments/{fragment}.html", context)
@@ -65,5 +67,6 @@ def _rooms(current: str) -> list[dict[str, Any]]:
         ("REST API", "/api/v1/docs", None),
     ]
     return [
-        {"name": name, "href": href, "count": count, "current": name == current} for name, href, count in rooms
+        {"name": name, "href": href, "count": count, "current": name == current}
+        for name, href, count in rooms
     ]

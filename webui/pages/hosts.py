@@ -25,7 +25,8 @@ def _holders(hosts: list[Host]) -> dict[int, dict[str, object]]:
         "member__allocation__state",
     )
     return {
-        slot: {"name": name, "trial": trial, "preparing": state != "RUNNING"} for slot, name, trial, state in rows
+        slot: {"name": name, "trial": trial, "preparing": state != "RUNNING"}
+        for slot, name, trial, state in rows
     }
 
 

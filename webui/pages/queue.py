@@ -80,13 +80,15 @@ def rows_of(pool: ResourcePool) -> list[Row]:
         tasks[task.job_id].append(task)
     attempts: dict[object, list[Allocation]] = defaultdict(list)
     for attempt in (
-        Allocation.objects.filter(task__job__in=jobs).exclude(state=AllocationState.TERMINATED).select_related("task")
+        Allocation.objects.filter(task__job__in=jobs)
+        .exclude(state=AllocationState.TERMINATED)
+        .select_related("task")
     ):
         attempts[attempt.task.job_id].append(attempt)
     held: dict[object, int] = defaultdict(int)
-    for job_id in SlotHold.objects.filter(released_at=None, member__allocation__task__job__in=jobs).values_list(
-        "member__allocation__task__job_id", flat=True
-    ):
+    for job_id in SlotHold.objects.filter(
+        released_at=None, member__allocation__task__job__in=jobs
+    ).values_list("member__allocation__task__job_id", flat=True):
         held[job_id] += 1
     hosts = _hosts(jobs)
     return [
@@ -109,11 +111,19 @@ def _hosts(jobs: list[Job]) -> dict[object, list[str]]:
 
 
 def _row(
-    index: int, job: Job, tasks: list[Task], attempts: list[Allocation], held: int, hosts: list[str], pool: ResourcePool
+    index: int,
+    job: Job,
+    tasks: list[Task],
+    attempts: list[Allocation],
+    held: int,
+    hosts: list[str],
+    pool: ResourcePool,
 ) -> Row:
     states = {attempt.state for attempt in attempts}
     waits = pool.plan.get("waits") or {}
-    wait = next((waits[task.pk] for task in tasks if task.pk in waits and task.state == TaskState.WAITING), None)
+    wait = next(
+        (waits[task.pk] for task in tasks if task.pk in waits and task.state == TaskState.WAITING), None
+    )
     running = AllocationState.RUNNING in states
     if running:
         state = "RUNNING"
@@ -123,7 +133,11 @@ def _row(
         state = "STOPPING" if AllocationState.TERMINATING in states else "QUEUED"
     started = min((attempt.started_at or attempt.assigned_at for attempt in attempts), default=None)
     why = ", ".join(hosts) if attempts else str(wait["sentence"]) if wait else "looked at in the next pass"
-    never = wait is not None and not attempts and wait.get("code") in {"never_fits", "avoids_hosts", "over_max_slots"}
+    never = (
+        wait is not None
+        and not attempts
+        and wait.get("code") in {"never_fits", "avoids_hosts", "over_max_slots"}
+    )
     if started is not None:
         start = f"Started {started.astimezone(UTC):%H:%M}"
     else:
@@ -147,6 +161,6 @@ def _forecast(pool: ResourcePool, tasks: list[Task]) -> str:
     """`12:44 to 12:50`, never a bare minute; a dash when nothing is known."""
     spans = [span for task in tasks if (span := (pool.plan.get("forecast") or {}).get(task.pk))]
     if not spans:
-        return "–"
+        return "-"
     earliest, latest = min(spans)
     return f"{datetime.fromtimestamp(earliest, UTC):%H:%M} to {datetime.fromtimestamp(latest, UTC):%H:%M}"

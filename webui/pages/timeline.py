@@ -66,6 +66,6 @@ def _details(event: Event) -> str:
         return f" ({words.exit_code(detail['code'], detail.get('signal'))})"
     if detail.get("rank") is not None:
         return f" (rank {detail['rank']} on {detail.get('host')}, {words.exit_code(detail.get('code'), detail.get('signal'))})"
-    if "restarts" in detail and detail["restarts"]:
+    if detail.get("restarts"):
         return f" (restart {detail['restarts']} of {detail['max_restarts']})"
     return ""

@@ -20,7 +20,9 @@ TABS = ["overview", "metrics", "checkpoints", "logs", "timeline"]
 def find(trial_id: int) -> Trial:
     """The trial or 404."""
     found = (
-        Trial.objects.select_related("experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint")
+        Trial.objects.select_related(
+            "experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint"
+        )
         .filter(pk=trial_id)
         .first()
     )
@@ -51,7 +53,9 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "failure": verdicts.failure(trial),
         "missing_bytes": verdicts.missing_bytes(trial),
         "ended": trial.state in TRIAL_END_STATES,
-        "actions": [a for a in actions(trial.experiment, 1) if a["name"] in {"pause", "activate", "cancel", "kill"}],
+        "actions": [
+            a for a in actions(trial.experiment, 1) if a["name"] in {"pause", "activate", "cancel", "kill"}
+        ],
         "may_act": may_act(request, trial.experiment),
         "max_restarts": trial.experiment.config.get("max_restarts", 5),
     }

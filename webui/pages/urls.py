@@ -3,7 +3,7 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from webui.pages import experiment, experiments, hosts, queue, session, trial
+from webui.pages import experiment, experiments, hosts, log_lines, queue, session, trial
 
 urlpatterns = [
     path("", RedirectView.as_view(url="/experiments")),
@@ -15,6 +15,8 @@ urlpatterns = [
     path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
     path("trials/<int:trial_id>", trial.detail),
     path("trials/<int:trial_id>/chart", trial.chart),
+    path("trials/<int:trial_id>/lines", log_lines.lines),
+    path("trials/<int:trial_id>/log.txt", log_lines.download),
     path("trials/<int:trial_id>/<slug:tab>", trial.detail),
     path("jobs", queue.board),
     path("jobs/<str:pool_name>", queue.board),

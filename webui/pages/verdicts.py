@@ -60,7 +60,10 @@ def silent_hosts(allocation: Allocation | None) -> str:
         parts.append(f"{host.name} silent{age}")
     if not parts:
         return ""
-    return f"{'; '.join(parts)}. Its work is not touched: it goes on when the host answers, or when somebody declares the host lost."
+    return (
+        f"{'; '.join(parts)}. Its work is not touched: it goes on when the host answers, "
+        "or when somebody declares the host lost."
+    )
 
 
 def failure(trial: Trial) -> Failure | None:
@@ -84,7 +87,9 @@ def _sentence(allocation: Allocation, detail: dict[str, Any]) -> str:
         return f"Attempt {allocation.number}: {reason} {detail.get('host', '')}: {detail['sentence']}"
     how = words.exit_code(detail.get("code", allocation.exit_code), detail.get("signal"))
     if detail.get("rank") is not None:
-        return f"Attempt {allocation.number}: rank {detail['rank']} on {detail.get('host')} failed first, {how}."
+        return (
+            f"Attempt {allocation.number}: rank {detail['rank']} on {detail.get('host')} failed first, {how}."
+        )
     where = f" on {detail['host']}" if detail.get("host") else ""
     return f"Attempt {allocation.number}: {reason}{where}, {how}."
 
@@ -104,6 +109,7 @@ def parts(allocation: Allocation | None) -> list[Member]:
 def missing_bytes(trial: Trial) -> int:
     """Bytes of log that never arrived."""
     return sum(
-        Stream.objects.filter(member__allocation__task_id=trial.task_id).values_list("missing_bytes", flat=True)
+        Stream.objects.filter(member__allocation__task_id=trial.task_id).values_list(
+            "missing_bytes", flat=True
+        )
     )
-

@@ -65,4 +65,6 @@ def exit_code(code: int | None, signal: int | None) -> str:
         return f"ended by {names.get(number, f'signal {number}')}"
     if code is None:
         return "ended without an exit code"
-    return {126: "exit code 126 (not executable)", 127: "exit code 127 (command not found)"}.get(code, f"exit code {code}")
+    return {126: "exit code 126 (not executable)", 127: "exit code 127 (command not found)"}.get(
+        code, f"exit code {code}"
+    )

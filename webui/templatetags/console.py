@@ -47,7 +47,9 @@ def exactly(value: datetime | None) -> SafeString:
     if moment is None:
         return format_html("{}", "")
     return format_html(
-        '<time class="exact" datetime="{}">{}</time>', moment.isoformat(), moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        '<time class="exact" datetime="{}">{}</time>',
+        moment.isoformat(),
+        moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
     )
 
 

@@ -1,0 +1,64 @@
+"""History for the log viewer: pages of lines read backwards from a number, and the whole log as a file."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
+
+from logs import read
+from logs.filters import BadPattern, PatternTooSlow
+from logs.levels import Level
+from logs.lines import Line, shown
+from webui.pages.frame import page
+from webui.pages.trial import find
+
+MOST_LINES = 1000
+
+
+@page
+def lines(request: HttpRequest, trial_id: int) -> HttpResponse:
+    """Up to `limit` lines before number `before` (none: the end) that the filters leave, oldest first.
+
+    `upto` is the newest number of the log at the time, `first` the number down to which everything was looked
+    at, `done` that nothing stands before it.
+    """
+    task_id = find(trial_id).task_id
+    query = request.GET
+    newest = read.last_number(task_id)
+    before = int(query["before"]) if query.get("before", "").isdigit() else newest + 1
+    limit = min(MOST_LINES, int(query["limit"])) if query.get("limit", "").isdigit() else MOST_LINES
+    try:
+        found = read.backward(task_id, before, _filters(query), limit)
+    except (BadPattern, PatternTooSlow) as error:
+        return JsonResponse({"message": str(error)}, status=400)
+    return JsonResponse(
+        {
+            "lines": [as_row(line) for line in found.lines],
+            "upto": newest,
+            "first": found.upto,
+            "done": found.done,
+        }
+    )
+
+
+def as_row(line: Line) -> list[object]:
+    """A line as the viewer and its socket have it: number, time, rank, stream, level, host, text."""
+    return [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+
+
+def _filters(query: QueryDict) -> read.Filters:
+    ranks = frozenset(int(rank) for rank in query.getlist("rank") if rank.lstrip("-").isdigit())
+    levels = frozenset(Level[name] for name in query.getlist("level") if name in Level.__members__)
+    filters = read.Filters(ranks=ranks, levels=levels)
+    return filters.searching(query.get("search", ""), is_regex="regex" in query)
+
+
+@page
+def download(request: HttpRequest, trial_id: int) -> HttpResponse | StreamingHttpResponse:
+    """The exact bytes of the log, all ranks or those of the query."""
+    trial = find(trial_id)
+    answer = StreamingHttpResponse(
+        read.download(trial.task_id, _filters(request.GET)), content_type="text/plain; charset=utf-8"
+    )
+    name = f"experiment_{trial.experiment_id}_trial_{trial.pk}_logs.txt"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
