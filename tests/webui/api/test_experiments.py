@@ -1,0 +1,326 @@
+"""Experiments: submitting with every way to be wrong, reading, changing, stopping."""
+
+import base64
+import io
+import tarfile
+from collections.abc import Callable
+
+import pytest
+
+from events.models import Event
+from experiments.models import Context, Experiment, Template, Workspace
+from hosts.models import Host, ResourcePool
+from tests.rig.api import CONFIG, Api, Cast, Json, uploaded
+
+Submit = Callable[..., Json]
+
+
+def test_a_submission_is_an_experiment_with_a_job_and_a_trial(cast: Cast, submit: Submit) -> None:
+    record = submit()
+    assert record["state"] == "STATE_QUEUED"
+    assert record["username"] == "ada"
+    assert record["numTrials"] == 1
+    assert record["searcherType"] == "single"
+    assert record["originalConfig"] == CONFIG
+    assert record["config"]["resources"]["resource_pool"] == "default"
+    again = cast.vic.get(f"experiments/{record['id']}")
+    assert again["experiment"]["jobId"] == record["jobId"]
+    assert again["jobSummary"] == {"state": "STATE_QUEUED", "jobsAhead": 0}
+
+
+def test_the_record_has_every_field_that_the_client_insists_on(submit: Submit) -> None:
+    assert {
+        "id", "name", "state", "archived", "config", "originalConfig", "startTime", "numTrials", "searcherType",
+        "username", "jobId", "projectId", "projectOwnerId",
+    } <= submit().keys()  # fmt: skip
+
+
+def test_an_idempotency_key_gives_the_first_experiment_again_and_only_to_its_owner(
+    cast: Cast, pool: ResourcePool
+) -> None:
+    body = {"config": CONFIG}
+    first = cast.ada.post("experiments", body, **{"idempotency-key": "k1"})["experiment"]["id"]
+    assert cast.ada.post("experiments", body, **{"idempotency-key": "k1"})["experiment"]["id"] == first
+    assert cast.bob.post("experiments", body, **{"idempotency-key": "k1"})["experiment"]["id"] != first
+
+
+def test_viewers_and_strangers_submit_nothing(cast: Cast, pool: ResourcePool) -> None:
+    assert cast.vic.refused("POST", "experiments", {"config": CONFIG})[0] == 403
+    assert cast.stranger.refused("POST", "experiments", {"config": CONFIG})[0] == 401
+    assert not Experiment.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ("{", "YAML"),
+        ("[]", "a map"),
+        (CONFIG + "\nunknown_field: 1\n", "unknown_field"),
+        (CONFIG.replace("entrypoint: python3 train.py\n", ""), "entrypoint"),
+        (CONFIG.replace("slots_per_trial: 1", "slots_per_trial: x"), "resources.slots_per_trial"),
+        (CONFIG.replace("slots_per_trial: 1", "resource_pool: nowhere"), "nowhere does not exist"),
+    ],
+)
+def test_a_wrong_config_is_refused_with_its_field_and_leaves_nothing(
+    cast: Cast, pool: ResourcePool, config: str, part: str
+) -> None:
+    for extra in ({}, {"validateOnly": True}):
+        status, sentence = cast.ada.refused("POST", "experiments", {"config": config, **extra})
+        assert status == 400
+        assert part in sentence
+    assert not Experiment.objects.exists()
+    assert not Event.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        (uploaded("../x.py", "1"), "leads out"),
+        (uploaded("a/../../x.py", "1"), "leads out"),
+        (uploaded("/etc/passwd", "1"), "absolute"),
+        (uploaded("link", "/etc/passwd", type=50), "outside the folder"),
+        (uploaded("a/link", "../../x", type=50), "outside the folder"),
+        (uploaded("x", "", type=49), "type 49"),
+        ({"path": "x", "content": "!!"}, "not base64"),
+    ],
+)
+def test_a_folder_that_leads_out_of_itself_is_refused(cast: Cast, pool: ResourcePool, file: Json, part: str) -> None:
+    status, sentence = cast.ada.refused("POST", "experiments", {"config": CONFIG, "modelDefinition": [file]})
+    assert status == 400
+    assert part in sentence
+    assert not Experiment.objects.exists()
+    assert not Context.objects.exists()
+
+
+def test_a_folder_over_the_limit_names_its_largest_files(
+    cast: Cast, pool: ResourcePool, settings: object
+) -> None:
+    settings.CONTEXT_BYTES = 1000  # type: ignore[attr-defined]
+    files = [uploaded("small.py", "1"), uploaded("data/big.bin", b"0" * 2000)]
+    status, sentence = cast.ada.refused("POST", "experiments", {"config": CONFIG, "modelDefinition": files})
+    assert status == 400
+    assert "data/big.bin" in sentence.split(",")[0]
+    assert ".detignore" in sentence
+
+
+def test_validate_only_keeps_nothing(cast: Cast, pool: ResourcePool) -> None:
+    files = [uploaded("train.py", "1")]
+    body = {"config": CONFIG, "modelDefinition": files, "validateOnly": True}
+    assert cast.ada.post("experiments", body)["experiment"]["id"] == 0
+    assert not Experiment.objects.exists()
+    assert not Context.objects.exists()
+
+
+def test_detached_experiments_are_refused_with_a_sentence(cast: Cast, pool: ResourcePool) -> None:
+    status, sentence = cast.ada.refused("POST", "experiments", {"config": CONFIG, "unmanaged": True})
+    assert status == 400
+    assert "detached" in sentence
+
+
+def test_a_submission_may_be_paused_from_the_start(submit: Submit) -> None:
+    assert submit(activate=False)["state"] == "STATE_PAUSED"
+
+
+def test_slots_that_the_pool_can_never_give_are_told_at_submit(cast: Cast, host: Host) -> None:
+    config = CONFIG.replace("slots_per_trial: 1", "slots_per_trial: 3")
+    answer = cast.ada.post("experiments", {"config": config})
+    assert answer["warnings"] == ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"]
+    assert "asks 3; hosts here have 2" in answer["notices"][0]
+
+
+def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:
+    Template.objects.create(name="t", workspace_id=1, config={"resources": {"priority": 7}})
+    answer = cast.ada.post("experiments", {"config": CONFIG, "template": "t"})
+    assert answer["config"]["resources"]["priority"] == 7
+    assert cast.ada.refused("POST", "experiments", {"config": CONFIG, "template": "x"}) == (404, "template x not found")
+
+
+def test_a_fork_takes_the_code_of_its_parent(cast: Cast, submit: Submit) -> None:
+    parent = submit()["id"]
+    fork = cast.bob.post("experiments", {"config": CONFIG, "parentId": parent})["experiment"]
+    assert fork["forkedFrom"] == parent
+    assert cast.bob.get(f"experiments/{fork['id']}/file_tree")["files"][0]["name"] == "train.py"
+    assert cast.ada.refused("POST", "experiments", {"config": CONFIG, "parentId": 99})[0] == 404
+
+
+def test_the_code_is_read_back_file_by_file_and_whole(cast: Cast, pool: ResourcePool) -> None:
+    files = [uploaded("b/inner.py", "inner"), uploaded("a.py", "top"), uploaded("run.sh", "x", mode=0o755)]
+    pk = cast.ada.post("experiments", {"config": CONFIG, "modelDefinition": files})["experiment"]["id"]
+    tree = cast.vic.get(f"experiments/{pk}/file_tree")["files"]
+    assert [(node["name"], node["isDir"]) for node in tree] == [("a.py", False), ("b", True), ("run.sh", False)]
+    assert tree[1]["files"][0]["path"] == "b/inner.py"
+    content = cast.vic.post(f"experiments/{pk}/file", {"path": "b/inner.py"})["file"]
+    assert base64.b64decode(content) == b"inner"
+    assert cast.vic.refused("POST", f"experiments/{pk}/file", {"path": "../../etc/passwd"})[0] == 404
+    archive = base64.b64decode(cast.vic.get(f"experiments/{pk}/model_def")["b64Tgz"])
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        assert packed.getnames() == ["a.py", "b/inner.py", "run.sh"]
+        assert packed.getmember("run.sh").mode == 0o755
+
+
+def test_the_same_folder_is_stored_once(submit: Submit) -> None:
+    submit()
+    submit()
+    assert Context.objects.count() == 1
+
+
+def test_secrets_of_a_config_are_masked_in_every_answer(cast: Cast, pool: ResourcePool) -> None:
+    config = CONFIG + "environment: {environment_variables: [API_KEY=hunter2, SEED=1]}\n"
+    pk = cast.ada.post("experiments", {"config": config})["experiment"]["id"]
+    for path in (f"experiments/{pk}", "experiments"):
+        text = str(cast.vic.get(path))
+        assert "hunter2" not in text
+        assert "SEED=1" in text
+
+
+def test_the_list_filters_sorts_and_pages(cast: Cast, submit: Submit) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        submit(config=CONFIG.replace("digits", name))
+    submit(by=cast.bob, config=CONFIG.replace("digits", "alphabet"), activate=False)
+    names = lambda query: [row["name"] for row in cast.vic.get(f"experiments?{query}")["experiments"]]  # noqa: E731
+    assert names("users=ada&name=alpha") == ["alpha"]
+    assert names("states=STATE_PAUSED") == ["alphabet"]
+    assert names("states=STATE_ACTIVE&sortBy=SORT_BY_NAME&orderBy=ORDER_BY_DESC") == ["gamma", "beta", "alpha"]
+    assert names("limit=1&offset=1") == ["beta"]
+    assert names("archived=true") == []
+    page = cast.vic.get("experiments?limit=-2")
+    assert page["experiments"] == []
+    assert page["pagination"]["total"] == 4
+    assert cast.vic.refused("GET", "experiments?sortBy=SORT_BY_MOON")[0] == 400
+    assert cast.vic.refused("GET", "experiments?experimentIdFilter.gt=x")[0] == 400
+
+
+def test_a_long_list_costs_a_fixed_number_of_queries(
+    cast: Cast, submit: Submit, django_assert_max_num_queries: Callable[[int], object]
+) -> None:
+    for _ in range(5):
+        submit()
+    with django_assert_max_num_queries(5):  # type: ignore[attr-defined]
+        assert len(cast.ada.get("experiments")["experiments"]) == 5
+
+
+def test_pause_activate_cancel_kill_and_archive(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    state = lambda: cast.ada.get(f"experiments/{pk}")["experiment"]["state"]  # noqa: E731
+    cast.ada.post(f"experiments/{pk}/pause")
+    assert state() == "STATE_PAUSED"
+    assert "jobSummary" not in cast.ada.get(f"experiments/{pk}")
+    cast.ada.post(f"experiments/{pk}/activate")
+    assert state() == "STATE_QUEUED"
+    assert cast.ada.refused("POST", f"experiments/{pk}/archive")[0] == 409
+    cast.ada.post(f"experiments/{pk}/cancel")
+    assert state() == "STATE_CANCELED"
+    cast.ada.post(f"experiments/{pk}/kill")
+    assert state() == "STATE_CANCELED"
+    status, sentence = cast.ada.refused("POST", f"experiments/{pk}/pause")
+    assert (status, "terminal state" in sentence) == (409, True)
+    assert cast.ada.refused("POST", f"experiments/{pk}/activate")[0] == 404
+    cast.ada.post(f"experiments/{pk}/archive")
+    assert cast.ada.get(f"experiments/{pk}")["experiment"]["archived"] is True
+    cast.ada.post(f"experiments/{pk}/unarchive")
+    assert Event.objects.filter(experiment_id=pk, actor="user:ada").exists()
+
+
+@pytest.mark.parametrize("action", ["pause", "activate", "cancel", "kill", "archive", "unarchive"])
+def test_only_the_owner_and_admins_act(cast: Cast, submit: Submit, action: str) -> None:
+    pk = submit()["id"]
+    status, sentence = cast.bob.refused("POST", f"experiments/{pk}/{action}")
+    assert status == 403
+    assert "belongs to ada" in sentence
+    assert cast.vic.refused("POST", f"experiments/{pk}/{action}")[0] == 403
+    assert cast.stranger.refused("POST", f"experiments/{pk}/{action}")[0] == 401
+    assert cast.admin.refused("POST", f"experiments/99999/{action}")[0] == 404
+    assert cast.ada.refused("GET", f"experiments/{pk}/{action}")[0] == 405
+
+
+def test_an_admin_may_pause_what_is_not_his(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    cast.admin.post(f"experiments/{pk}/pause")
+    assert cast.vic.get(f"experiments/{pk}")["experiment"]["state"] == "STATE_PAUSED"
+
+
+def test_one_that_runs_cannot_be_deleted_and_an_ended_one_goes(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    assert cast.ada.refused("DELETE", f"experiments/{pk}")[0] == 400
+    cast.ada.post(f"experiments/{pk}/kill")
+    cast.ada.delete(f"experiments/{pk}")
+    assert cast.ada.get(f"experiments/{pk}")["experiment"]["state"] == "STATE_DELETING"
+
+
+def test_bulk_actions_say_what_did_not_work(cast: Cast, submit: Submit) -> None:
+    mine, ended, others = submit()["id"], submit()["id"], submit(by=cast.bob)["id"]
+    cast.ada.post(f"experiments/{ended}/kill")
+    body = {"experimentIds": [mine, ended, others, 99999]}
+    results = cast.ada.post("projects/1/experiments/pause", body)["results"]
+    errors = {row["id"]: row["error"] for row in results}
+    assert errors[mine] == ""
+    assert "terminal state" in errors[ended]
+    assert "belongs to bob" in errors[others]
+    assert "not found" in errors[99999]
+    cast.ada.post("projects/1/experiments/kill", {"filters": {"userIds": [], "users": ["ada"]}})
+    assert cast.ada.delete("projects/1/experiments/delete", {"experimentIds": [mine]})["results"][0]["error"] == ""
+
+
+def test_a_patch_changes_fields_and_equal_values_are_no_change(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    body = {"name": "new", "description": "d", "labels": ["a", "b", "a"], "notes": "# n"}
+    changed = cast.ada.patch(f"experiments/{pk}", body)["experiment"]
+    assert [changed[name] for name in body] == ["new", "d", ["a", "b"], "# n"]
+    assert changed["config"]["name"] == "new"
+    cast.ada.post(f"experiments/{pk}/kill")
+    cast.ada.post(f"experiments/{pk}/archive")
+    cast.ada.patch(f"experiments/{pk}", {"name": "new", "description": "d", "labels": ["a", "b"], "notes": "# n"})
+    assert cast.bob.refused("PATCH", f"experiments/{pk}", {"name": "x"})[0] == 403
+
+
+def test_priority_and_max_slots_are_patched_and_shown_in_the_config(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    config = cast.ada.patch(f"experiments/{pk}", {"resources": {"priority": 3, "maxSlots": 4}})["experiment"]["config"]
+    assert (config["resources"]["priority"], config["resources"]["max_slots"]) == (3, 4)
+    config = cast.ada.patch(f"experiments/{pk}", {"resources": {"maxSlots": None}})["experiment"]["config"]
+    assert config["resources"]["max_slots"] is None
+    for wrong in (0, 100, 1.5, "x"):
+        status, sentence = cast.ada.refused("PATCH", f"experiments/{pk}", {"resources": {"priority": wrong}})
+        assert status == 400
+        assert sentence == f"priority must be between 1 and 99; 1 is the highest. Found: {wrong}."
+
+
+def test_labels_are_added_listed_and_removed(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    assert cast.ada.put(f"experiments/{pk}/labels/night run")["labels"] == ["night run"]
+    assert cast.vic.get("experiment/labels")["labels"] == ["night run"]
+    assert cast.ada.delete(f"experiments/{pk}/labels/night run")["labels"] == []
+    assert cast.bob.refused("PUT", f"experiments/{pk}/labels/x")[0] == 403
+
+
+def test_an_experiment_moves_to_another_project(cast: Cast, submit: Submit) -> None:
+    workspace = Workspace.objects.create(name="lab")
+    project = cast.admin.post(f"workspaces/{workspace.pk}/projects", {"name": "vision"})["project"]
+    pk = submit()["id"]
+    cast.ada.post(f"experiments/{pk}/move", {"experimentId": pk, "destinationProjectId": project["id"]})
+    assert cast.ada.get(f"experiments/{pk}")["experiment"]["projectName"] == "vision"
+    assert cast.ada.refused("POST", f"experiments/{pk}/move", {"destinationProjectId": 99})[0] == 404
+
+
+def test_reading_what_is_not_there_is_404_and_strangers_read_nothing(cast: Cast) -> None:
+    for path in ("", "/trials", "/checkpoints", "/model_def", "/file_tree", "/validation-history"):
+        assert cast.vic.refused("GET", f"experiments/99{path}")[0] == 404
+        assert cast.stranger.refused("GET", f"experiments/99{path}")[0] == 401
+
+
+def test_without_a_validation_there_is_no_best_metric(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    assert cast.vic.refused("GET", f"experiments/{pk}/searcher/best_searcher_validation_metric")[0] == 404
+    assert cast.vic.get(f"experiments/{pk}/validation-history")["validationHistory"] == []
+
+
+def test_a_run_reads_its_own_experiment_alone(
+    cast: Cast, submit: Submit, running: tuple[object, object, Api]
+) -> None:
+    own = Experiment.objects.get()
+    run = running[2]
+    assert run.get(f"experiments/{own.pk}")["experiment"]["id"] == own.pk
+    other = submit(by=cast.bob)["id"]
+    assert run.refused("GET", f"experiments/{other}")[0] == 404
+    assert run.refused("GET", "experiments")[0] == 403
+    assert run.refused("POST", f"experiments/{own.pk}/kill")[0] == 403
