@@ -1,71 +1,82 @@
-"""Plotly figures as plain dicts. Paper and ink come from the page's theme; only the curves are drawn here."""
+"""Plotly figures as plain dicts. The page gives them its colours, fonts and theme; here are data and axes."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections import defaultdict
 from typing import Any
 
-import plotly.graph_objects as go
+import numpy as np
 
-from metrics import series as metric_series
-from metrics.series import Series
+from metrics import series
+from metrics.series import Floats, Series
 
-#: `train_loss` and `val_loss` share a chart (features.md 4.6)
-_PREFIX = re.compile(r"^(t|train|training|v|val|validation)_")
-#: curves differ by line and mark, not by colour alone; both read on light and dark paper
-_STYLES = {
-    "training": {"line": {"color": "#7d858c", "width": 1.5}, "mode": "lines"},
-    "validation": {"line": {"color": "#2f6fd0", "width": 2}, "mode": "lines+markers", "marker": {"size": 6}},
-}
-_OTHER = {
-    "line": {"color": "#c98a06", "width": 1.5, "dash": "dot"},
-    "mode": "lines+markers",
-    "marker": {"size": 4},
-}
+#: Groups first in the list of a trial's figures; the user's own follow by name.
+FIRST_GROUPS = ["training", "validation"]
+
+Figure = dict[str, Any]
 
 
-def trial_figures(trial_id: int, highlight: str | None = None) -> list[dict[str, Any]]:
-    """One figure per metric of the trial, training and validation together: [{"name", "data", "layout"}].
+def trial_figures(
+    trial_id: int, *, highlight: str | None = None, points: int = series.DEFAULT_POINTS
+) -> list[Figure]:
+    """A figure per metric, its groups as traces over steps; `highlight` (the searcher's metric) comes first.
 
-    The searcher's metric (`highlight`) comes first.
+    Each is {"name", "data", "layout", "points", "total"}, where points < total says that it was reduced (to the
+    envelope of its extremes).
     """
-    charts: dict[str, list[Series]] = defaultdict(list)
-    for series in metric_series.of_trial(trial_id):
-        charts[_PREFIX.sub("", series.name)].append(series)
-    first = _PREFIX.sub("", highlight or "")
-    return [_figure(name, charts[name]) for name in sorted(charts, key=lambda name: (name != first, name))]
+    traces: dict[str, list[tuple[str, Series]]] = {}
+    for group in _ordered(series.groups(trial_id)):
+        for each in series.read(trial_id, group, points=points):
+            traces.setdefault(each.name, []).append((group, each))
+    names = sorted(traces, key=lambda name: (name != highlight, name))
+    return [metric_figure(name, traces[name], is_highlighted=name == highlight) for name in names]
 
 
-def _figure(name: str, curves: list[Series]) -> dict[str, Any]:
-    figure = go.Figure()
-    for series in curves:
-        label = f"{series.group} {series.name}"
-        if series.reduced:
-            label += f" ({len(series.steps):,} of {series.total:,} points)"
-        figure.add_trace(
-            go.Scatter(
-                x=series.steps,
-                y=[value if math.isfinite(value) else None for value in series.values],
-                name=label,
-                connectgaps=False,
-                **_STYLES.get(series.group, _OTHER),
-            )
-        )
-    figure.update_layout(
-        title={"text": name, "font": {"size": 13}},
-        margin={"l": 52, "r": 12, "t": 34, "b": 40},
-        height=320,
-        hovermode="x unified",
-        showlegend=True,
-        legend={"orientation": "h", "y": -0.2},
-        uirevision=name,
-        xaxis={"title": {"text": "steps completed"}},
-    )
-    drawn = figure.to_plotly_json()
+def _ordered(groups: list[str]) -> list[str]:
+    return sorted(groups, key=lambda group: (group not in FIRST_GROUPS, group))
+
+
+def metric_figure(name: str, groups: list[tuple[str, Series]], *, is_highlighted: bool = False) -> Figure:
+    """One metric over steps, a line per group."""
+    total = sum(each.total for _, each in groups)
+    shown = sum(len(each.steps) for _, each in groups)
     return {
         "name": name,
-        "data": drawn["data"],
-        "layout": {k: v for k, v in drawn["layout"].items() if k != "template"},
+        "highlight": is_highlighted,
+        "points": shown,
+        "total": total,
+        "data": [_trace(group, each) for group, each in groups],
+        "layout": {
+            "title": {"text": name, "x": 0, "xanchor": "left"},
+            "showlegend": len(groups) > 1,
+            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.12},
+            "hovermode": "x unified",
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "margin": {"l": 56, "r": 16, "t": 44, "b": 44},
+            "xaxis": {"title": {"text": "steps completed"}, "rangemode": "tozero"},
+            "yaxis": {"title": {"text": name}, "automargin": True},
+            "uirevision": name,  # zoom and hidden traces stay when new points come
+        },
     }
+
+
+def _trace(group: str, each: Series) -> dict[str, Any]:
+    few = len(each.steps) <= 40
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if few else "lines",
+        "name": group,
+        "x": plain(each.steps),
+        "y": plain(each.values),
+        "connectgaps": False,
+        "line": {"width": 1.5},
+        "marker": {"size": 4},
+    }
+
+
+def plain(values: Floats) -> list[float | int | None]:
+    """For JSON, which has neither NaN nor infinities: those become gaps. Whole numbers lose their `.0`."""
+    return [
+        None if not np.isfinite(value) else int(value) if value.is_integer() and abs(value) < 2**53 else value
+        for value in values.tolist()
+    ]

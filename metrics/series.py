@@ -1,75 +1,110 @@
-"""Reads of reported metrics as series over steps, reduced to what a chart can show without losing an extreme."""
+"""Reads reported metrics as series, reduced to what a chart can show without losing an extreme."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
+import numpy.typing as npt
 
 from metrics.models import Report
 from metrics.values import number
 
-#: points of one curve in a chart
-MOST_POINTS = 1000
+Floats = npt.NDArray[np.float64]
+
+DEFAULT_POINTS = 1000
 
 
-@dataclass
+@dataclass(frozen=True)
 class Series:
-    """One metric of one trial. `steps` ascend; `times` are epoch seconds; `total` points before any reduction."""
+    """One metric over steps. `total` counts the points before reduction; x ascends; y may hold NaN and inf."""
 
-    group: str
     name: str
-    steps: list[int] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    total: int = 0
+    steps: Floats
+    values: Floats
+    times: Floats  # epoch seconds of the report
+    total: int
 
     @property
-    def reduced(self) -> bool:
+    def is_reduced(self) -> bool:
         return len(self.steps) < self.total
 
 
-def of_trial(trial_id: int, most_points: int = MOST_POINTS) -> list[Series]:
-    """Every numeric metric of a trial, live reports only, reduced to `most_points` each."""
-    found: dict[tuple[str, str], Series] = defaultdict(lambda: Series("", ""))
-    rows = Report.objects.filter(trial_id=trial_id, archived=False).order_by("steps_completed")
-    for group, steps, at, values in rows.values_list("group", "steps_completed", "reported_at", "values"):
-        for name, value in values.items():
-            x = number(value)
-            if x is None:
-                continue
-            series = found[group, name]
-            series.group, series.name = group, name
-            series.steps.append(steps)
-            series.times.append(at.timestamp())
-            series.values.append(x)
-    return [reduced(series, most_points) for _, series in sorted(found.items())]
+def groups(trial_id: int) -> list[str]:
+    """Groups with live reports."""
+    rows = Report.objects.filter(trial_id=trial_id, archived=False).order_by("group")
+    return list(rows.values_list("group", flat=True).distinct())
 
 
-def reduced(series: Series, most_points: int) -> Series:
-    """The minimum and maximum of each of `most_points` / 2 buckets, so that no spike is lost; ends are kept.
+def read(
+    trial_id: int,
+    group: str,
+    names: Sequence[str] | None = None,
+    *,
+    first_step: int | None = None,
+    last_step: int | None = None,
+    points: int = DEFAULT_POINTS,
+) -> list[Series]:
+    """The live series of a group, by name; `names` None means all that hold numbers.
 
-    A bucket without a finite value keeps its first point.
+    Steps are limited to first_step <= step <= last_step, and each series to about `points` points.
     """
-    series.total = len(series.steps)
-    if series.total <= most_points:
-        return series
-    values = np.asarray(series.values)
-    kept = {0, series.total - 1}
-    for bucket in np.array_split(np.arange(series.total), max(1, most_points // 2 - 1)):
-        part = values[bucket]
-        if np.isfinite(part).any():
-            kept.add(int(bucket[np.nanargmin(np.where(np.isfinite(part), part, np.nan))]))
-            kept.add(int(bucket[np.nanargmax(np.where(np.isfinite(part), part, np.nan))]))
-        else:
-            kept.add(int(bucket[0]))
-    order = sorted(kept)
-    return Series(
-        series.group,
-        series.name,
-        [series.steps[i] for i in order],
-        [series.times[i] for i in order],
-        [series.values[i] for i in order],
-        series.total,
-    )
+    rows = Report.objects.filter(trial_id=trial_id, group=group, archived=False)
+    if first_step is not None:
+        rows = rows.filter(steps_completed__gte=first_step)
+    if last_step is not None:
+        rows = rows.filter(steps_completed__lte=last_step)
+    ordered = rows.order_by("steps_completed").values_list("steps_completed", "reported_at", "values")
+    columns = _columns(ordered.iterator(chunk_size=5000), None if names is None else frozenset(names))
+    wanted = sorted(columns) if names is None else [name for name in names if name in columns]
+    return [_series(name, columns[name], points) for name in wanted]
+
+
+Point = tuple[int, float, float]
+
+
+def _columns(
+    rows: Iterable[tuple[int, datetime, dict[str, object]]], names: frozenset[str] | None
+) -> dict[str, list[Point]]:
+    columns: dict[str, list[Point]] = {}
+    for step, at, values in rows:
+        seconds = at.timestamp()
+        for name, value in values.items():
+            if names is not None and name not in names:
+                continue
+            if (y := number(value)) is not None:
+                columns.setdefault(name, []).append((step, y, seconds))
+    return columns
+
+
+def _series(name: str, points: list[Point], limit: int) -> Series:
+    steps, values, times = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
+    kept = envelope(values, limit)
+    return Series(name, steps[kept], values[kept], times[kept], len(points))
+
+
+def envelope(values: Floats, points: int) -> npt.NDArray[np.intp]:
+    """Indices, ascending, of at most about `points` values that keep the picture.
+
+    The values are cut into equal runs; of each its lowest and highest stay, and one that is no number, so that
+    gaps stay gaps. The first and the last value always stay. Raises ValueError for fewer than 4 points.
+    """
+    if points < 4:
+        raise ValueError(f"A series cannot be reduced to {points} points; allowed: 4 or more.")
+    count = len(values)
+    if count <= points:
+        return np.arange(count)
+    runs = max(1, (points - 2) // 3)
+    width = -(-count // runs)
+    padded = np.full(runs * width, np.nan)
+    padded[:count] = values
+    table = padded.reshape(runs, width)
+    gap = np.isnan(table)
+    start = np.arange(runs) * width
+    lowest = start + np.where(gap, np.inf, table).argmin(axis=1)
+    highest = start + np.where(gap, -np.inf, table).argmax(axis=1)
+    first_gap = (start + gap.argmax(axis=1))[gap.any(axis=1)]
+    kept: npt.NDArray[np.intp] = np.unique(np.concatenate([[0], lowest, highest, first_gap, [count - 1]]))
+    return kept[kept < count].astype(np.intp)
