@@ -39,6 +39,10 @@ def _pack(kind: int, name: str, value: Any) -> bytes:
     return pickle.dumps((kind, name, value), protocol=pickle.HIGHEST_PROTOCOL)
 
 
+def _lost(rank: int, worker: _Worker, how: str) -> str:
+    return f"Rank {rank} ({worker.where}) was lost: {how}."
+
+
 class _Worker:
     """The chief's end of one worker: what it has sent and how it went."""
 
@@ -58,7 +62,7 @@ class Chief:
         self._size = size
         self._news = threading.Condition()
         self._workers: Dict[int, _Worker] = {}
-        self._failed: Optional[str] = None
+        self._first_lost: Optional[str] = None
         self._closing = False
         self._calls = 0
         try:
@@ -156,12 +160,14 @@ class Chief:
             how = f"its message cannot be read: {error!r}"
         with self._news:
             worker.lost = how
+            unexpected = not worker.said_goodbye and not self._closing
+            if unexpected and self._first_lost is None:
+                self._first_lost = _lost(rank, worker, how)
             self._news.notify_all()
-        if not worker.said_goodbye and not self._closing:
-            self._tell_others(rank, worker)
+        if unexpected:
+            self._tell_others(rank, self._first_lost or "")
 
-    def _tell_others(self, rank: int, lost: _Worker) -> None:
-        text = f"Rank {rank} ({lost.where}) was lost: {lost.lost}."
+    def _tell_others(self, rank: int, text: str) -> None:
         for other, worker in self._workers.items():
             if other != rank and worker.lost is None:
                 with contextlib.suppress(Closed):
@@ -177,7 +183,7 @@ class Chief:
         worker = self._workers[rank]
         with self._news:
             while not worker.frames:
-                lost = self._first_lost(rank)
+                lost = self._why_vain(rank)
                 if lost:
                     raise PeerLost(f"{call} cannot be completed. {lost}")
                 self._news.wait()
@@ -187,12 +193,12 @@ class Chief:
             raise self._out_of_step(rank, name, call)
         return value
 
-    def _first_lost(self, awaited: int) -> Optional[str]:
-        """What makes waiting for `awaited` vain: itself, or any rank that ended without a goodbye."""
-        for rank, worker in self._workers.items():
-            if worker.lost is not None and (rank == awaited or not worker.said_goodbye):
-                return f"Rank {rank} ({worker.where}) was lost: {worker.lost}."
-        return None
+    def _why_vain(self, awaited: int) -> Optional[str]:
+        """What makes waiting for a rank vain: any rank that ended without a goodbye, or its own departure."""
+        if self._first_lost is not None:  # the others that end after it are its consequence
+            return self._first_lost
+        worker = self._workers[awaited]
+        return _lost(awaited, worker, worker.lost) if worker.lost is not None else None
 
     def _out_of_step(self, rank: int, theirs: str, ours: str) -> RuntimeError:
         text = (
@@ -210,9 +216,8 @@ class Chief:
             try:
                 worker.wire.send(payload)
             except Closed as error:
-                raise PeerLost(
-                    f"{call} cannot be completed. Rank {rank} ({worker.where}) was lost: {error}."
-                ) from None
+                lost = self._first_lost or _lost(rank, worker, str(error))
+                raise PeerLost(f"{call} cannot be completed. {lost}") from None
 
 
 class Worker:

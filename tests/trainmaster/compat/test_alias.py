@@ -1,0 +1,79 @@
+"""`determined` is another name of the same modules."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.trainmaster.made_run import SITE, environment_of
+
+
+def python(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment_of(None, **more),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_both_names_give_the_same_module_objects() -> None:
+    done = python(
+        "-c",
+        "import determined as det, trainmaster, importlib\n"
+        "import determined.core, determined.launch.torch_distributed as a\n"
+        "import trainmaster.core, trainmaster.launch.torch_distributed as b\n"
+        "from determined.core import DistributedContext as c\n"
+        "from determined.launcher import wrap_rank\n"
+        "import trainmaster.launch.wrap_rank\n"
+        "assert det is trainmaster and a is b and det.core is trainmaster.core\n"
+        "assert c is trainmaster.core.DistributedContext\n"
+        "assert wrap_rank is trainmaster.launch.wrap_rank\n"
+        "assert det.core.__spec__.name == 'trainmaster.core', det.core.__spec__\n"
+        "assert importlib.reload(determined.core) is trainmaster.core\n",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_other_order_of_imports_gives_the_same_objects() -> None:
+    done = python("-c", "import trainmaster.core as a, determined.core as b, sys; assert a is b")
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_names_can_be_run_with_m() -> None:
+    for module in (
+        "determined.launch.wrap_rank",
+        "determined.launcher.wrap_rank",
+        "trainmaster.launch.wrap_rank",
+    ):
+        done = python("-m", module, "2", "echo", "hello")
+        assert done.stdout == "[rank=2] hello\n", done.stderr
+    assert "empty script" in python("-m", "determined.launch.torch_distributed").stderr
+
+
+def test_what_we_do_not_have_is_a_module_not_found_that_says_whose_package_this_is() -> None:
+    done = python("-c", "import determined.nonsense")
+    assert "ModuleNotFoundError: No module named 'determined.nonsense'" in done.stderr
+    assert "Trainmaster's" in done.stderr
+
+
+def test_the_hosts_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.host_was_here = __file__")
+    path = f"{environment_of(None)['PYTHONPATH']}:{tmp_path}"
+    done = python("-c", "import sys, determined; print(sys.host_was_here)", PYTHONPATH=path)
+    assert done.stdout == f"{tmp_path}/sitecustomize.py\n", done.stderr
+
+
+def test_the_hosts_own_package_is_used_when_the_config_says_so(tmp_path: Path) -> None:
+    (tmp_path / "determined.py").write_text("mine = True")
+    path = f"{SITE}:{tmp_path}"
+    done = python(
+        "-c", "import determined; print(determined.mine)", PYTHONPATH=path, TRAINMASTER_SDK="installed"
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_programs_that_never_ask_load_nothing_of_ours() -> None:
+    done = python("-c", "import sys; print([name for name in sys.modules if name.startswith('trainmaster')])")
+    assert done.stdout == "[]\n", done.stderr

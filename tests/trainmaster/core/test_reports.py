@@ -1,0 +1,183 @@
+"""What training code reports, and what it can know."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainmaster as det
+from tests.trainmaster.made_run import environment_of, make_run, records
+from trainmaster import core
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = make_run(tmp_path / "run")
+    monkeypatch.setenv("TRAINMASTER_RUN_DIR", str(folder))
+    yield folder
+
+
+@pytest.fixture
+def off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINMASTER_RUN_DIR", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+def test_the_cluster_info_describes_task_gang_and_trial(run: Path) -> None:
+    info = det.get_cluster_info()
+    assert info is not None
+    assert (info.task_type, info.allocation_id, info.agent_id) == ("TRIAL", "7.t.1", "gpu0")
+    assert (info.slot_ids, info.container_addrs, info.container_rank) == ([0], ["127.0.0.1"], 0)
+    assert (info.trial.trial_id, info.trial.experiment_id, info.trial.trial_seed) == (11, 7, 5)
+    assert info.trial.hparams == {"lr": 0.1}
+    assert info.latest_checkpoint is None
+    assert "run-token" not in repr(info)
+
+
+def test_a_task_that_is_no_trial_has_no_trial_information(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", task_type="COMMAND", trial=None)
+    monkeypatch.setenv("TRAINMASTER_RUN_DIR", str(run))
+    info = det.get_cluster_info()
+    assert info is not None
+    with pytest.raises(RuntimeError, match="COMMAND"):
+        _ = info.trial
+
+
+def test_metrics_keep_nan_by_name_and_lose_what_json_cannot_hold(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with core.init() as context:
+        metrics = {"a": float("nan"), "b": float("-inf"), "c": b"bytes", "d": {"e": [1, 2.5]}, "f": True}
+        context.train.report_training_metrics(5, metrics, batch_metrics=[{"a": float("inf")}])
+        context.train.report_validation_metrics(steps_completed=5, metrics={"loss": 0.5})
+        context.train.report_metrics("inference", 6, {"n": 1})
+    kept = {"a": "NaN", "b": "-Infinity", "d": {"e": [1, 2.5]}, "f": True}
+    training, validation, inference = records(run)
+    assert training.pop("t") > 0
+    assert training == {
+        "type": "metrics",
+        "group": "training",
+        "steps_completed": 5,
+        "run_id": 3,
+        "metrics": kept,
+        "batch_metrics": [{"a": "Infinity"}],
+    }
+    assert (validation["group"], inference["group"]) == ("validation", "inference")
+    assert "'c' is a bytes and is left out" in caplog.text
+
+
+def test_numpy_values_are_numbers(run: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    with core.init() as context:
+        metrics = {"a": numpy.float32(0.5), "b": numpy.int64(3), "c": numpy.array([1, 2])}
+        context.train.report_training_metrics(numpy.int64(5), metrics)
+    assert records(run)[0]["metrics"] == {"a": 0.5, "b": 3, "c": [1, 2]}
+
+
+def test_wrong_reports_are_refused_with_a_sentence(run: Path) -> None:
+    with core.init() as context:
+        with pytest.raises(RuntimeError, match="loss"):
+            context.train.report_validation_metrics(1, {"loss": None})
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            context.train.report_progress(1.5)
+        with pytest.raises(ValueError, match="without"):
+            context.train.report_metrics("a.b", 1, {"x": 1})
+        with pytest.raises(ValueError, match="whole number"):
+            context.train.report_training_metrics("ten", {"x": 1})  # type: ignore[arg-type]
+    assert records(run) == []
+
+
+def test_status_progress_metadata_and_the_first_early_exit_are_recorded(run: Path) -> None:
+    with core.init() as context:
+        context.train.set_status("loading")
+        context.train.report_progress(0.25)
+        context.train.set_metadata({"git": "abc"})
+        context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
+        context.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+    assert records(run) == [
+        {"type": "status", "text": "loading"},
+        {"type": "progress", "progress": 0.25},
+        {"type": "metadata", "metadata": {"git": "abc"}},
+        {"type": "early_exit", "reason": "EXITED_REASON_USER_REQUESTED_STOP"},
+    ]
+
+
+def test_a_full_disk_costs_the_report_and_not_the_training(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (run / "spool" / "core.rank0.jsonl").symlink_to("/dev/full")
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    assert "No space left" in caplog.text
+
+
+def test_several_slots_need_a_distributed_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINMASTER_RUN_DIR", str(make_run(tmp_path / "run", slots=2)))
+    with pytest.raises(ValueError, match="2 slots"):
+        core.init()
+
+
+def test_rank_values_are_given_all_or_none_and_several_hosts_need_the_chiefs_address() -> None:
+    with pytest.raises(ValueError, match="all of rank"):
+        core.DistributedContext(rank=0, size=1)
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        core.DistributedContext(rank=2, size=2, local_rank=0, local_size=2, cross_rank=0, cross_size=1)
+    with pytest.raises(AssertionError):
+        core.DistributedContext(rank=0, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2)
+
+
+def test_should_preempt_needs_a_started_context_and_auto_ack_can_be_off(run: Path) -> None:
+    context = core.init()
+    with pytest.raises(RuntimeError, match="before the context was started"):
+        context.preempt.should_preempt()
+    with context:
+        assert not context.preempt.should_preempt()
+        (run / "control" / "preempt.json").write_text('{"reason": "pause"}')
+        assert context.preempt.should_preempt(auto_ack=False)
+        assert records(run) == []
+        context.preempt.acknowledge_preemption_signal()
+    assert records(run) == [{"type": "preempt_ack"}]
+
+
+def test_the_searchers_loop_runs_once_up_to_max_length(run: Path) -> None:
+    with core.init() as context:
+        assert context.searcher.get_configured_units() is core.Unit.BATCHES
+        lengths = []
+        for op in context.searcher.operations():
+            lengths.append(op.length)
+            op.report_progress(20)
+            op.report_completed(0.5)
+            with pytest.raises(RuntimeError, match="completed"):
+                op.report_completed(0.5)
+        assert lengths == [40]
+        with pytest.raises(RuntimeError, match="report_completed"):
+            list(context.searcher.operations())
+    assert [record["progress"] for record in records(run)] == [0.5, 1.0]
+
+
+def test_invalid_hyperparameters_end_the_trial_without_an_error(run: Path) -> None:
+    program = "import determined as det\nwith det.core.init():\n    raise det.InvalidHP('too deep')"
+    done = subprocess.run([sys.executable, "-c", program], env=environment_of(run), check=False, timeout=20)
+    assert done.returncode == 0
+    assert records(run) == [{"type": "early_exit", "reason": "EXITED_REASON_INVALID_HP"}]
+
+
+def test_a_script_runs_unchanged_off_the_cluster(
+    off_cluster: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert det.get_cluster_info() is None
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+        assert not context.preempt.should_preempt()
+        with context.checkpoint.store_path() as (folder, uuid):
+            (folder / "state").write_text("s")
+        with context.checkpoint.restore_path(uuid) as folder:
+            assert (folder / "state").read_text() == "s"
+        assert context.distributed.allgather(3) == [3]
+    assert "training metrics at step 1: {'loss': 1.0}" in caplog.text
