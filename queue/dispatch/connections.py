@@ -65,7 +65,9 @@ class Pool:
                         raise
                     return await self._run_once(endpoint, command, stdin)
         except TimeoutError:
-            raise Unreachable(f"{endpoint} did not answer within {timeout_seconds:g} s.", delivered=True) from None
+            raise Unreachable(
+                f"{endpoint} did not answer within {timeout_seconds:g} s.", delivered=True
+            ) from None
 
     async def _run_once(self, endpoint: Endpoint, command: str, stdin: bytes) -> Answer:
         give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
@@ -115,7 +117,10 @@ class Pool:
         while True:
             tunnel = (await self.link(endpoint.jump)).connection if endpoint.jump else None
             try:
-                async with self._dial_limit(endpoint.jump or endpoint), self._dial_limit(endpoint, bool(tunnel)):
+                async with (
+                    self._dial_limit(endpoint.jump or endpoint),
+                    self._dial_limit(endpoint, bool(tunnel)),
+                ):
                     connection = await dial(endpoint, tunnel)
                 break
             except SshBusy:
@@ -234,7 +239,9 @@ def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_sec
         return future.result(timeout_seconds + _THREAD_SLACK_SECONDS)
     except TimeoutError:
         future.cancel()
-        raise Unreachable(f"The SSH thread gave no answer within {timeout_seconds:g} s.", delivered=True) from None
+        raise Unreachable(
+            f"The SSH thread gave no answer within {timeout_seconds:g} s.", delivered=True
+        ) from None
 
 
 def run(endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:

@@ -1,4 +1,4 @@
-"""One dial: TCP, the host's key against the pinned one, the login. What goes wrong becomes a sentence here."""
+"""One dial: TCP, the host's key against the pinned one, the login. What goes wrong becomes a sentence."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import asyncssh
 from django.conf import settings
 
 from dispatch.contact_errors import (
-    RemoteError,
     HostKeyChanged,
     HostKeyUnknown,
     LoginRefused,
+    RemoteError,
     SshBusy,
     Unreachable,
 )
 from dispatch.endpoints import Endpoint, Hop
 from dispatch.server_key import fingerprint, openssh_line, private_key, public_key
 
-#: Keepalives that may stay unanswered; the link is given up at the next one: (2 + 1) × SSH_KEEPALIVE_SECONDS.
+#: Keepalives that may stay unanswered; the link is given up at the next one: (2 + 1) * SSH_KEEPALIVE_SECONDS.
 _UNANSWERED_KEEPALIVES = 2
 
 _HOST_KEY_ALGORITHMS = [
@@ -55,7 +55,11 @@ class _Client(asyncssh.SSHClient):
 def _algorithms(pinned: str) -> list[str]:
     """The pinned key's own kind first, so that a host with several keys shows that one."""
     kind = pinned.split()[0] if pinned else ""
-    first = [name for name in _HOST_KEY_ALGORITHMS if name == kind or (kind == "ssh-rsa" and name.startswith("rsa-"))]
+    first = [
+        name
+        for name in _HOST_KEY_ALGORITHMS
+        if name == kind or (kind == "ssh-rsa" and name.startswith("rsa-"))
+    ]
     return first + [name for name in _HOST_KEY_ALGORITHMS if name not in first]
 
 
@@ -106,7 +110,10 @@ def _explain(endpoint: Endpoint, client: _Client, error: Exception) -> RemoteErr
         return LoginRefused(
             f"{hop} refused the server's key. Put this line into ~{hop.user}/.ssh/authorized_keys there: {public_key()}"
         )
-    if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError) and not client.spoke:
+    if (
+        isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError)
+        and not client.spoke
+    ):
         return SshBusy(
             f"{hop} took the connection and closed it without a word: its sshd is at its MaxStartups, "
             "or something other than sshd listens on this port."
@@ -118,7 +125,9 @@ def _key_refused(endpoint: Endpoint, offered: str) -> RemoteError:
     hop, number = endpoint.target, len(endpoint.hops) - 1
     if not hop.host_key:
         return HostKeyUnknown(
-            f"{hop} shows the key {fingerprint(offered)}, which nobody has accepted yet.", offered=offered, hop=number
+            f"{hop} shows the key {fingerprint(offered)}, which nobody has accepted yet.",
+            offered=offered,
+            hop=number,
         )
     return HostKeyChanged(
         f"{hop} shows the key {fingerprint(offered)}, but {fingerprint(hop.host_key)} is pinned: it was reinstalled, "
@@ -134,14 +143,19 @@ def _why_unreachable(endpoint: Endpoint, client: _Client, error: Exception) -> s
     if isinstance(error, asyncssh.ChannelOpenError) and jump:
         return f"The jump host {jump.target} cannot reach {hop.address} port {hop.port}: {error.reason}."
     if isinstance(error, socket.gaierror):
-        return f"The name {hop.address!r} is unknown ({error.strerror}). Check its spelling, or give an address."
+        return (
+            f"The name {hop.address!r} is unknown ({error.strerror}). Check its spelling, or give an address."
+        )
     if isinstance(error, ConnectionRefusedError):
         return f"{hop.address} refuses connections on port {hop.port}: no sshd listens there. Check the port."
     if isinstance(error, TimeoutError):
         seconds = f"{settings.SSH_CONNECT_TIMEOUT_SECONDS:g} s"
         if client.spoke:
             return f"{hop} took longer than {seconds} to let the server log in."
-        return f"{hop.address} port {hop.port} did not answer as an sshd within {seconds}: it is down, cut off, or behind a firewall."
+        where = f"{hop.address} port {hop.port}"
+        return (
+            f"{where} did not answer as an sshd within {seconds}: it is down, cut off, or behind a firewall."
+        )
     if isinstance(error, asyncssh.KeyExchangeFailed | asyncssh.ProtocolError | asyncssh.ProtocolNotSupported):
         return f"{hop.address} port {hop.port} does not speak an SSH that the server understands: {error}."
     if isinstance(error, OSError):

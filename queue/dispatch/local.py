@@ -35,7 +35,9 @@ def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Ans
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        raise Unreachable(f"This machine did not answer within {timeout_seconds:g} s.", delivered=True) from None
+        raise Unreachable(
+            f"This machine did not answer within {timeout_seconds:g} s.", delivered=True
+        ) from None
     code = process.returncode
     return Answer(code if code >= 0 else 128 - code, stdout, stderr[-KEEP_STDERR_BYTES:])
 

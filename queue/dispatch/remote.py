@@ -1,5 +1,6 @@
-"""The one way to have something done on a host: short verbs (docs/protocol.md), synchronous, never in a transaction.
+"""The one way to have something done on a host: short verbs (docs/protocol.md).
 
+Synchronous, and never inside a database transaction.
 Whatever comes of it is noted on the host's row: an answer means it was seen, an unanswered call is silence, a
 changed key suspends it.
 """
@@ -97,7 +98,7 @@ def shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float =
 
 def _refuse_in_transaction() -> None:
     """Law 6. The transaction that a test case is wrapped in does not count."""
-    if any(not block._from_testcase for block in connection.atomic_blocks):
+    if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise RuntimeError("A host is never contacted inside a database transaction; do it after the commit.")
 
 
@@ -111,17 +112,24 @@ def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
     lines = answer.stdout.strip().splitlines()
     said = answer.stderr.decode(errors="replace").strip()[-_STDERR_SHOWN_BYTES:]
     if answer.code in {_NOT_FOUND, _NOT_EXECUTABLE} and not lines:
-        raise NoPython(f"{host.name} cannot run {python_of(host)} (exit code {answer.code}): {said or 'not found'}.")
+        raise NoPython(
+            f"{host.name} cannot run {python_of(host)} (exit code {answer.code}): {said or 'not found'}."
+        )
     try:
         parsed = json.loads(lines[-1])
     except (IndexError, ValueError):
         raise VerbFailed(
-            "broke", f"The verb {name} broke on {host.name} with exit code {answer.code}: {said or 'it said nothing'}."
+            "broke",
+            f"The verb {name} broke on {host.name} with exit code {answer.code}: {said or 'it said nothing'}.",
         ) from None
     if not isinstance(parsed, dict):
-        raise VerbFailed("broke", f"The verb {name} on {host.name} answered with something that is no JSON object.")
+        raise VerbFailed(
+            "broke", f"The verb {name} on {host.name} answered with something that is no JSON object."
+        )
     if "error" in parsed:
         raise VerbFailed(str(parsed["error"]), str(parsed.get("message") or parsed["error"]))
     if answer.code != 0:
-        raise VerbFailed("broke", f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}.")
+        raise VerbFailed(
+            "broke", f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}."
+        )
     return parsed

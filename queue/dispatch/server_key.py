@@ -1,4 +1,4 @@
-"""The server's own SSH key: made at first use, kept in DATA_DIR/ssh, readable by the server's account alone."""
+"""The server's own SSH key: made at first use, kept in DATA_DIR/ssh, readable by its account alone."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import asyncssh
 
@@ -74,8 +75,12 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
 
 
 async def execute(connection: asyncssh.SSHClientConnection, command: str, stdin: bytes) -> Answer:
-    """Run `command` to its end. ChannelOpenError: it was not started; asyncssh.Error, OSError: the link broke."""
-    channel, session = await connection.create_session(_Exec, command, encoding=None)
+    """Run `command` to its end.
+
+    ChannelOpenError: it was not started. Other asyncssh.Error, OSError: the link broke, it may have run.
+    """
+    channel, made = await connection.create_session(_Exec, command, encoding=None)
+    session = cast("_Exec", made)
     try:
         with suppress(BrokenPipeError):  # it ended without reading; its exit status says why
             channel.write(stdin)

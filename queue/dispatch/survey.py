@@ -49,7 +49,7 @@ def _hosts(pool: ResourcePool) -> tuple[HostView, ...]:
                 id=slot.pk,
                 index=slot.index,
                 kind=slot.kind,
-                enabled=slot.enabled,
+                enabled=slot.enabled and not slot.missing,
                 draining=slot.draining,
                 held_by=holders.get(slot.pk),
                 outside=str(slot.outside.get("user") or "someone") if slot.outside else None,

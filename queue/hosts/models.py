@@ -155,6 +155,8 @@ class Slot(models.Model):
     draining = models.BooleanField(default=False)
     #: who uses it without the queue, as the sampler saw it: {"user", "pid", "command"}; empty: nobody
     outside = models.JSONField(default=dict)
+    #: the doctor did not find it any more, and history points at it; comes back with the same UUID
+    missing = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["host", "index"]

@@ -1,7 +1,7 @@
 """What people decide about hosts: add, accept a key, enable, drain, move, remove, declare lost.
 
-Every change is guarded, leaves an event, and tells the scheduler to look. Nothing here contacts a host: admission
-runs as a Celery task of dispatch, woken by name after the commit.
+Every change is guarded, leaves an event, and tells the scheduler to look. Nothing here contacts a host:
+admission runs as a Celery task of dispatch, woken by name after the commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
 
 
-class HostRefused(ValueError):
+class Refused(ValueError):
     """A wish about a host that cannot be granted. `field` names what is wrong, `str(error)` is a sentence."""
 
     def __init__(self, field_name: str, sentence: str) -> None:
@@ -62,13 +62,15 @@ def present() -> QuerySet[Host]:
 def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
     """Add a host and start its admission. A removed host of that name comes back with its history.
 
-    Raises HostRefused with the field that is wrong.
+    Raises Refused with the field that is wrong.
     """
     _check(new)
     with transaction.atomic():
         host = Host.objects.select_for_update().filter(name=new.name).first()
         if host and host.admission != Host.Admission.REMOVED:
-            raise HostRefused("name", f"There is a host named {new.name!r} already. Remove it first, or take another name.")
+            raise Refused(
+                "name", f"There is a host named {new.name!r} already. Remove it first, or take another name."
+            )
         if host is None:
             host = Host(name=new.name)
         before = "" if host._state.adding else host.admission
@@ -86,22 +88,28 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
 
 def _check(new: NewHost) -> None:
     if not _NAME.fullmatch(new.name):
-        raise HostRefused(
-            "name", f"The name {new.name!r} is not allowed: letters, digits, '.', '_' and '-', at most 128, no leading sign."
+        raise Refused(
+            "name",
+            f"The name {new.name!r} is not allowed: letters, digits, '.', '_' and '-', at most 128, no leading sign.",
         )
     if new.transport not in Host.Transport.values:
-        raise HostRefused("transport", f"The transport is {new.transport!r}; allowed: ssh, local.")
-    for where, port in [("port", new.port), *((f"jumps[{n}].port", j.get("port", 22)) for n, j in enumerate(new.jumps))]:
+        raise Refused("transport", f"The transport is {new.transport!r}; allowed: ssh, local.")
+    for where, port in [
+        ("port", new.port),
+        *((f"jumps[{n}].port", j.get("port", 22)) for n, j in enumerate(new.jumps)),
+    ]:
         if not isinstance(port, int) or port not in _PORTS:
-            raise HostRefused(where, f"The port is {port!r}; allowed: 1 to 65535.")
+            raise Refused(where, f"The port is {port!r}; allowed: 1 to 65535.")
     for number, jump in enumerate(new.jumps):
         if not jump.get("address"):
-            raise HostRefused(f"jumps[{number}].address", "A jump host needs an address.")
+            raise Refused(f"jumps[{number}].address", "A jump host needs an address.")
     if new.wanted_slots is not None and not 0 <= new.wanted_slots <= _SLOTS_MAX:
-        raise HostRefused("wanted_slots", f"The number of slots is {new.wanted_slots}; allowed: 0 to {_SLOTS_MAX}.")
+        raise Refused(
+            "wanted_slots", f"The number of slots is {new.wanted_slots}; allowed: 0 to {_SLOTS_MAX}."
+        )
     for name, path in (("workdir", new.workdir), ("python", new.python)):
         if path and not path.startswith(("/", "~/")):
-            raise HostRefused(name, f"{name} is {path!r}; allowed: an absolute path on the host.")
+            raise Refused(name, f"{name} is {path!r}; allowed: an absolute path on the host.")
 
 
 def _admit(host: Host, reason: str, actor: str, before: str) -> None:
@@ -113,7 +121,13 @@ def _admit(host: Host, reason: str, actor: str, before: str) -> None:
 
 
 def _changed(
-    host: Host, reason: str, actor: str, *, from_state: str = "", to_state: str = "", detail: dict[str, Any] | None = None
+    host: Host,
+    reason: str,
+    actor: str,
+    *,
+    from_state: str = "",
+    to_state: str = "",
+    detail: dict[str, Any] | None = None,
 ) -> None:
     record(
         Event.Kind.HOST, host.pk, from_state=from_state, to_state=to_state, reason=reason, actor=actor,
@@ -124,33 +138,42 @@ def _changed(
 
 
 def _locked(host_id: uuid.UUID) -> Host:
-    host = Host.objects.select_for_update().filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
+    host = (
+        Host.objects.select_for_update().filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
+    )
     if host is None:
-        raise HostRefused("id", f"There is no host {host_id}. It may have been removed.")
+        raise Refused("id", f"There is no host {host_id}. It may have been removed.")
     return host
 
 
 @transaction.atomic
-def accept_key(host_id: uuid.UUID, key: str, *, actor: str) -> Host:
+def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
     """Pin the key that the host (or a jump host before it) has offered, and go on with the admission.
 
-    `key` is the offered key itself, so that nobody accepts one that he has not seen.
+    With `key` only if that is the one: a caller that has shown it passes it, so that nobody accepts a key that
+    he has not seen.
     """
     host = _locked(host_id)
     wanted = " ".join(key.split()[:2])
-    offered = [jump for jump in host.jumps if jump.get("offered_host_key") == wanted]
-    if not wanted or (host.offered_host_key != wanted and not offered):
-        raise HostRefused(
-            "key", f"{host.name} has not offered this key (or offers another by now). Look at its fingerprint again."
+    jumps = [jump for jump in host.jumps if _offers(jump.get("offered_host_key", ""), wanted)]
+    own = _offers(host.offered_host_key, wanted)
+    if not jumps and not own:
+        sentence = (
+            f"{host.name} has not offered this key (or offers another by now). Look at its fingerprint again."
         )
-    for jump in offered:
+        raise Refused("key", sentence if wanted else f"{host.name} offers no key that waits to be accepted.")
+    for jump in jumps:
         jump["host_key"] = jump.pop("offered_host_key")
-    if host.offered_host_key == wanted:
-        host.host_key, host.offered_host_key = wanted, ""
+    if own:
+        host.host_key, host.offered_host_key = host.offered_host_key, ""
     host.contact_error = ""
     host.save(update_fields=["host_key", "offered_host_key", "jumps", "contact_error"])
     _admit(host, "key_accepted", actor, host.admission)
     return host
+
+
+def _offers(offered: str, wanted: str) -> bool:
+    return bool(offered) and wanted in {"", offered}
 
 
 @transaction.atomic
@@ -217,7 +240,7 @@ def live_runs(host: Host) -> list[str]:
 def _refuse_live(host: Host, field_name: str, what: str) -> None:
     if runs := live_runs(host):
         shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-        raise HostRefused(
+        raise Refused(
             field_name,
             f"{host.name} cannot be {what} while it runs {shown}. Drain or disable it and wait, or declare it lost.",
         )
@@ -246,7 +269,9 @@ def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
         return False
     before = host.admission
     host.admission = Host.Admission.LOST
-    host.state_reason = "Declared lost by the pool's rule." if actor == "server" else f"Declared lost by {actor}."
+    host.state_reason = (
+        "Declared lost by the pool's rule." if actor == "server" else f"Declared lost by {actor}."
+    )
     host.save(update_fields=["admission", "state_reason"])
     _changed(host, "declared_lost", actor, from_state=before, to_state=host.admission)
     wake(LOST, str(host.pk))

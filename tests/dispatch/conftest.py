@@ -3,15 +3,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from django.conf import LazySettings
 
 from tests.dispatch.sshd import Sshd, running_sshd
+from tests.rig.web import Web, running_web
+from webui.embedded.redis import Redis
 
 
 @pytest.fixture(autouse=True)
-def own_server_key(tmp_path: Path, settings: pytest.FixtureRequest) -> None:
+def own_server_key(tmp_path: Path, settings: LazySettings) -> None:
     """A server key of the test's own, and short waits."""
-    settings.DATA_DIR = tmp_path / "data"  # type: ignore[attr-defined]
-    settings.SSH_CONNECT_TIMEOUT_SECONDS = 5.0  # type: ignore[attr-defined]
+    settings.DATA_DIR = tmp_path / "data"
+    settings.SSH_CONNECT_TIMEOUT_SECONDS = 5.0
+    settings.SSH_LIMIT_RETRY_SECONDS = 3.0
 
 
 @pytest.fixture
@@ -31,3 +35,12 @@ def start_sshd(tmp_path: Path) -> Iterator[Callable[..., Sshd]]:
 @pytest.fixture
 def sshd(start_sshd: Callable[..., Sshd]) -> Sshd:
     return start_sshd()
+
+
+@pytest.fixture(scope="module")
+def web(
+    django_db_setup: None, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Web]:
+    """A web process over the test database, which answers nonces."""
+    with running_web(tmp_path_factory.mktemp("web")) as process:
+        yield process

@@ -69,6 +69,7 @@ class Sshd:
             "UsePAM no",
             "StrictModes no",
             "PasswordAuthentication no",
+            "SetEnv SHLVL=1",  # bash then skips the account's start-up files, which would cost more than SSH itself
             *self.options,
         ]
         (self.folder / "config").write_text("\n".join(config) + "\n")

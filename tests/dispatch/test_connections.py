@@ -36,11 +36,15 @@ def test_a_flood_on_stderr_neither_blocks_nor_costs_memory(sshd: Sshd) -> None:
 
 def test_one_connection_serves_all_callers(sshd: Sshd) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        seen = set(pool.map(lambda _: connections.run(sshd.endpoint(), "echo $SSH_CONNECTION").stdout, range(32)))
+        seen = set(
+            pool.map(lambda _: connections.run(sshd.endpoint(), "echo $SSH_CONNECTION").stdout, range(32))
+        )
     assert len(seen) == 1
 
 
-def test_the_private_key_is_made_once_and_for_the_server_alone(tmp_path: Path, settings: LazySettings) -> None:
+def test_the_private_key_is_made_once_and_for_the_server_alone(
+    tmp_path: Path, settings: LazySettings
+) -> None:
     settings.DATA_DIR = tmp_path / "fresh"
     line = server_key.public_key()
     path = tmp_path / "fresh" / "ssh" / "id_ed25519"
@@ -84,7 +88,9 @@ def test_a_host_that_refuses_our_key_says_which_line_it_needs(sshd: Sshd) -> Non
     assert server_key.public_key() in str(caught.value)
 
 
-def test_an_unknown_name_a_closed_port_and_a_mute_port_each_get_their_sentence(sshd: Sshd, settings: LazySettings) -> None:
+def test_an_unknown_name_a_closed_port_and_a_mute_port_each_get_their_sentence(
+    sshd: Sshd, settings: LazySettings
+) -> None:
     def dial(address: str, port: int) -> None:
         connections.run(Endpoint((Hop(address, port, "root", sshd.host_key),)), "true")
 
@@ -93,18 +99,25 @@ def test_an_unknown_name_a_closed_port_and_a_mute_port_each_get_their_sentence(s
     with pytest.raises(Unreachable, match="refuses connections"):
         dial("127.0.0.1", free_port())
     settings.SSH_CONNECT_TIMEOUT_SECONDS = 0.5
-    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(Unreachable, match="did not answer as an sshd"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        pytest.raises(Unreachable, match="did not answer as an sshd"),
+    ):
         dial("127.0.0.1", mute.getsockname()[1])
 
 
 def test_more_sessions_than_sshd_allows_wait_for_their_turn(start_sshd: Callable[..., Sshd]) -> None:
     sshd = start_sshd("MaxSessions 2")
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(lambda n: connections.run(sshd.endpoint(), f"sleep 0.05; echo {n}"), range(20)))
+        answers = list(
+            pool.map(lambda n: connections.run(sshd.endpoint(), f"sleep 0.05; echo {n}"), range(20))
+        )
     assert [int(answer.stdout) for answer in answers] == list(range(20))
 
 
-def test_an_sshd_without_any_session_is_busy_not_dead(start_sshd: Callable[..., Sshd], settings: LazySettings) -> None:
+def test_an_sshd_without_any_session_is_busy_not_dead(
+    start_sshd: Callable[..., Sshd], settings: LazySettings
+) -> None:
     settings.SSH_LIMIT_RETRY_SECONDS = 0.5
     sshd = start_sshd("MaxSessions 0")
     with pytest.raises(SshBusy, match="MaxSessions"):
@@ -134,12 +147,16 @@ def test_a_port_that_always_hangs_up_is_called_busy(sshd: Sshd, settings: LazySe
             connections.run(sshd.endpoint(), "true")
 
 
-def test_dials_at_one_jump_host_are_bounded_and_all_succeed(start_sshd: Callable[..., Sshd], settings: LazySettings) -> None:
+def test_dials_at_one_jump_host_are_bounded_and_all_succeed(
+    start_sshd: Callable[..., Sshd], settings: LazySettings
+) -> None:
     jump = start_sshd("MaxStartups 4:100:4")
     targets = [start_sshd() for _ in range(3)]
     endpoints = [Endpoint((jump.hop(), target.hop())) for target in targets]
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda n: connections.run(endpoints[n % 3], "echo $SSH_CONNECTION").stdout, range(12)))
+        answers = list(
+            pool.map(lambda n: connections.run(endpoints[n % 3], "echo $SSH_CONNECTION").stdout, range(12))
+        )
     ports = {int(answer.split()[3]) for answer in answers}
     assert ports == {target.port for target in targets}
 

@@ -32,7 +32,11 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
     if request.param == "ssh":
         return ssh_host(request.getfixturevalue("sshd"), workdir)
     return Host.objects.create(
-        name="local", pool=default_pool(), transport=Host.Transport.LOCAL, workdir=str(workdir), admission=Host.Admission.READY
+        name="local",
+        pool=default_pool(),
+        transport=Host.Transport.LOCAL,
+        workdir=str(workdir),
+        admission=Host.Admission.READY,
     )
 
 
@@ -77,7 +81,9 @@ def test_the_local_host_sees_no_secret_of_the_server(monkeypatch: pytest.MonkeyP
 def test_a_local_command_that_takes_too_long_is_ended_with_its_children() -> None:
     with pytest.raises(remote.Unreachable, match="did not answer"):
         local.run("sleep 314.15 & sleep 314.15; true", timeout_seconds=0.3)
-    assert not any(_command_line(pid) == b"sleep\x00314.15\x00" for pid in os.listdir("/proc") if pid.isdigit())
+    assert not any(
+        _command_line(pid) == b"sleep\x00314.15\x00" for pid in os.listdir("/proc") if pid.isdigit()
+    )
 
 
 def _command_line(pid: str) -> bytes:

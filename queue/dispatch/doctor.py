@@ -1,0 +1,70 @@
+"""The host doctor: asks the host for its facts, tries the way back to the server, and writes the report."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+
+from dispatch import bundle_push, remote, server_route, tunnel
+from dispatch.doctor_checks import Check, check, slots_of
+from dispatch.doctor_checks import examine as examine_facts
+from hosts import admitting, slots
+from hosts.models import Host
+from hosts.pools import mark_dirty
+
+log = logging.getLogger(__name__)
+
+PROBE_TIMEOUT_SECONDS = 120.0
+
+
+def run(host_id: uuid.UUID) -> None:
+    """Examine a host again and bring its slots in line; one that does not answer gets that as its report."""
+    host = Host.objects.filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
+    if host is None or not host.workdir:
+        return
+    try:
+        host.bundle_sha256 = bundle_push.push(host, remote.python_of(host), remote.shell)
+        host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        examine(host)
+    except remote.RemoteError as error:
+        admitting.examined(host, [check("contact", "fail", str(error))], skew_seconds=host.clock_skew_seconds)
+        return
+    if host.admission == Host.Admission.READY:
+        slots.register(host, slots_of(host.facts, host.wanted_slots))
+        mark_dirty(host.pool_id)
+
+
+def examine(host: Host) -> list[Check]:
+    """Judge the facts on the row, measure the clock, find the way back; store all of it. Raises RemoteError."""
+    skew = clock_skew(host)
+    report = examine_facts(host.facts, host.python, host.activate, skew)
+    report.append(_find_route(host))
+    report.append(check("bundle", "ok", f"The host part {host.bundle_sha256[:12]} is in {host.workdir}."))
+    admitting.examined(host, report, skew_seconds=skew)
+    return report
+
+
+def clock_skew(host: Host) -> float:
+    """Seconds by which the host's clock is ahead of ours, good to about half of a verb's round trip."""
+    sent = time.time()
+    answer = remote.verb(host, "status", {"runs": []})
+    return float(answer["now"]) - (sent + time.time()) / 2
+
+
+def _find_route(host: Host) -> Check:
+    """Choose the way back and note it on the row object."""
+    found = server_route.find(host)
+    if isinstance(found, server_route.Route):
+        host.server_route, host.server_url = found.kind, found.url
+        return check("route", "ok", found.sentence)
+    if host.transport == Host.Transport.LOCAL:
+        return check("route", "fail", found.sentence)
+    try:
+        url = tunnel.open_for(host)
+    except remote.RemoteError as error:
+        return check("route", "fail", f"{found.sentence} A tunnel cannot be had either: {error}")
+    host.server_route, host.server_url = "tunnel", url
+    if problem := server_route.answers_at(host, url):
+        return check("route", "fail", f"{found.sentence} Nor through the tunnel at {url}: {problem}.")
+    return check("route", "ok", f"{found.sentence} A tunnel through SSH leads to it at {url}.")

@@ -1,0 +1,184 @@
+"""The host doctor's judgement: the facts of the verb `probe` in, one check per subject out. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hosts.models import Slot
+from hosts.slots import FoundSlot
+
+Facts = dict[str, Any]
+Check = dict[str, str]  # {"name", "state": ok | warn | fail, "sentence"}
+
+_GIB = 1024**3
+_DISK_WARN_BYTES = 10 * _GIB
+_DISK_FAIL_BYTES = 1 * _GIB
+_SKEW_WARN_SECONDS = 1.0
+
+
+def check(name: str, state: str, sentence: str) -> Check:
+    return {"name": name, "state": state, "sentence": sentence}
+
+
+def slots_of(facts: Facts, wanted: int | None) -> list[FoundSlot]:
+    """One slot per GPU, or per MIG instance where there are some.
+
+    Without GPUs `wanted` CPU slots, or one per usable core.
+    """
+    found = []
+    for gpu in facts.get("gpus", []):
+        for device in gpu.get("mig") or [gpu]:
+            found.append(FoundSlot(Slot.Kind.CUDA, device["uuid"], device["name"], device.get("memory_mib")))
+    if found:
+        return found
+    count = wanted if wanted is not None else int(facts["cpus"]["usable"])
+    return [FoundSlot(Slot.Kind.CPU, brand="CPU")] * count
+
+
+def best_python(facts: Facts, running: str) -> str:
+    """The interpreter for jobs where nobody named one.
+
+    The first with torch (for CUDA where there are GPUs); `running` where none has it.
+    """
+    interpreters = [one for one in facts.get("interpreters", []) if at_least_3_8(one["version"])]
+    by_path = {one["path"]: one for one in interpreters}
+
+    def worth(one: Facts) -> tuple[bool, bool]:
+        return bool(one.get("torch")) and bool(one.get("cuda") or not facts.get("gpus")), bool(
+            one.get("torch")
+        )
+
+    best = by_path.get(running, {"path": running})
+    for one in interpreters:
+        if worth(one) > worth(best):
+            best = one
+    return str(best["path"])
+
+
+def at_least_3_8(version: str) -> bool:
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return (major, minor) >= (3, 8)
+
+
+def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None) -> list[Check]:
+    """All checks that follow from the facts; those of the route and the bundle come from who tried them."""
+    return [
+        _python(facts, python),
+        _torch(facts, python, activate),
+        _gpu(facts),
+        _disk(facts),
+        _home(facts),
+        _clock(skew_seconds),
+        _isolation(facts),
+        _logind(facts),
+    ]
+
+
+def _chosen(facts: Facts, python: str) -> Facts | None:
+    return next((one for one in facts.get("interpreters", []) if one["path"] == python), None)
+
+
+def _python(facts: Facts, python: str) -> Check:
+    found = _chosen(facts, python) or facts["python"]
+    return check("python", "ok", f"Python {found['version']} at {python}.")
+
+
+def _torch(facts: Facts, python: str, activate: str) -> Check:
+    if activate:
+        return check("torch", "ok", "Jobs activate an environment of their own; its torch is not looked at.")
+    chosen = _chosen(facts, python) or {}
+    if chosen.get("torch"):
+        cuda = f"for CUDA {chosen['cuda']}" if chosen.get("cuda") else "for CPUs only"
+        if facts.get("gpus") and not chosen.get("cuda"):
+            return check(
+                "torch", "warn", f"torch {chosen['torch']} at {python} is {cuda}, but this host has GPUs."
+            )
+        return check("torch", "ok", f"torch {chosen['torch']}, {cuda}.")
+    others = [
+        f"{one['path']} (torch {one['torch']})" for one in facts.get("interpreters", []) if one.get("torch")
+    ]
+    hint = (
+        f"These have it: {', '.join(others)}."
+        if others
+        else "No interpreter here has it: install torch, or name one by --python."
+    )
+    return check("torch", "warn", f"{python} has no torch, so PyTorch jobs fail here. {hint}")
+
+
+def _gpu(facts: Facts) -> Check:
+    gpus = facts.get("gpus", [])
+    if not gpus:
+        return check("gpu", "ok", f"No GPU was found; {facts['cpus']['usable']} CPU cores may be slots.")
+    names = sorted({f"{gpu['name']} with {gpu['memory_mib']} MiB" for gpu in gpus})
+    driver = gpus[0].get("driver") or "unknown"
+    return check(
+        "gpu", "ok", f"{len(gpus)} GPUs by {facts['gpu_source']}: {', '.join(names)}; driver {driver}."
+    )
+
+
+def _disk(facts: Facts) -> Check:
+    disk = facts["disk"]
+    free = f"{disk['free_bytes'] / _GIB:.1f} GiB are free in {disk['path']}"
+    if not disk["writable"]:
+        return check("disk", "fail", f"{disk['path']} is not writable for {facts['account']['name']}.")
+    if disk["free_bytes"] < _DISK_FAIL_BYTES:
+        return check("disk", "fail", f"Only {free}: logs and checkpoints have no room.")
+    if disk["free_bytes"] < _DISK_WARN_BYTES:
+        return check("disk", "warn", f"Only {free}.")
+    if disk["network"]:
+        return check(
+            "disk",
+            "warn",
+            f"{free}, but that is a network disk ({disk['filesystem']}); name a local --workdir.",
+        )
+    return check("disk", "ok", f"{free} ({disk['filesystem']}).")
+
+
+def _home(facts: Facts) -> Check:
+    home = facts["home"]
+    if home["network"]:
+        return check(
+            "home", "ok", f"The home folder is shared ({home['filesystem']}); hosts keep apart by their ids."
+        )
+    return check("home", "ok", f"The home folder is local ({home['filesystem']}).")
+
+
+def _clock(skew_seconds: float | None) -> Check:
+    if skew_seconds is None:
+        return check("clock", "warn", "The clock could not be compared.")
+    ahead = "ahead of" if skew_seconds > 0 else "behind"
+    if abs(skew_seconds) < _SKEW_WARN_SECONDS:
+        return check("clock", "ok", f"The clock agrees with the server's to {abs(skew_seconds):.2f} s.")
+    return check(
+        "clock",
+        "warn",
+        f"The clock is {abs(skew_seconds):.1f} s {ahead} the server's; set up NTP. Times are corrected.",
+    )
+
+
+def _isolation(facts: Facts) -> Check:
+    account, found = facts["account"], facts["isolation"]
+    limits = (
+        "cgroup v2 with systemd can bound memory and CPU"
+        if found["cgroup_v2"] and found["systemd"]
+        else "nothing bounds a run's memory and CPU"
+    )
+    if account["switch"] == "none":
+        return check(
+            "isolation", "warn",
+            f"{account['name']} cannot become other accounts, so all jobs here share it; {limits}. "
+            "Log in as root, or give it a sudo rule.",
+        )  # fmt: skip
+    way = "root" if account["switch"] == "root" else "sudo"
+    return check("isolation", "ok", f"Jobs run under their users' accounts by {way}; {limits}.")
+
+
+def _logind(facts: Facts) -> Check:
+    logind = facts["logind"]
+    if logind["detached_runs_survive"]:
+        return check("logind", "ok", "Runs outlive the SSH session.")
+    return check(
+        "logind", "fail",
+        f"systemd-logind ends all processes of {facts['account']['name']} at logout (KillUserProcesses=yes), runs among "
+        f"them. Run `loginctl enable-linger {facts['account']['name']}` on the host, or set KillUserProcesses=no.",
+    )  # fmt: skip

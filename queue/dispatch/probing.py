@@ -1,0 +1,66 @@
+"""Keeps the last contact with idle hosts fresh; hosts with runs are asked by the reconciler anyway."""
+
+from __future__ import annotations
+
+import logging
+import random
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from dispatch import remote
+from hosts.models import Host
+
+log = logging.getLogger(__name__)
+
+#: A host that stays silent is asked less and less often, up to this.
+_PAUSE_MAX_SECONDS = 60.0
+_STATUS_TIMEOUT_SECONDS = 20.0
+
+
+def probe_due() -> int:
+    """Ask every host whose turn it is, some at a time; the number of them."""
+    hosts = _claim()
+    if hosts:
+        with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
+            list(pool.map(_probe, hosts))
+    return len(hosts)
+
+
+def _claim() -> list[Host]:
+    """Hosts that nobody heard of for HOST_PROBE_SECONDS; claimed by moving the time of their next probe."""
+    now = timezone.now()
+    fresh = now - timedelta(seconds=settings.HOST_PROBE_SECONDS)
+    due = Q(probe_after=None) | Q(probe_after__lt=now)
+    quiet = Q(last_seen_at=None) | Q(last_seen_at__lt=fresh)
+    with transaction.atomic():
+        hosts = list(
+            Host.objects.select_for_update(skip_locked=True).filter(
+                due, quiet, admission=Host.Admission.READY
+            )
+        )
+        for host in hosts:
+            host.probe_after = now + timedelta(seconds=_pause(host) * random.uniform(0.9, 1.1))
+            host.save(update_fields=["probe_after"])
+    return hosts
+
+
+def _pause(host: Host) -> float:
+    """Seconds until the next probe: grows with the silence."""
+    if host.contact != Host.Contact.SILENT or host.last_seen_at is None:
+        return float(settings.HOST_PROBE_SECONDS)
+    silent = (timezone.now() - host.last_seen_at).total_seconds()
+    return min(_PAUSE_MAX_SECONDS, max(float(settings.HOST_PROBE_SECONDS), silent / 10))
+
+
+def _probe(host: Host) -> None:
+    try:
+        remote.verb(host, "status", {"runs": []}, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
+    except remote.RemoteError as error:
+        log.info("probe of %s: %s", host.name, error)
+    finally:
+        connection.close()  # this thread ends with the round

@@ -1,0 +1,185 @@
+"""Reverse tunnels: a port on the loopback of a host that cannot reach the server leads to it through SSH.
+
+A lease row says which worker keeps a host's tunnel. The holder renews it from a thread of its own; when it
+dies, the next sweep of any worker takes the lease over, with the same remote port if that is free, so that
+runs notice nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import uuid
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+from dispatch import connections, remote
+from dispatch.addresses import local_url, server_address
+from dispatch.connections import Forward
+from dispatch.endpoints import endpoint_of
+from events.announce import announce
+from hosts.models import Host, TunnelLease
+
+log = logging.getLogger(__name__)
+
+ROUTE = "tunnel"
+
+
+class Tunnels:
+    """The tunnels that this process keeps."""
+
+    def __init__(self) -> None:
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._open: dict[uuid.UUID, Forward] = {}
+        self._untold: set[uuid.UUID] = set()
+        self._lock = threading.RLock()  # one thread at a time opens and closes
+        self._keeper: threading.Thread | None = None
+
+    def ensure(self, host: Host) -> str | None:
+        """Keep this host's tunnel open from here unless another worker does. The URL, None if it is another's.
+
+        Raises RemoteError if the host does not let us.
+        """
+        with self._lock:
+            forward = self._open.get(host.pk)
+            if forward is None or not forward.alive:
+                if not self._take(host.pk):
+                    return None
+                forward = self._open[host.pk] = self._forward(host)
+                self._note(host, forward.remote_port)
+            if host.pk in self._untold:
+                self._tell_runs(host)
+            self._start_keeper()
+            return _url(forward.remote_port)
+
+    def _take(self, host_id: uuid.UUID) -> bool:
+        """Get the lease if it is free, run out, or ours already."""
+        now = timezone.now()
+        until = now + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
+        rows = TunnelLease.objects.filter(host_id=host_id)
+        if rows.filter(holder=self.holder).update(expires_at=until):
+            return True
+        if rows.filter(expires_at__lt=now).update(holder=self.holder, expires_at=until):
+            return True
+        _, made = TunnelLease.objects.get_or_create(
+            host_id=host_id, defaults={"holder": self.holder, "expires_at": until}
+        )
+        return made
+
+    def _forward(self, host: Host) -> Forward:
+        """Open the port that runs know already, or another one if that is taken."""
+        lease = TunnelLease.objects.get(host_id=host.pk)
+        here = urlsplit(local_url())
+        address, port = str(here.hostname), int(here.port or 80)
+        endpoint = endpoint_of(host)
+        if lease.remote_port:
+            try:
+                return connections.open_forward(endpoint, lease.remote_port, address, port)
+            except remote.Unreachable as error:
+                log.info("tunnel of %s: %s; asking for another port", host.name, error)
+        return connections.open_forward(endpoint, 0, address, port)
+
+    def _note(self, host: Host, remote_port: int) -> None:
+        """Store the port; runs that know another one have to be told."""
+        TunnelLease.objects.filter(host_id=host.pk).update(remote_port=remote_port)
+        url = _url(remote_port)
+        if Host.objects.filter(pk=host.pk, server_route=ROUTE).exclude(server_url=url).update(server_url=url):
+            announce("hosts")
+            host.server_url = url
+            self._untold.add(host.pk)
+
+    def _tell_runs(self, host: Host) -> None:
+        runs = [member.run_key for member in host.members.filter(removed_at=None)]
+        if runs:
+            remote.verb(host, "server", {"runs": runs, "server": server_address(host)})
+        self._untold.discard(host.pk)
+
+    # --- keeping -----------------------------------------------------------------------------------
+
+    def _start_keeper(self) -> None:
+        if self._keeper is None or not self._keeper.is_alive():
+            self._keeper = threading.Thread(target=self._keep, name="tunnels", daemon=True)
+            self._keeper.start()
+
+    def _keep(self) -> None:
+        """Renew the leases of living tunnels and mend dead ones, until there is none left."""
+        pause = threading.Event()
+        while self._open:
+            pause.wait(settings.TUNNEL_LEASE_SECONDS / 3)
+            for host_id in list(self._open):
+                try:
+                    self.renew(host_id)
+                except (remote.RemoteError, DatabaseError) as error:
+                    log.warning("tunnel of host %s: %s", host_id, error)
+            connection.close()
+
+    def renew(self, host_id: uuid.UUID) -> None:
+        """Once in a third of the lease, for each tunnel of ours."""
+        with self._lock:
+            host = Host.objects.filter(pk=host_id, server_route=ROUTE).exclude(
+                admission__in=[Host.Admission.REMOVED, Host.Admission.LOST]
+            ).first()  # fmt: skip
+            if host is None or not self._take(host_id):
+                self.close(host_id)
+                return
+            self.ensure(host)
+
+    def close(self, host_id: uuid.UUID) -> None:
+        """Close this tunnel and let go of its lease."""
+        with self._lock:
+            forward = self._open.pop(host_id, None)
+            self._untold.discard(host_id)
+            if forward and forward.alive:
+                connections.close_forward(forward)
+            TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=timezone.now())
+
+    def close_all(self) -> None:
+        for host_id in list(self._open):
+            try:
+                self.close(host_id)
+            except (remote.RemoteError, DatabaseError) as error:
+                log.info("tunnel of host %s is left to its lease: %s", host_id, error)
+
+
+def _url(remote_port: int) -> str:
+    return f"{urlsplit(local_url()).scheme}://127.0.0.1:{remote_port}"
+
+
+_tunnels: Tunnels | None = None
+
+
+def of_this_process() -> Tunnels:
+    global _tunnels
+    if _tunnels is None or not _tunnels.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:"):
+        _tunnels = Tunnels()
+    return _tunnels
+
+
+def open_for(host: Host) -> str:
+    """The URL at which this host reaches the server through a tunnel, whoever keeps it. Raises RemoteError."""
+    url = of_this_process().ensure(host)
+    if url:
+        return url
+    lease = TunnelLease.objects.get(host_id=host.pk)
+    if lease.remote_port is None:
+        raise remote.Unreachable(
+            f"Another worker is about to open the tunnel of {host.name}. Try again in a moment."
+        )
+    return _url(lease.remote_port)
+
+
+def ensure_tunnels() -> None:
+    """Take over tunnels that nobody keeps. A host that does not let us is left for the next sweep."""
+    hosts = Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY)
+    for host in hosts:
+        try:
+            of_this_process().ensure(host)
+        except remote.RemoteError as error:
+            log.warning("tunnel of %s: %s", host.name, error)

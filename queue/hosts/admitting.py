@@ -1,0 +1,121 @@
+"""What admission and the doctor found out, written to the host's row.
+
+Each step of an admission holds only while it goes on: a person who removes the host meanwhile wins.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts import observe, slots
+from hosts.models import Host
+from hosts.pools import mark_dirty
+from hosts.slots import FoundSlot
+
+#: A worker that dies in the middle of an admission holds its claim this long.
+CLAIM_SECONDS = 240.0
+
+
+def claim(host_id: uuid.UUID) -> Host | None:
+    """The row, if it waits to be admitted and nobody else is at it."""
+    now = timezone.now()
+    waiting = Host.objects.filter(pk=host_id, admission=Host.Admission.ADMITTING)
+    free = Q(probe_after=None) | Q(probe_after__lt=now)
+    if not waiting.filter(free).update(probe_after=now + timedelta(seconds=CLAIM_SECONDS)):
+        return None
+    return Host.objects.select_related("pool").get(pk=host_id)
+
+
+def forgotten() -> list[uuid.UUID]:
+    """Hosts whose admission was begun, or asked for, and that nobody is at: not those that wait for a person."""
+    free = Q(probe_after=None) | Q(probe_after__lt=timezone.now())
+    waiting = Host.objects.filter(free, admission=Host.Admission.ADMITTING, state_reason="")
+    return list(waiting.values_list("pk", flat=True))
+
+
+def key_offered(host_id: uuid.UUID, offered: str, hop: int, sentence: str) -> None:
+    """The first key that a host (or a jump host) has shown: a person has to accept it."""
+    with transaction.atomic():
+        host = _locked(host_id)
+        if host is None:
+            return
+        observe.keep_offered(host, offered, hop)
+        host.state_reason, host.probe_after = sentence, None
+        host.save(update_fields=["offered_host_key", "jumps", "state_reason", "probe_after"])
+        record(
+            Event.Kind.HOST,
+            host.pk,
+            reason="key_offered",
+            actor=f"host:{host.name}",
+            detail={"sentence": sentence},
+        )
+        announce("hosts")
+
+
+def failed(host_id: uuid.UUID, sentence: str) -> None:
+    with transaction.atomic():
+        host = _locked(host_id)
+        if host is not None:
+            _step(host, Host.Admission.FAILED, "admission_failed", sentence)
+
+
+def chosen(host: Host) -> None:
+    """Keep what admission chose on the way: interpreter and folder."""
+    Host.objects.filter(pk=host.pk, admission=Host.Admission.ADMITTING).update(
+        python=host.python, workdir=host.workdir, facts=host.facts
+    )
+
+
+def ready(host_id: uuid.UUID, found: list[FoundSlot]) -> bool:
+    """Everything was found in order: register the slots and let work be placed. Whether that was still wanted."""
+    with transaction.atomic():
+        host = _locked(host_id)
+        if host is None:
+            return False
+        slots.register(host, found)
+        _step(host, Host.Admission.READY, "admitted", "")
+        mark_dirty(host.pool_id)
+    observe.seen(host_id)
+    return True
+
+
+def examined(host: Host, report: list[dict[str, str]], *, skew_seconds: float | None) -> None:
+    """Store the doctor's report and facts of a host, whatever its state."""
+    Host.objects.filter(pk=host.pk).update(
+        doctor={"checks": report, "at": timezone.now().isoformat()},
+        facts=host.facts,
+        clock_skew_seconds=skew_seconds,
+        bundle_sha256=host.bundle_sha256,
+        server_route=host.server_route,
+        server_url=host.server_url,
+    )
+    announce("hosts")
+
+
+def _locked(host_id: uuid.UUID) -> Host | None:
+    return Host.objects.select_for_update().filter(pk=host_id, admission=Host.Admission.ADMITTING).first()
+
+
+def _step(host: Host, to: Host.Admission, reason: str, sentence: str) -> None:
+    detail: dict[str, Any] = {"name": host.name, "sentence": sentence}
+    record(
+        Event.Kind.HOST,
+        host.pk,
+        from_state=host.admission,
+        to_state=to,
+        reason=reason,
+        actor="server",
+        detail=detail,
+    )
+    host.admission, host.state_reason, host.probe_after = to, sentence, None
+    host.save(update_fields=["admission", "state_reason", "probe_after"])
+    announce("hosts")

@@ -1,0 +1,116 @@
+"""Reverse tunnels: hosts in their own network reach a server that listens on loopback alone."""
+
+import contextlib
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import LazySettings
+from django.utils import timezone
+
+from dispatch import admission, connections, remote, server_key, server_route, tunnel
+from dispatch.endpoints import endpoint_of
+from hosts import registry
+from hosts.models import Host, TunnelLease
+from hosts.pools import default_pool
+from hosts.registry import NewHost
+from tests.dispatch.sshd import wait_until
+from tests.rig import hosts as rig
+from tests.rig.web import Web
+
+pytestmark = [pytest.mark.hosts, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def tunnels(web: Web, settings: LazySettings) -> Iterator[tunnel.Tunnels]:
+    """This process's tunnels, with short leases, over a server on loopback."""
+    settings.LISTEN_ADDRESS, settings.LISTEN_PORT = "127.0.0.1", urlsplit(web.url).port
+    settings.TUNNEL_LEASE_SECONDS = 1.5
+    settings.SSH_KEEPALIVE_SECONDS = 0.5
+    mine = tunnel.of_this_process()
+    yield mine
+    mine.close_all()
+
+
+@pytest.fixture
+def host(tunnels: tunnel.Tunnels, isolated_hosts: list[rig.Host]) -> Host:
+    """An admitted host that has no other way to the server."""
+    machine = isolated_hosts[0]
+    machine.authorize(server_key.public_key())
+    new = NewHost(
+        f"h{uuid.uuid4().hex[:6]}",
+        address=machine.address,
+        port=machine.port,
+        login_user="root",
+        host_key=machine.host_key,
+        wanted_slots=1,
+    )
+    host = registry.add(new, default_pool(), actor="user:ada")
+    admission.admit(host.pk)
+    host.refresh_from_db()
+    assert host.admission == Host.Admission.READY, host.state_reason
+    return host
+
+
+def reaches(host: Host) -> bool:
+    host.refresh_from_db()
+    try:
+        return server_route.answers_at(host, host.server_url) == ""
+    except remote.RemoteError:
+        return False
+
+
+def test_a_host_without_a_way_gets_a_tunnel_and_says_so(host: Host, tunnels: tunnel.Tunnels) -> None:
+    lease = TunnelLease.objects.get(host=host)
+    assert (host.server_route, host.server_url) == ("tunnel", f"http://127.0.0.1:{lease.remote_port}")
+    assert lease.holder == tunnels.holder
+    [route] = [check for check in host.doctor["checks"] if check["name"] == "route"]
+    assert route["state"] == "ok" and "tunnel" in route["sentence"]
+    assert reaches(host)
+
+
+def test_the_holder_renews_its_lease(host: Host) -> None:
+    until = TunnelLease.objects.get(host=host).expires_at
+    wait_until(lambda: TunnelLease.objects.get(host=host).expires_at > until, what="a longer lease")
+
+
+def test_a_broken_tunnel_comes_back_at_the_same_port(host: Host, isolated_hosts: list[rig.Host]) -> None:
+    before = host.server_url
+    for pid in isolated_hosts[0].sessions():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: reaches(host), what="the tunnel")
+    assert host.server_url == before
+
+
+def test_a_lease_that_ran_out_is_taken_over_and_a_live_one_is_not(
+    host: Host, tunnels: tunnel.Tunnels
+) -> None:
+    other = tunnel.Tunnels()
+    assert other.ensure(host) is None
+    url = host.server_url
+    tunnels.close(host.pk)  # as a worker that ends in order; a killed one lets the lease run out
+    wait_until(lambda: not reaches(host), what="the end of the tunnel")
+    assert other.ensure(host) == url and reaches(host)
+    TunnelLease.objects.filter(host=host).update(
+        holder="gone", expires_at=timezone.now() + timedelta(minutes=1)
+    )
+    other.renew(host.pk)  # somebody else has it by now
+    wait_until(lambda: not reaches(host), what="the end of the tunnel")
+
+
+def test_a_taken_port_is_replaced_and_the_new_url_is_noted(host: Host, tunnels: tunnel.Tunnels) -> None:
+    before = host.server_url
+    tunnels.close(host.pk)
+    port = urlsplit(before).port or 0
+    squatter = connections.open_forward(endpoint_of(host), port, "127.0.0.1", 9)
+    try:
+        url = tunnels.ensure(host)
+        assert url and url != before and reaches(host)
+        assert host.server_url == url
+    finally:
+        connections.close_forward(squatter)
