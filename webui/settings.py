@@ -209,7 +209,11 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": environment.text("TRAINMASTER_LOG_LEVEL", "INFO")},
-    "loggers": {"asyncssh": {"level": "WARNING"}},
+    "loggers": {
+        "asyncssh": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},  # two lines for each task, so for each second
+        "celery.app.trace": {"level": "WARNING"},
+    },
 }
 
 # --- the beat: each entry only makes somebody look ---
