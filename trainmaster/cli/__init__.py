@@ -1,0 +1,1 @@
+"""The command line. It needs PyYAML and pathspec beside the standard library."""

@@ -1,0 +1,279 @@
+"""`experiment`: submit, list, look at, steer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli import output, submission
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.log_stream import (
+    add_log_options,
+    follow,
+    print_logs,
+    print_text,
+    trial_is_over,
+    wait_for_experiment,
+)
+from trainmaster.cli.output import Column, done, local_time, percent, say, state
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+#: verb → (what is printed afterwards, help)
+_ACTIONS = {
+    "pause": ("Paused", "save a checkpoint and free the slots"),
+    "activate": ("Activated", "go on with a paused experiment"),
+    "cancel": ("Canceled", "stop it, with a checkpoint"),
+    "kill": ("Killed", "stop it at once"),
+    "archive": ("Archived", "take it out of the lists"),
+    "unarchive": ("Unarchived", "put it back into the lists"),
+}
+_OLDER = {"activate": ["unpause"]}
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("experiment", aliases=["e"], help="submit and steer experiments")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    submission.add(verbs, _follow)
+    _add_list(verbs)
+    _add_views(verbs)
+    for verb, (_, text) in _ACTIONS.items():
+        parser = verbs.add_parser(verb, aliases=_OLDER.get(verb, []), help=text)
+        parser.add_argument("experiment_id", type=int)
+        parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
+    _add_waiting(verbs)
+
+
+def _add_list(verbs: Any) -> None:
+    parser = verbs.add_parser("list", aliases=["ls"], help="your experiments, or everybody's")
+    parser.add_argument("-a", "--all", action="store_true", help="of all users, archived ones too")
+    parser.add_argument("--show_project", "--show-project", action="store_true")
+    parser.add_argument("--limit", type=int, default=200)
+    parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--pages", choices=["1", "all"], default="1")
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the experiments")
+
+
+def _add_views(verbs: Any) -> None:
+    parser = verbs.add_parser("describe", help="state, config and trials")
+    parser.add_argument("experiment_ids", metavar="ID,ID…")
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the experiment")
+    parser = verbs.add_parser("config", help="the config in force, as YAML")
+    parser.add_argument("experiment_id", type=int)
+    parser.set_defaults(run=_config, action="show the config")
+    parser = verbs.add_parser("logs", help="the log of the first trial")
+    parser.add_argument("experiment_id", type=int)
+    add_log_options(parser)
+    parser.set_defaults(run=_logs, action="show the log")
+    parser = verbs.add_parser("list-trials", aliases=["lt"], help="the trials of an experiment")
+    parser.add_argument("experiment_id", type=int)
+    output.add_format(parser)
+    parser.set_defaults(run=_list_trials, action="list the trials")
+    parser = verbs.add_parser("list-checkpoints", aliases=["lc"], help="the checkpoints of an experiment")
+    parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--best", type=int, metavar="N", help="the N best alone")
+    output.add_format(parser)
+    parser.set_defaults(run=_list_checkpoints, action="list the checkpoints")
+
+
+def _add_waiting(verbs: Any) -> None:
+    parser = verbs.add_parser("wait", help="until it has ended; 0 only if it completed")
+    parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--polling-interval", type=float, default=5, metavar="SECONDS")
+    parser.set_defaults(run=_wait, action="wait for the experiment")
+    parser = verbs.add_parser("delete", help="with its metrics, logs and checkpoints, for ever")
+    parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_delete, action="delete the experiment")
+
+
+EXPERIMENTS = [
+    Column("ID", lambda row: row["id"]),
+    Column("Owner", lambda row: row["username"]),
+    Column("Name", lambda row: row["name"]),
+    Column("Parent ID", lambda row: row.get("forkedFrom")),
+    Column("State", lambda row: state(row["state"])),
+    Column("Progress", lambda row: percent(row.get("progress"))),
+    Column("Started", lambda row: local_time(row.get("startTime"))),
+    Column("Ended", lambda row: local_time(row.get("endTime"))),
+    Column("Resource Pool", lambda row: row.get("resourcePool")),
+]
+TRIALS = [
+    Column("Trial ID", lambda row: row["id"]),
+    Column("State", lambda row: state(row["state"])),
+    Column("H-Params", lambda row: row.get("hparams"), lambda value: json.dumps(value)[:60]),
+    Column("Started", lambda row: local_time(row.get("startTime"))),
+    Column("Ended", lambda row: local_time(row.get("endTime"))),
+    Column("# of Batches", lambda row: row.get("totalBatchesProcessed")),
+]
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    query: List[Any] = [("sortBy", "SORT_BY_ID"), ("orderBy", "ORDER_BY_DESC")]
+    columns = list(EXPERIMENTS)
+    if args.all:
+        columns.append(Column("Archived", lambda row: row.get("archived", False)))
+    else:
+        query += [("archived", "false"), ("users", client.me()["username"])]
+    if args.show_project:
+        columns[2:2] = [
+            Column("Workspace", lambda row: row.get("workspaceName")),
+            Column("Project", lambda row: row.get("projectName")),
+        ]
+    limit = 0 if args.pages == "all" else args.limit
+    rows = client.pages("/api/v1/experiments", "experiments", query, limit, args.offset)
+    output.show(rows, columns, args.output)
+    return OK
+
+
+def _ids(text: str) -> List[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise CliError(f"found {text!r}, allowed: numbers of experiments, such as 3 or 3,4.") from None
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    found: List[Json] = []
+    for number in _ids(args.experiment_ids):
+        found.append({**client.experiment(number), "trials": client.trials_of(number)})
+    if args.output == "json":
+        print(json.dumps(found, indent=2))
+        return OK
+    if args.output == "csv":
+        output.show([one["experiment"] for one in found], EXPERIMENTS, "csv")
+        return OK
+    for one in found:
+        output.show_one({**one["experiment"], "job": one.get("jobSummary") or {}}, _DETAILS, "table")
+        print()
+        output.show(one["trials"], [*TRIALS, *_TRIAL_RESULTS], "table")
+    return OK
+
+
+_DETAILS = [
+    *EXPERIMENTS[:4],
+    Column("Description", lambda row: row.get("description")),
+    Column("Labels", lambda row: ", ".join(row.get("labels") or [])),
+    *EXPERIMENTS[4:],
+    Column("Queue", lambda row: _place(row["job"])),
+    Column("Searcher", lambda row: row.get("searcherType")),
+    Column("Checkpoints", lambda row: row.get("checkpointCount")),
+]
+_TRIAL_RESULTS = [
+    Column("Restarts", lambda row: row.get("restarts")),
+    Column("Best Validation", lambda row: _metrics(row.get("bestValidation"))),
+]
+
+
+def _place(job: Json) -> str:
+    if not job:
+        return ""
+    ahead = job.get("jobsAhead", -1)
+    jobs = "" if ahead < 0 else ", 1 job ahead" if ahead == 1 else f", {ahead or 'no'} jobs ahead"
+    return state(job.get("state", "")) + jobs
+
+
+def _metrics(validation: Any) -> str:
+    metrics = ((validation or {}).get("metrics") or {}).get("avgMetrics") or {}
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in metrics.items()
+    )
+
+
+def _config(client: Client, args: argparse.Namespace) -> int:
+    print(yamltext.dump(client.experiment(args.experiment_id)["config"]), end="")
+    return OK
+
+
+def _list_trials(client: Client, args: argparse.Namespace) -> int:
+    output.show(client.trials_of(args.experiment_id), TRIALS, args.output)
+    return OK
+
+
+def _list_checkpoints(client: Client, args: argparse.Namespace) -> int:
+    path = f"/api/v1/experiments/{args.experiment_id}/checkpoints"
+    query = [("sortByAttr", "SORT_BY_SEARCHER_METRIC")] if args.best else []
+    rows = client.pages(path, "checkpoints", query, limit=args.best or 0)
+    columns = [
+        Column("Trial ID", lambda row: (row.get("training") or {}).get("trialId")),
+        Column("# of Batches", lambda row: (row.get("metadata") or {}).get("steps_completed")),
+        Column("State", lambda row: state(row["state"])),
+        Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
+        Column("UUID", lambda row: row["uuid"]),
+        Column("Resources", lambda row: row.get("resources"), lambda value: f"{len(value)} files"),
+    ]
+    output.show(rows, columns, args.output)
+    return OK
+
+
+def _act(client: Client, args: argparse.Namespace) -> int:
+    client.post(f"/api/v1/experiments/{args.experiment_id}/{args.verb}")
+    done(f"{_ACTIONS[args.verb][0]} experiment {args.experiment_id}")
+    return OK
+
+
+def _delete(client: Client, args: argparse.Namespace) -> int:
+    question = f"Delete experiment {args.experiment_id} with its metrics, logs and checkpoints? This cannot be undone."
+    if not args.yes and not output.ask(question, default=False):
+        say("Nothing was deleted.")
+        return FAILED
+    client.call("DELETE", f"/api/v1/experiments/{args.experiment_id}")
+    done(f"Deletion of experiment {args.experiment_id} is in progress")
+    return OK
+
+
+def _wait(client: Client, args: argparse.Namespace) -> int:
+    return _result(
+        args.experiment_id, wait_for_experiment(client, args.experiment_id, max(0.1, args.polling_interval))
+    )
+
+
+def _result(experiment_id: int, ended: str) -> int:
+    completed = ended == "STATE_COMPLETED"
+    say(f"Experiment {experiment_id} ended: {state(ended)}", "green" if completed else "red")
+    return OK if completed else FAILED
+
+
+def _logs(client: Client, args: argparse.Namespace) -> int:
+    trial_id = _first_trial(client, args.experiment_id, wait=args.follow)
+    args.reopen = f"trainmaster trial logs -f {trial_id}"
+    print_logs(client, f"/api/v1/trials/{trial_id}/logs", args, lambda: trial_is_over(client, trial_id))
+    if args.follow:
+        say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
+    return OK
+
+
+def _first_trial(client: Client, experiment_id: int, wait: bool) -> int:
+    told = False
+    while True:
+        trials = client.trials_of(experiment_id)
+        if trials:
+            return int(trials[0]["id"])
+        if not wait:
+            raise CliError(f"experiment {experiment_id} has no trial yet.")
+        if not told:
+            say("Waiting for first trial to begin...")
+            told = True
+        time.sleep(0.5)
+
+
+def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int:
+    """Follow the first trial's log and end with the experiment's result."""
+    args.reopen = f"trainmaster experiment logs -f {experiment_id}"
+    args.goes_on = f"Experiment {experiment_id} goes on."
+    trial_id = _first_trial(client, experiment_id, wait=True)
+    args.reopen = f"trainmaster trial logs -f {trial_id}"
+    say(f"Following first trial with ID {trial_id}")
+    follow(client, f"/api/v1/trials/{trial_id}/logs", [], print_text, lambda: trial_is_over(client, trial_id))
+    sys.stdout.flush()
+    say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
+    return _result(experiment_id, wait_for_experiment(client, experiment_id))

@@ -1,0 +1,104 @@
+"""`host`: the machines that run jobs."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any, Callable, Dict, List
+
+from trainmaster.cli import host_adding, output
+from trainmaster.cli.errors import FAILED, OK
+from trainmaster.cli.host_rows import HOSTS, show_doctor, show_host
+from trainmaster.cli.output import done, say
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+_DOCTOR_LIMIT_SECONDS = 120.0
+#: verb → (what is printed, help)
+_ACTIONS = {
+    "enable": ("Enabled host", "let it take new work"),
+    "disable": ("Disabled host", "stop its work and give it none"),
+    "drain": ("Draining host", "give it no new work, let the running finish"),
+}
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("host", help="the machines that run jobs")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    host_adding.add_parser(verbs)
+    parser = verbs.add_parser("list", aliases=["ls"], help="all hosts")
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the hosts")
+    parser = verbs.add_parser("show", aliases=["describe"], help="one host: slots, interpreters, doctor")
+    parser.add_argument("name")
+    output.add_format(parser)
+    parser.set_defaults(run=_show, action="show the host")
+    parser = verbs.add_parser("doctor", help="look at it again and say what is wrong")
+    parser.add_argument("name")
+    parser.set_defaults(run=_doctor, action="examine the host")
+    for verb, (_, text) in _ACTIONS.items():
+        parser = verbs.add_parser(verb, help=text)
+        parser.add_argument("names", nargs="+", metavar="name")
+        parser.set_defaults(run=_act, verb=verb, action=f"{verb} the host")
+    parser = verbs.add_parser("remove", aliases=["rm"], help="take it out; nothing may run on it")
+    parser.add_argument("name")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_remove, action="remove the host")
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    hosts: List[Json] = client.hosts()
+    output.show(hosts, HOSTS, args.output)
+    if args.output == "table" and not hosts:
+        say("There is no host yet. If `ssh gpu1` works, run: trainmaster host add gpu1")
+    return OK
+
+
+def _show(client: Client, args: argparse.Namespace) -> int:
+    host = client.host(args.name)
+    if args.output == "table":
+        show_host(host)
+    else:
+        output.show_one(host, HOSTS, args.output)
+    return OK
+
+
+def _doctor(client: Client, args: argparse.Namespace) -> int:
+    """Ask for a new look, wait for its result, and end with 1 if a check failed."""
+    before = (client.host(args.name).get("doctor") or {}).get("at")
+    host = client.host_action(args.name, "doctor") or client.host(args.name)
+    deadline = time.monotonic() + _DOCTOR_LIMIT_SECONDS
+    while host["state"] == "admitting" or (host.get("doctor") or {}).get("at") == before:
+        if time.monotonic() > deadline:
+            say(
+                f"The doctor has not come back within {_DOCTOR_LIMIT_SECONDS:.0f} s; this is what was known before.",
+                "yellow",
+            )
+            break
+        if host["state"] in ("failed", "suspended"):
+            break
+        time.sleep(0.5)
+        host = client.host(args.name)
+    show_doctor(host)
+    if host["state"] != "ready":
+        say(f"{args.name} is {host['state']}: {host.get('stateReason') or 'no reason given'}", "red")
+    failed = any(check["state"] == "fail" for check in (host.get("doctor") or {}).get("checks") or [])
+    return FAILED if failed or host["state"] in ("failed", "suspended", "lost") else OK
+
+
+def _act(client: Client, args: argparse.Namespace) -> int:
+    for name in args.names:
+        client.host_action(name, args.verb)
+        done(f"{_ACTIONS[args.verb][0]} {name}")
+    return OK
+
+
+def _remove(client: Client, args: argparse.Namespace) -> int:
+    if not args.yes and not output.ask(f"Remove the host {args.name}?", default=False):
+        say("Nothing was removed.")
+        return FAILED
+    client.remove_host(args.name)
+    done(f"Removed host {args.name}")
+    return OK

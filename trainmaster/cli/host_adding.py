@@ -1,0 +1,210 @@
+"""`host add`: from a name of the user's ssh config to a host that is ready for jobs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.host_rows import interpreter_lines, show_doctor, slots_held
+from trainmaster.cli.output import ask, ask_text, done, say
+from trainmaster.cli.ssh_config import Hop, Route, install_key, known_fingerprints, parse_target, resolve
+from trainmaster.client import Client
+from trainmaster.http import Answered
+
+Json = Dict[str, Any]
+
+LOCAL = "local"
+ADMISSION_LIMIT_SECONDS = 300.0
+_POLL_SECONDS = 0.5
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser("add", help="bring in a machine: if `ssh NAME` works, this does")
+    parser.add_argument(
+        "target",
+        metavar="NAME|user@address[:port]",
+        help="as you would tell ssh; `local` is the server itself",
+    )
+    parser.add_argument("--name", help="what to call it (default: the name or address)")
+    parser.add_argument("--pool", metavar="POOL", help="default: the default pool")
+    parser.add_argument(
+        "--slots", type=_slots, metavar="N", help="slots of a host without GPUs (default: one)"
+    )
+    parser.add_argument("--python", metavar="PATH", help="the interpreter for jobs there")
+    parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
+    parser.add_argument("--workdir", metavar="DIR", help="where runs keep their files there")
+    parser.add_argument("--gang-address", metavar="ADDRESS", help="the address at which other hosts reach it")
+    parser.add_argument("--no-key", action="store_true", help="the server's key is already installed there")
+    parser.add_argument("--yes", "-y", action="store_true", help="agree to all questions")
+    parser.set_defaults(run=add_host, action="add the host")
+
+
+def _slots(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 1024:
+        raise argparse.ArgumentTypeError(f"found {text}, allowed: 0 to 1024")
+    return number
+
+
+def add_host(client: Client, args: argparse.Namespace) -> int:
+    body = _optional(args)
+    if args.target == LOCAL:
+        body.update(name=args.name or LOCAL, transport="local")
+    else:
+        route = resolve(args.target)
+        body.update(_reached(args, route))
+        if not args.no_key:
+            _bring_key(client, route, args.yes)
+    host = _admitted(client, client.add_host(body), args.yes)
+    return _conclude(client, host, args)
+
+
+def _optional(args: argparse.Namespace) -> Json:
+    given = {
+        "pool": args.pool,
+        "slots": args.slots,
+        "python": args.python,
+        "activate": args.activate,
+        "workdir": args.workdir,
+        "gangAddress": args.gang_address,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _reached(args: argparse.Namespace, route: Route) -> Json:
+    way = "".join(f" by way of {hop}" for hop in route.jumps)
+    say(f"{args.target} is {route.target}{way}.")
+    return {
+        "name": args.name or parse_target(args.target).host,
+        "transport": "ssh",
+        **_hop(route.target),
+        "jumps": [_hop(jump) for jump in route.jumps],
+    }
+
+
+def _hop(hop: Hop) -> Json:
+    return {"address": hop.address, "port": hop.port, "user": hop.user}
+
+
+def _bring_key(client: Client, route: Route, agreed: bool) -> None:
+    """Install the server's public key on the host and on the way to it, if the user consents."""
+    key = client.server_key()
+    hops = [*route.jumps, route.target]
+    places = " and ".join(str(hop) for hop in hops)
+    say(f"The server logs in with its own key:\n  {key}")
+    if not agreed and not ask(
+        f"Add it to ~/.ssh/authorized_keys of {places}, using your own ssh?", default=True
+    ):
+        say("Then it must be there already, or be added by hand.")
+        return
+    for hop in hops:
+        install_key(hop, key)
+
+
+def _admitted(client: Client, host: Json, agreed: bool) -> Json:
+    """Wait until the server has probed the host; the key it shows is put to the user. Raises CliError."""
+    name, deadline, told, dots = str(host["name"]), time.monotonic() + ADMISSION_LIMIT_SECONDS, "", False
+    while True:
+        key = host.get("hostKey") or {}
+        if key.get("state") in ("unknown", "changed") and (key.get("offered") or key.get("fingerprint")):
+            if host["state"] != "ready":
+                host = _accept(client, host, agreed)
+                deadline = time.monotonic() + ADMISSION_LIMIT_SECONDS
+        elif host["state"] != "admitting":
+            break
+        if time.monotonic() > deadline:
+            raise CliError(
+                f"{name} was not ready after {ADMISSION_LIMIT_SECONDS:.0f} s. See `trainmaster host show {name}`."
+            )
+        reason = str(host.get("stateReason") or "The server looks at the host.")
+        if reason != told:
+            say(f"{name}: {reason}")
+            told = reason
+        elif sys.stderr.isatty():
+            print(".", end="", file=sys.stderr, flush=True)
+            dots = True
+        time.sleep(_POLL_SECONDS)
+        host = client.host(name)
+    if dots:
+        say("")
+    return host
+
+
+def _accept(client: Client, host: Json, agreed: bool) -> Json:
+    key, name = host["hostKey"], str(host["name"])
+    shown = str(key.get("offered") or key["fingerprint"])
+    say(f"The host key of {name}, as the server sees it: {shown}")
+    if key["state"] == "changed":
+        say(
+            f"It was {key.get('fingerprint')} before! Somebody may be in between, or the host was set up anew.",
+            "red",
+        )
+    elif shown in known_fingerprints(str(host.get("address") or ""), int(host.get("port") or 22)):
+        say("Your own known_hosts has the same key.", "green")
+    asked = key["state"] == "changed" or not agreed
+    if asked and not ask("Is it the right one?", default=False):
+        if key["state"] == "unknown":
+            client.remove_host(name)
+        raise CliError(f"the host key of {name} was not accepted.")
+    return client.host_action(name, "accept-key", {"fingerprint": shown}) or client.host(name)
+
+
+def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:
+    name = str(host["name"])
+    print()
+    show_doctor(host)
+    if host["state"] != "ready":
+        say(f"\n{name} is not ready: {host.get('stateReason') or host['state']}", "red")
+        say(f"When that is put right, run: trainmaster host doctor {name}")
+        return FAILED
+    if not (args.python or args.activate):
+        _choose_interpreter(client, host, args.yes)
+    slots = slots_held(host).split("/")[1]
+    done(f"Added host {name} to the pool {host.get('pool')}: {slots} slot{'' if slots == '1' else 's'}")
+    return OK
+
+
+def _choose_interpreter(client: Client, host: Json, agreed: bool) -> None:
+    """Of several interpreters the user names one; without a terminal the server's choice stays."""
+    lines = interpreter_lines(host)
+    if len(lines) < 2 or agreed or not output.is_interactive():
+        return
+    paths = [str(found["path"]) for found in host["interpreters"]]
+    current = _index(paths, host.get("python"))
+    say("\nWhich Python should jobs use there?")
+    for number, line in enumerate(lines, 1):
+        say(f"  {number}  {line}")
+    chosen = _number(ask_text(f"[{current + 1}] "), current, len(paths))
+    if paths[chosen] != host.get("python"):
+        _set_python(client, str(host["name"]), paths[chosen])
+
+
+def _index(paths: List[str], current: Optional[str]) -> int:
+    return paths.index(current) if current in paths else 0
+
+
+def _number(text: str, current: int, count: int) -> int:
+    if not text:
+        return current
+    if not text.isdigit() or not 1 <= int(text) <= count:
+        raise CliError(f"found {text!r}, allowed: 1 to {count}.")
+    return int(text) - 1
+
+
+def _set_python(client: Client, name: str, path: str) -> None:
+    try:
+        client.call("PATCH", f"/api/v1/hosts/{name}", {"python": path})
+    except Answered as error:
+        if error.status in (404, 405):
+            raise CliError(
+                f"this server cannot change the interpreter of {name}; add it again with --python {path}."
+            ) from error
+        raise
+    done(f"Jobs on {name} use {path}")

@@ -1,0 +1,100 @@
+"""How hosts are shown: the list, one host, the doctor's table, its interpreters."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List
+
+from trainmaster.cli import output
+from trainmaster.cli.output import Column, clean, coloured, local_time
+
+Json = Dict[str, Any]
+_MARKS = {"ok": ("ok", "green"), "warn": ("warning", "yellow"), "fail": ("failed", "red")}
+
+
+def slots_held(row: Json) -> str:
+    slots = row.get("slots") or []
+    return f"{sum(bool(slot.get('heldBy')) for slot in slots)}/{len(slots)}"
+
+
+def where(row: Json) -> str:
+    if row.get("transport") == "local":
+        return "this server"
+    user, address, port = row.get("user") or "", row.get("address") or "", row.get("port") or 22
+    name = f"{user}@{address}" if user else address
+    return name if port == 22 else f"{name}:{port}"
+
+
+HOSTS = [
+    Column("Name", lambda row: row["name"]),
+    Column("State", lambda row: row["state"]),
+    Column("Pool", lambda row: row.get("pool")),
+    Column("Slots (held/all)", slots_held),
+    Column("Address", where),
+    Column("Last Seen", lambda row: local_time(row.get("lastSeenAt"))),
+    Column("Reason", lambda row: row.get("stateReason")),
+]
+DETAILS = [
+    *HOSTS[:3],
+    Column("Address", where),
+    Column("Jump hosts", lambda row: " → ".join(str(jump.get("address")) for jump in row.get("jumps") or [])),
+    Column("Host key", lambda row: _key(row.get("hostKey") or {})),
+    Column("Python", lambda row: row.get("python") or row.get("activate")),
+    Column("Route to the server", lambda row: row.get("serverRoute")),
+    Column("Last seen", lambda row: local_time(row.get("lastSeenAt"))),
+    Column("Clock skew", lambda row: _seconds(row.get("clockSkewSeconds"))),
+    Column("Reason", lambda row: row.get("stateReason")),
+]
+SLOTS = [
+    Column("Slot", lambda row: row["index"]),
+    Column("Kind", lambda row: row.get("kind")),
+    Column("Brand", lambda row: row.get("brand")),
+    Column("Memory", lambda row: f"{row['memoryMb']} MB" if row.get("memoryMb") else ""),
+    Column("Enabled", lambda row: row.get("enabled")),
+    Column("Held By", lambda row: row.get("heldBy")),
+    Column("UUID", lambda row: row.get("uuid")),
+]
+
+
+def _key(key: Json) -> str:
+    return f"{key.get('fingerprint') or key.get('offered') or ''} ({key.get('state', 'unknown')})"
+
+
+def _seconds(skew: Any) -> str:
+    return "" if skew is None else f"{skew:g} s"
+
+
+def show_doctor(host: Json) -> None:
+    """The doctor's table, worst last, so that it is read."""
+    checks = (host.get("doctor") or {}).get("checks") or []
+    if not checks:
+        print("The doctor has not looked at this host yet.")
+        return
+    width = max(len(check["name"]) for check in checks)
+    order = list(_MARKS)
+    for check in sorted(checks, key=lambda one: order.index(one["state"]) if one["state"] in order else 0):
+        mark, colour = _MARKS.get(check["state"], (check["state"], "yellow"))
+        shown = coloured(f"{mark:<8}", colour, sys.stdout)
+        print(f" {shown} {clean(check['name']):<{width}}  {clean(check['sentence'])}")
+
+
+def interpreter_lines(host: Json) -> List[str]:
+    """ "/usr/bin/python3: Python 3.11.2, torch 2.4.0, CUDA 12.1" of each interpreter found."""
+    lines = []
+    for found in host.get("interpreters") or []:
+        torch = f", torch {found['torch']}" if found.get("torch") else ", no torch"
+        cuda = f", CUDA {found['cuda']}" if found.get("cuda") else ""
+        lines.append(clean(f"{found['path']}: Python {found.get('version')}{torch}{cuda}"))
+    return lines
+
+
+def show_host(host: Json) -> None:
+    output.show_one(host, DETAILS, "table")
+    for line in interpreter_lines(host):
+        print(f"  {line}")
+    if host.get("slots"):
+        print()
+        output.show(host["slots"], SLOTS, "table")
+    if host.get("doctor"):
+        print()
+        show_doctor(host)

@@ -1,0 +1,118 @@
+"""The command line `trainmaster`, also installed as `tm` and `det`.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any, List, NoReturn, Optional, Sequence
+
+from trainmaster import __version__
+from trainmaster.cli import agent, experiment, host, job, master, task, template, trial, user
+from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
+from trainmaster.cli.output import clean, coloured, say
+from trainmaster.cli.session import log_in
+from trainmaster.http import Answered, HttpError
+
+_NOUNS = (experiment, trial, job, task, host, agent, template, user, master)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Options may be given before and after the noun; a wrong command line says what would be right."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=prog, description="Submit trainings to the hosts of your team, and watch them.")
+    parser.add_argument("-u", "--user", metavar="NAME", help="act as this user (default: who logged in)")
+    parser.add_argument(
+        "-m",
+        "--master",
+        metavar="ADDRESS",
+        help="the server (default: TRAINMASTER_MASTER, DET_MASTER, http://localhost:8080)",
+    )
+    parser.add_argument("-v", "--version", action="version", version=f"{prog} {__version__}")
+    nouns = parser.add_subparsers(metavar="NOUN", required=True, parser_class=_Parser)
+
+    def add_noun(name: str, **options: Any) -> argparse.ArgumentParser:
+        return nouns.add_parser(name, description=options.get("help"), **options)
+
+    for noun in _NOUNS:
+        noun.add(add_noun)
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run one command and return its exit code. Console scripts pass it to sys.exit."""
+    prog = Path(sys.argv[0]).name if argv is None else "trainmaster"
+    args = build_parser(prog if prog != "__main__.py" else "trainmaster").parse_args(argv)
+    try:
+        code = run(args)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        return _failed(args, str(error), USAGE)
+    except CliError as error:
+        return _failed(args, str(error), FAILED)
+    except Answered as error:
+        return _failed(args, _sentence(error), FAILED)
+    except HttpError as error:
+        return _failed(args, f"{error} Is the server running, and is the address right (-m)?", FAILED)
+    except KeyboardInterrupt:
+        return _interrupted(args)
+    except BrokenPipeError:
+        _drop_stdout()
+        return OK
+    except OSError as error:
+        return _failed(
+            args, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", FAILED
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command itself, logged in unless it says that it goes alone."""
+    if hasattr(args, "run_alone"):
+        return int(args.run_alone(args))
+    session = log_in(args)
+    return int(args.run(session.client, args))
+
+
+def _sentence(error: Answered) -> str:
+    if error.status == 401:
+        return f"{error} Log in with `trainmaster user login NAME`."
+    body = error.body if isinstance(error.body, dict) else {}
+    inner = body.get("error")
+    if not body.get("message") and isinstance(inner, dict) and isinstance(inner.get("error"), str):
+        return str(inner["error"])
+    return str(error)
+
+
+def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:
+    lines: List[str] = [clean(line) for line in sentence.splitlines()] or ["no reason was given."]
+    say(coloured(f"Failed to {args.action}: " + "\n".join(lines), "red", sys.stderr))
+    return code
+
+
+def _interrupted(args: argparse.Namespace) -> int:
+    say("\nInterrupting...")
+    reopen = getattr(args, "reopen", None)
+    if reopen:
+        goes_on = getattr(args, "goes_on", "The job goes on.")
+        say(f"{goes_on} To reopen the log, run: {reopen}")
+    return INTERRUPTED
+
+
+def _drop_stdout() -> None:
+    """`… | head` has read enough; nothing more can be flushed at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

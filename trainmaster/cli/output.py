@@ -1,0 +1,213 @@
+"""Tables, JSON and CSV on stdout; messages, questions and progress on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import getpass
+import json
+import os
+import re
+import sys
+import time
+from datetime import datetime
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, TextIO
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli.errors import CliError
+
+Json = Dict[str, Any]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_COLOURS = {"red": "31", "green": "32", "yellow": "33"}
+_BAR_FROM_BYTES = 1024 * 1024
+_BAR_WIDTH = 30
+
+
+class Column(NamedTuple):
+    """A heading, and what stands under it for a row; `short` is what a table shows instead, if shorter."""
+
+    heading: str
+    value: Callable[[Json], Any]
+    short: Optional[Callable[[Any], str]] = None
+
+
+def coloured(text: str, colour: str, stream: TextIO) -> str:
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\033[{_COLOURS[colour]}m{text}\033[0m"
+
+
+def say(text: str, colour: Optional[str] = None) -> None:
+    """A message about the work, on stderr."""
+    print(coloured(text, colour, sys.stderr) if colour else text, file=sys.stderr, flush=True)
+
+
+def done(text: str) -> None:
+    """The result of a command, in green on stdout."""
+    print(coloured(text, "green", sys.stdout), flush=True)
+
+
+def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
+    """-o table|json|csv, and the older --json and --csv (and --yaml, --table where a command had them)."""
+    choices = ["table", "json", "csv", *more]
+    parser.add_argument("-o", "--output", choices=choices, default="table", help="how to print the answer")
+    for name in choices:
+        parser.add_argument(
+            f"--{name}", dest="output", action="store_const", const=name, help=argparse.SUPPRESS
+        )
+
+
+def show(rows: Sequence[Json], columns: Sequence[Column], form: str) -> None:
+    """Print rows in the form that was asked for: a table of cells, or the server's own records."""
+    if form == "json":
+        print(json.dumps(list(rows), indent=2))
+    elif form == "yaml":
+        print(yamltext.dump(list(rows)), end="")
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([column.heading for column in columns])
+        writer.writerows([[_cell(column.value(row)) for column in columns] for row in rows])
+    else:
+        print(
+            table(
+                [column.heading for column in columns],
+                [[_table_cell(c, row) for c in columns] for row in rows],
+            )
+        )
+
+
+def show_one(record: Json, columns: Sequence[Column], form: str) -> None:
+    """One record: as JSON an object, as a table its fields one below the other."""
+    if form == "json":
+        print(json.dumps(record, indent=2))
+    elif form == "csv":
+        show([record], columns, form)
+    else:
+        width = max(len(column.heading) for column in columns)
+        for column in columns:
+            print(f"{column.heading + ':':<{width + 1}} {clean(_cell(column.value(record)))}")
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Cells under headings, numbers to the right."""
+    texts = [[clean(_cell(cell)) for cell in row] for row in rows]
+    indexes = range(len(headings))
+    widths = [max(len(row[i]) for row in [list(headings), *texts]) for i in indexes]
+    numbers = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in indexes]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cells[i].rjust(widths[i]) if numbers[i] else cells[i].ljust(widths[i]) for i in indexes]
+        return (" " + " | ".join(padded)).rstrip()
+
+    rule = "-" + "-+-".join("-" * width for width in widths) + "-"
+    return "\n".join([line(headings), rule, *(line(row) for row in texts)])
+
+
+def clean(text: str) -> str:
+    """Text of others in one line: it cannot move the cursor or paint the terminal."""
+    return _CONTROL.sub(" ", text)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def _table_cell(column: Column, row: Json) -> Any:
+    value = column.value(row)
+    return column.short(value) if column.short is not None and value is not None else value
+
+
+def local_time(text: Optional[str]) -> str:
+    """A time of the server's in the zone of this machine, which is named."""
+    if not text:
+        return ""
+    try:
+        moment = datetime.strptime(re.sub(r"\.\d+", "", text).replace("Z", "+0000"), "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        return text
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def percent(fraction: Optional[float]) -> str:
+    return "" if fraction is None else f"{100 * fraction:.1f}%"
+
+
+def state(text: str) -> str:
+    """STATE_PAUSED → PAUSED."""
+    return text[6:] if text.startswith("STATE_") else text
+
+
+def ask(question: str, default: bool) -> bool:
+    """A yes or no from the terminal. Raises CliError where there is none."""
+    choices = "[Y/n]" if default else "[y/N]"
+    answer = _answer(f"{question} {choices} ").strip().lower()
+    return default if not answer else answer in ("y", "yes")
+
+
+def ask_text(question: str) -> str:
+    return _answer(question).strip()
+
+
+def ask_password(question: str) -> str:
+    if not sys.stdin.isatty():
+        raise CliError(
+            f"{question.rstrip(': ')} is needed and there is no terminal to ask; set DET_USER and DET_PASS."
+        )
+    return getpass.getpass(question)
+
+
+def is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _answer(question: str) -> str:
+    if not sys.stdin.isatty():
+        raise CliError(f"There is no terminal to ask: {question.strip()} Use --yes to agree beforehand.")
+    print(question, end="", file=sys.stderr, flush=True)
+    text = sys.stdin.readline()
+    if not text:
+        raise CliError("The question was not answered.")
+    return text
+
+
+class Bar:
+    """A progress bar on stderr, for work of more than a megabyte and only on a terminal."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._drawn = False
+        self._at = 0.0
+
+    def __call__(self, done_bytes: int, total: int) -> None:
+        if total < _BAR_FROM_BYTES or not sys.stderr.isatty():
+            return
+        now, finished = time.monotonic(), done_bytes >= total
+        if not finished and now - self._at < 0.1:
+            return
+        self._at, self._drawn = now, not finished
+        filled = int(_BAR_WIDTH * done_bytes / total)
+        bar = "#" * filled + "." * (_BAR_WIDTH - filled)
+        print(
+            f"\r{self._label} [{bar}] {100 * done_bytes // total:3d}%",
+            end="\n" if finished else "",
+            file=sys.stderr,
+            flush=True,
+        )
+        if finished:
+            self._label, self._at = self._label, now + 3600  # one finished line is enough
+
+    def close(self) -> None:
+        if self._drawn:
+            print(file=sys.stderr)
+
+
+def lines_of(items: Sequence[str], most: int = 10) -> List[str]:
+    """The first `most` items, and how many more there are."""
+    rest = len(items) - most
+    return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]

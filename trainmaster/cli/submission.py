@@ -1,0 +1,138 @@
+"""`experiment create`: check, pack, send."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+import trainmaster.yamltext as yamltext
+from trainmaster import context
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import Bar, done, lines_of, say
+from trainmaster.client import Client
+from trainmaster.overrides import BadOverride, apply_overrides
+
+Json = Dict[str, Any]
+Follow = Callable[[Client, int, argparse.Namespace], int]
+_SLOTS_EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
+
+
+def add(verbs: Any, follow: Follow) -> None:
+    parser = verbs.add_parser("create", help="submit a config and a folder of code")
+    parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", help="folder with the code (95 MiB at most)"
+    )
+    parser.add_argument(
+        "-f",
+        "--follow",
+        "--follow-first-trial",
+        action="store_true",
+        help="follow the first trial's log; end with the result",
+    )
+    parser.add_argument(
+        "-i",
+        "--include",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder to add beside the code",
+    )
+    parser.add_argument("--template", metavar="NAME", help="the template to build on")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a field of the config, such as resources.slots_per_trial=2",
+    )
+    parser.add_argument("--paused", action="store_true", help="do not start it yet")
+    parser.add_argument("--project_id", "--project-id", type=int, metavar="N")
+    parser.add_argument("--validate", action="store_true", help="only say whether it would be accepted")
+    parser.set_defaults(run=lambda client, args: create(client, args, follow), action="create the experiment")
+
+
+def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+    """Submit, and follow when asked to."""
+    text = config_text(args.config_file, args.config)
+    request: Json = {
+        "config": text,
+        "modelDefinition": packed(args.folder, args.include),
+        "activate": not args.paused,
+        "validateOnly": args.validate,
+    }
+    request.update(
+        {key: value for key, value in (("template", args.template), ("projectId", args.project_id)) if value}
+    )
+    bar = Bar("Sending")
+    try:
+        answer = client.create_experiment(request, bar)
+    finally:
+        bar.close()
+    _show_warnings(answer)
+    if args.validate:
+        done("The config and the folder would be accepted.")
+        return OK
+    experiment_id = int(answer["experiment"]["id"])
+    done(f"Created experiment {experiment_id}")
+    if args.paused:
+        say(f"It is paused. To start it, run: trainmaster experiment activate {experiment_id}")
+        return OK
+    return follow(client, experiment_id, args) if args.follow else OK
+
+
+def config_text(file: Path, overrides: List[str]) -> str:
+    """The config as it is written; with overrides, as it is then. Raises CliError."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"the config {file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise CliError(
+            f"the config {file} is not UTF-8 text: {error.reason} at byte {error.start}."
+        ) from error
+    try:
+        config = yamltext.load(text)
+    except yamltext.YamlError as error:
+        raise CliError(f"the config {file} is not YAML: {error}.") from error
+    if not isinstance(config, dict):
+        raise CliError(
+            f"the config {file} holds {'nothing' if config is None else 'no map'}, allowed: a map of fields."
+        )
+    if not overrides:
+        return text
+    try:
+        return yamltext.dump(apply_overrides(config, overrides))
+    except BadOverride as error:
+        raise CliError(f"{error}.") from error
+
+
+def packed(folder: Optional[Path], includes: List[Path]) -> List[Json]:
+    """The files to send, after a word about what they are. Raises CliError."""
+    if folder is None and not includes:
+        return []
+    bar = Bar("Packing")
+    try:
+        listing = context.survey(folder, includes)
+        files = context.encode(listing, bar)
+    except context.ContextError as error:
+        raise CliError(str(error)) from error
+    finally:
+        bar.close()
+    say(f"Preparing files to send: {listing.files} files, {context.megabytes(listing.size)}")
+    if listing.skipped:
+        say(f"Left out: {', '.join(lines_of(listing.skipped))}")
+    return files
+
+
+def _show_warnings(answer: Json) -> None:
+    notices = answer.get("notices") or []
+    for notice in notices:
+        say(notice, "yellow")
+    if _SLOTS_EXCEEDED in (answer.get("warnings") or []) and not notices:
+        say(
+            "Warning: the experiment wants more slots than the pool has now; it waits until there are enough.",
+            "yellow",
+        )

@@ -1,0 +1,86 @@
+"""`trial`: look at one, read its log, end it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Callable
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import OK
+from trainmaster.cli.experiment import TRIALS
+from trainmaster.cli.log_stream import add_log_options, print_logs, trial_is_over
+from trainmaster.cli.output import Column, done, say
+from trainmaster.client import Client
+
+Adder = Callable[..., argparse.ArgumentParser]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("trial", aliases=["t"], help="single trials of an experiment")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("describe", help="state, progress and results")
+    parser.add_argument("trial_id", type=int)
+    parser.add_argument("--metrics", action="store_true", help="with the metrics of each validation")
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the trial")
+    parser = verbs.add_parser("logs", help="its log, of all ranks or some")
+    parser.add_argument("trial_id", type=int)
+    add_log_options(parser)
+    parser.set_defaults(run=_logs, action="show the log")
+    parser = verbs.add_parser("kill", help="stop it at once")
+    parser.add_argument("trial_id", type=int)
+    parser.set_defaults(run=_kill, action="kill the trial")
+
+
+_DETAILS = [
+    TRIALS[0],
+    Column("Experiment ID", lambda row: row["experimentId"]),
+    *TRIALS[1:],
+    Column("Restarts", lambda row: row.get("restarts")),
+    Column("Runner state", lambda row: row.get("runnerState")),
+    Column("Searcher metric", lambda row: row.get("searcherMetricValue")),
+    Column("Checkpoints", lambda row: row.get("checkpointCount")),
+    Column("Task", lambda row: row.get("taskId")),
+    Column("Failure", lambda row: row.get("failure") or row.get("firstFailure")),
+]
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    trial = client.trial(args.trial_id)
+    output.show_one(trial, _DETAILS, args.output)
+    if args.output == "table":
+        print()
+        _workloads(client, args)
+    return OK
+
+
+def _workloads(client: Client, args: argparse.Namespace) -> None:
+    rows = []
+    for work in client.pages(f"/api/v1/trials/{args.trial_id}/workloads", "workloads"):
+        validation, checkpoint = work.get("validation") or {}, work.get("checkpoint") or {}
+        if args.metrics or validation or checkpoint:
+            part = validation or checkpoint or work.get("training") or {}
+            rows.append({**part, "kind": next(iter(work), ""), "uuid": checkpoint.get("uuid")})
+    columns = [
+        Column("# of Batches", lambda row: row.get("totalBatches")),
+        Column("Kind", lambda row: row["kind"]),
+        Column("Metrics", lambda row: (row.get("metrics") or {}).get("avgMetrics")),
+        Column("Checkpoint", lambda row: row.get("uuid")),
+    ]
+    output.show(rows, columns, "table")
+
+
+def _logs(client: Client, args: argparse.Namespace) -> int:
+    args.reopen = f"trainmaster trial logs -f {args.trial_id}"
+    print_logs(
+        client, f"/api/v1/trials/{args.trial_id}/logs", args, lambda: trial_is_over(client, args.trial_id)
+    )
+    if args.follow:
+        say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
+    return OK
+
+
+def _kill(client: Client, args: argparse.Namespace) -> int:
+    client.post(f"/api/v1/trials/{args.trial_id}/kill")
+    done(f"Killed trial {args.trial_id}")
+    return OK

@@ -1,0 +1,171 @@
+"""`user`: log in and out, and the accounts of the server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, Callable, Dict, Optional
+
+from trainmaster.cli import output
+from trainmaster.cli.credentials import salted_hash
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import Column, ask_password, done, local_time, say
+from trainmaster.cli.session import connect, explicit_user, fresh_token
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+_STRONG = "at least 8 characters with an upper-case letter, a lower-case letter and a digit"
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("user", aliases=["u"], help="log in, and manage accounts")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("login", help="log in; later commands remember it")
+    parser.add_argument("username", nargs="?")
+    parser.set_defaults(run_alone=_login, action="log in")
+    parser = verbs.add_parser("logout", help="forget the login, here and on the server")
+    parser.set_defaults(run_alone=_logout, action="log out")
+    parser = verbs.add_parser("whoami", help="who is logged in")
+    output.add_format(parser)
+    parser.set_defaults(run=_whoami, action="say who is logged in")
+    parser = verbs.add_parser("list", aliases=["ls"], help="all users")
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the users")
+    _add_accounts(verbs)
+
+
+def _add_accounts(verbs: Any) -> None:
+    parser = verbs.add_parser("create", help="a new user")
+    parser.add_argument("username")
+    parser.add_argument("--admin", action="store_true")
+    parser.add_argument("--no-password", action="store_true", help="an admin sets one later")
+    parser.set_defaults(run=_create, action="create the user")
+    parser = verbs.add_parser("change-password", help="your own, or as admin another's")
+    parser.add_argument("username", nargs="?")
+    parser.set_defaults(run=_change_password, action="change the password")
+    for verb, active in (("activate", True), ("deactivate", False)):
+        parser = verbs.add_parser(verb, help=f"{verb} a user")
+        parser.add_argument("username")
+        parser.set_defaults(run=_set_active, active=active, action=f"{verb} the user")
+    parser = verbs.add_parser("link-with-agent-user", help="the Unix account that a user's jobs run as")
+    parser.add_argument("username")
+    parser.add_argument("--agent-user", required=True)
+    parser.add_argument("--agent-group")
+    parser.add_argument("--agent-uid", type=int)
+    parser.add_argument("--agent-gid", type=int)
+    parser.set_defaults(run=_link, action="link the user")
+
+
+def strong(password: str) -> bool:
+    kinds = (str.isupper, str.islower, str.isdigit)
+    return len(password) >= 8 and all(any(kind(letter) for letter in password) for kind in kinds)
+
+
+def _login(args: argparse.Namespace) -> int:
+    client, credentials = connect(args)
+    user = explicit_user(args, args.username)
+    password = _from_environment(user)
+    if password is None:
+        password = ask_password(f"Password for {user}: ")
+    credentials.remember(user, fresh_token(client, user, password))
+    if not strong(password):
+        say(f"This password is weak; a good one has {_STRONG}.", "yellow")
+    done(f"You are logged in as user '{user}' at {client.url}")
+    return OK
+
+
+def _from_environment(user: str) -> Optional[str]:
+    named = os.environ.get("DET_USER")
+    return os.environ.get("DET_PASS") if named in (None, user) else None
+
+
+def _logout(args: argparse.Namespace) -> int:
+    client, credentials = connect(args)
+    user = args.user or credentials.active_user
+    token = credentials.token(user) if user else None
+    if user is None or token is None:
+        say("Nobody is logged in.")
+        return OK
+    client.token = token
+    try:
+        client.post("/api/v1/auth/logout")
+    finally:
+        credentials.forget(user)
+    done(f"{user} is logged out.")
+    return OK
+
+
+def _whoami(client: Client, args: argparse.Namespace) -> int:
+    me = client.me()
+    if args.output == "table":
+        print(f"You are logged in as user '{me['username']}'")
+    else:
+        output.show_one(me, _USERS, args.output)
+    return OK
+
+
+def _agent_user(row: Json) -> Optional[str]:
+    group = row.get("agentUserGroup") or {}
+    return group.get("agentUser")
+
+
+_USERS = [
+    Column("Username", lambda row: row["username"]),
+    Column("Display Name", lambda row: row.get("displayName")),
+    Column("Active", lambda row: row.get("active")),
+    Column("Admin", lambda row: row.get("admin")),
+    Column("Role", lambda row: row.get("role")),
+    Column("Agent User", _agent_user),
+    Column("Last Login", lambda row: local_time(row.get("lastAuthAt"))),
+]
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    output.show(client.pages("/api/v1/users", "users"), _USERS, args.output)
+    return OK
+
+
+def _new_password(user: str) -> str:
+    first = ask_password(f"New password for {user}: ")
+    if not strong(first):
+        raise CliError(f"found a weak password, allowed: {_STRONG}.")
+    if ask_password("The same again: ") != first:
+        raise CliError("the two passwords differ; nothing was changed.")
+    return salted_hash(first)
+
+
+def _create(client: Client, args: argparse.Namespace) -> int:
+    body: Json = {"user": {"username": args.username, "admin": args.admin, "active": True}}
+    if not args.no_password:
+        body.update(password=_new_password(args.username), isHashed=True)
+    client.post("/api/v1/users", body)
+    done(f"Created user {args.username}")
+    return OK
+
+
+def _change_password(client: Client, args: argparse.Namespace) -> int:
+    user = client.user(args.username) if args.username else client.me()
+    body = {"password": _new_password(user["username"]), "isHashed": True}
+    client.call("PATCH", f"/api/v1/users/{user['id']}", body)
+    done(f"Changed the password of {user['username']}")
+    return OK
+
+
+def _set_active(client: Client, args: argparse.Namespace) -> int:
+    client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"active": args.active})
+    done(f"{'Activated' if args.active else 'Deactivated'} user {args.username}")
+    return OK
+
+
+def _link(client: Client, args: argparse.Namespace) -> int:
+    group = {
+        "agentUser": args.agent_user,
+        "agentGroup": args.agent_group or args.agent_user,
+        "agentUid": args.agent_uid,
+        "agentGid": args.agent_gid,
+    }
+    given = {name: value for name, value in group.items() if value is not None}
+    client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"agentUserGroup": given})
+    done(f"Jobs of {args.username} run as the Unix account {args.agent_user}")
+    return OK
