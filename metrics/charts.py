@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,18 @@ from metrics.series import Floats, Series
 #: Groups first in the list of a trial's figures; the user's own follow by name.
 FIRST_GROUPS = ["training", "validation"]
 
+_PREFIX = re.compile(r"^(t|train|training|v|val|validation)_")
+#: Curves differ by line and mark, not by colour alone; both read on light and dark paper.
+_STYLES: dict[str, dict[str, Any]] = {
+    "training": {"line": {"color": "#7d858c", "width": 1.5}, "mode": "lines"},
+    "validation": {"line": {"color": "#2f6fd0", "width": 2}, "mode": "lines+markers", "marker": {"size": 6}},
+}
+_OTHER: dict[str, Any] = {
+    "line": {"color": "#c98a06", "width": 1.5, "dash": "dot"},
+    "mode": "lines+markers",
+    "marker": {"size": 4},
+}
+
 Figure = dict[str, Any]
 
 
@@ -20,15 +33,18 @@ def trial_figures(
 ) -> list[Figure]:
     """A figure per metric, its groups as traces over steps; `highlight` (the searcher's metric) comes first.
 
+    `train_loss` and `val_loss` share the chart `loss` (features.md 4.6).
+
     Each is {"name", "data", "layout", "points", "total"}, where points < total says that it was reduced (to the
     envelope of its extremes).
     """
     traces: dict[str, list[tuple[str, Series]]] = {}
     for group in _ordered(series.groups(trial_id)):
         for each in series.read(trial_id, group, points=points):
-            traces.setdefault(each.name, []).append((group, each))
-    names = sorted(traces, key=lambda name: (name != highlight, name))
-    return [metric_figure(name, traces[name], is_highlighted=name == highlight) for name in names]
+            traces.setdefault(_PREFIX.sub("", each.name), []).append((group, each))
+    first = _PREFIX.sub("", highlight or "")
+    names = sorted(traces, key=lambda name: (name != first, name))
+    return [metric_figure(name, traces[name], is_highlighted=name == first) for name in names]
 
 
 def _ordered(groups: list[str]) -> list[str]:
@@ -46,31 +62,35 @@ def metric_figure(name: str, groups: list[tuple[str, Series]], *, is_highlighted
         "total": total,
         "data": [_trace(group, each) for group, each in groups],
         "layout": {
-            "title": {"text": name, "x": 0, "xanchor": "left"},
-            "showlegend": len(groups) > 1,
-            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.12},
+            "title": {"text": name, "font": {"size": 13}},
+            "height": 320,
+            "showlegend": True,
+            "legend": {"orientation": "h", "y": -0.2},
             "hovermode": "x unified",
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "margin": {"l": 56, "r": 16, "t": 44, "b": 44},
-            "xaxis": {"title": {"text": "steps completed"}, "rangemode": "tozero"},
-            "yaxis": {"title": {"text": name}, "automargin": True},
+            "margin": {"l": 52, "r": 12, "t": 34, "b": 40},
+            "xaxis": {"title": {"text": "steps completed"}},
+            "yaxis": {"automargin": True},
             "uirevision": name,  # zoom and hidden traces stay when new points come
         },
     }
 
 
 def _trace(group: str, each: Series) -> dict[str, Any]:
-    few = len(each.steps) <= 40
+    label = f"{group} {each.name}"
+    if each.is_reduced:
+        label += f" ({len(each.steps):,} of {each.total:,} points)"
+    style = _STYLES.get(group, _OTHER)
+    alone = {"mode": "lines+markers", "marker": {"size": 4}} if len(each.steps) == 1 else {}
     return {
         "type": "scatter",
-        "mode": "lines+markers" if few else "lines",
-        "name": group,
+        "name": label,
         "x": plain(each.steps),
         "y": plain(each.values),
         "connectgaps": False,
-        "line": {"width": 1.5},
-        "marker": {"size": 4},
+        **style,
+        **alone,
     }
 
 

@@ -52,11 +52,13 @@ def test_figures_are_json_and_the_searchers_metric_comes_first() -> None:
     for step in range(200):
         values = {"accuracy": step, "loss": 1e9 if step == 137 else math.inf if step == 3 else 0.5}
         ingest.report(1, 1, "training", step, values, AT)
-    ingest.report(1, 1, "validation", 100, {"loss": 0.25}, AT)
-    figures = charts.trial_figures(1, highlight="loss", points=50)
+    ingest.report(1, 1, "validation", 100, {"val_loss": 0.25}, AT)
+    figures = charts.trial_figures(1, highlight="val_loss", points=50)
     assert [figure["name"] for figure in figures] == ["loss", "accuracy"]
     loss = json.loads(json.dumps(figures[0], allow_nan=False))
-    assert [trace["name"] for trace in loss["data"]] == ["training", "validation"]
+    names = [trace["name"] for trace in loss["data"]]
+    assert names[0].startswith("training loss (") and names[0].endswith(" of 200 points)")
+    assert names[1] == "validation val_loss"
     assert 1e9 in loss["data"][0]["y"] and None in loss["data"][0]["y"]
     assert loss["points"] < loss["total"] == 201
     assert loss["data"][1] | {"x": [100], "y": [0.25]} == loss["data"][1]
