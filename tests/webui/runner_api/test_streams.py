@@ -1,0 +1,201 @@
+"""Batches, heartbeats and signals over HTTP, against a real web process."""
+
+import gzip
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from accounts.models import Cluster
+from jobs import transitions
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, Reason, StopKind
+from logs import read
+from logs.streams import stored
+from tests.rig.rows import RUN_TOKEN, make_gang
+from tests.rig.web import Web
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def records(*texts: str, rank: int = 0) -> bytes:
+    rows = [
+        {"k": "log", "f": "rank0.stdout", "e": 1, "t": 1.5, "r": rank, "s": "stdout", "l": None, "m": text}
+        for text in texts
+    ]
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+@pytest.fixture
+def runner(web: Web) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {RUN_TOKEN}", "X-Trainmaster-Protocol": "1"}
+    with httpx.Client(base_url=f"{web.url}/runner/v1", headers=headers, timeout=90) as client:
+        yield client
+
+
+def send(runner: httpx.Client, member: Member, offset: int, body: bytes, **headers: str) -> httpx.Response:
+    path = f"/streams/{member.allocation_id}/{member.index}?offset={offset}"
+    return runner.post(path, content=gzip.compress(body), headers={"Content-Encoding": "gzip", **headers})
+
+
+def texts(member: Member) -> list[str]:
+    lines = read.tail(member.allocation.task_id, read.Filters(), 100)
+    return [line.text for line in lines if line.stream != "s"]
+
+
+def test_a_batch_is_stored_once_however_often_it_is_sent(runner: httpx.Client) -> None:
+    member = make_gang()[0]
+    body = records("one", "two \udcff")
+    answer = send(runner, member, 0, body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"offset": len(body), "preempt": None, "stop": None}
+    again = send(runner, member, 0, body)
+    assert again.status_code == 409 and again.json()["offset"] == len(body)
+    assert send(runner, member, len(body), records("three")).status_code == 200
+    assert texts(member) == ["one", "two \udcff", "three"]
+
+
+def test_batches_that_race_from_one_offset_are_stored_once(web: Web, runner: httpx.Client) -> None:
+    member = make_gang()[0]
+    body = records("only once")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: send(runner, member, 0, body).status_code, range(8)))
+    assert sorted(answers) == [200] + [409] * 7
+    assert texts(member) == ["only once"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"X-Trainmaster-Protocol": "99"}, gzip.compress(b"{}\n"), 400),
+        ({}, b"not gzip", 400),
+        ({}, gzip.compress(b'{"k":"log"}\n')[:-4], 400),
+        ({}, gzip.compress(b"half a rec"), 400),
+        ({}, gzip.compress(b"no json\n"), 400),
+        ({}, gzip.compress(b" " * (33 * 1024**2) + b"\n"), 413),
+        ({}, b"x" * (8 * 1024**2 + 1), 413),
+        ({"Content-Encoding": "br"}, b"x", 415),
+        ({"Authorization": "Bearer wrong"}, gzip.compress(b"{}\n"), 401),
+        ({"Authorization": ""}, gzip.compress(b"{}\n"), 401),
+    ],
+)
+def test_what_cannot_be_stored_gets_a_sentence(
+    runner: httpx.Client, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    member = make_gang()[0]
+    path = f"/streams/{member.allocation_id}/0?offset=0"
+    answer = runner.post(path, content=body, headers={"Content-Encoding": "gzip", **headers})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["message"].endswith((".", ")"))
+    assert stored(member.pk) == 0
+
+
+def test_a_token_opens_its_own_run_alone_and_none_that_is_over(runner: httpx.Client) -> None:
+    member, other = make_gang()[0], make_gang(token="another")[0]
+    assert send(runner, other, 0, records("x")).status_code == 401
+    assert runner.get(f"/streams/{other.allocation_id}/0/signals").status_code == 401
+    assert runner.get("/streams/no.such.allocation/0/signals").status_code == 401
+    Allocation.objects.filter(pk=member.allocation_id).update(state=AllocationState.TERMINATED, token_hash="")
+    for answer in (
+        send(runner, member, 0, records("late")),
+        runner.post(f"/streams/{member.allocation_id}/0/heartbeat", json={}),
+        runner.get(f"/streams/{member.allocation_id}/0/signals"),
+    ):
+        assert answer.status_code == 410, answer.text
+
+
+def test_a_heartbeat_is_noted_and_answered_with_the_orders(runner: httpx.Client) -> None:
+    member = make_gang()[0]
+    transitions.request_stop(
+        member.allocation_id, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler"
+    )
+    body = {"state": "running", "spool_bytes": 10, "unshipped_bytes": 4, "dropped_bytes": 0}
+    answer = runner.post(f"/streams/{member.allocation_id}/0/heartbeat", json=body)
+    assert answer.json() == {"offset": 0, "preempt": {"reason": "preempted"}, "stop": None}
+    member.refresh_from_db()
+    assert member.heartbeat_at is not None and member.spool["unshipped_bytes"] == 4
+
+
+def test_the_long_poll_answers_as_soon_as_something_is_ordered(runner: httpx.Client) -> None:
+    member = make_gang()[0]
+    path = f"/streams/{member.allocation_id}/0/signals"
+    answers: list[tuple[float, dict[str, Any]]] = []
+
+    def poll() -> None:
+        body = runner.get(path, params={"wait": 30}).json()
+        answers.append((time.monotonic(), body))
+
+    poller = threading.Thread(target=poll)
+    poller.start()
+    assert runner.get(path, params={"wait": 0.3}).json() == {"preempt": None, "stop": None}
+    ordered = time.monotonic()
+    transitions.request_stop(
+        member.allocation_id, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler"
+    )
+    poller.join(20)
+    assert answers[0][1] == {"preempt": {"reason": "preempted"}, "stop": None}
+    assert answers[0][0] - ordered < 3
+    begin = time.monotonic()
+    assert runner.get(path, params={"wait": 1, "have": "preempt"}).status_code == 200
+    assert time.monotonic() - begin >= 1
+
+
+def test_a_lost_wake_up_costs_a_second(runner: httpx.Client) -> None:
+    member = make_gang()[0]
+    with ThreadPoolExecutor(1) as pool:
+        path = f"/streams/{member.allocation_id}/0/signals"
+        poll = pool.submit(lambda: runner.get(path, params={"wait": 30}).json())
+        assert runner.get(path, params={"wait": 0.3}).status_code == 200
+        begin = time.monotonic()
+        # without an announcement
+        Allocation.objects.filter(pk=member.allocation_id).update(
+            stop_kind=StopKind.STOP, stop_grace_seconds=5, stop_reason=Reason.KILLED_BY_USER
+        )
+        assert poll.result(20)["stop"] == {"grace_seconds": 5, "reason": "killed_by_user"}
+        assert time.monotonic() - begin < 4
+
+
+def test_the_nonce_proves_which_server_it_is(runner: httpx.Client) -> None:
+    answer = httpx.get(f"{runner.base_url}nonce", params={"value": "abc"}).json()
+    cluster = Cluster.get()
+    expected = hmac.new(cluster.nonce_key.encode(), b"abc", hashlib.sha256).hexdigest()
+    assert answer == {"hmac": expected, "cluster_id": str(cluster.cluster_id)}
+    assert httpx.get(f"{runner.base_url}nonce").status_code == 400
+
+
+def test_two_hundred_long_polls_hold_no_thread_and_slow_no_page(web: Web, runner: httpx.Client) -> None:
+    members = [make_gang(token=f"token-{i}")[0] for i in range(8)]
+    limits = httpx.Limits(max_connections=300)
+    with httpx.Client(base_url=f"{web.url}/runner/v1", timeout=60, limits=limits) as polls:
+
+        def poll(i: int) -> int:
+            path = f"/streams/{members[i % 8].allocation_id}/0/signals"
+            headers = {"Authorization": f"Bearer token-{i % 8}"}
+            return polls.get(path, params={"wait": 8}, headers=headers).status_code
+
+        with ThreadPoolExecutor(200) as pool:
+            answers = [pool.submit(poll, i) for i in range(200)]
+            page = httpx.Client(base_url=web.url, timeout=30)
+            took, threads = [], []
+            while not any(answer.done() for answer in answers):
+                begin = time.monotonic()
+                assert page.get("/login").status_code == 200
+                took.append(time.monotonic() - begin)
+                threads.append(thread_count(web.pid))
+            assert {answer.result() for answer in answers} == {200}
+    calm = sorted(took)[: max(1, len(took) * 9 // 10)]  # the first ones race with 200 new connections
+    assert calm[-1] < 0.3, f"slowest of the calm {len(calm)} pages took {calm[-1]:.3f} s"
+    assert max(threads) < 60
+
+
+def thread_count(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Threads:"))

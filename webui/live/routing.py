@@ -1,0 +1,7 @@
+"""The sockets, behind their login."""
+
+from __future__ import annotations
+
+from channels.routing import URLRouter
+
+websocket_application = URLRouter([])

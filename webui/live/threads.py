@@ -1,0 +1,65 @@
+"""Where async code runs what blocks: bounded pools of threads, so that a wait never holds one of them.
+
+Each thread keeps its database connection between calls and gives it up when it is broken or too old, as
+Django's own requests do. Shipping has a pool of its own: a flood of log lines cannot keep pages and viewers
+waiting for a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from asgiref.sync import SyncToAsync, sync_to_async
+from django.db import close_old_connections, connections
+
+from webui import environment
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_readers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_LIVE_THREADS", 6)), "live")
+_writers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_INTAKE_THREADS", 4)), "intake")
+_files = ThreadPoolExecutor(int(environment.number("TRAINMASTER_FILE_THREADS", 4)), "files")
+
+
+async def reading(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function that reads the database, for viewers and polls."""
+    return await _run(_readers, function, *args, **kwargs)
+
+
+async def storing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function that stores what a runner ships."""
+    return await _run(_writers, function, *args, **kwargs)
+
+
+async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function that works on files and touches no database."""
+    return await asyncio.get_running_loop().run_in_executor(_files, lambda: function(*args, **kwargs))
+
+
+async def _run(pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call() -> R:
+        close_old_connections()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+async def release_thread() -> None:
+    """Give back the thread and the connection that Django's ASGI handler keeps for a request.
+
+    Its middleware runs in a thread of the request's own, which lives until the answer is sent. A view that
+    is about to wait (a long poll, a followed log) calls this first; the next synchronous call makes another.
+    """
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    if context is None:
+        return
+    if context in SyncToAsync.context_to_thread_executor:
+        await sync_to_async(connections.close_all)()
+        SyncToAsync.context_to_thread_executor.pop(context).shutdown(wait=False)

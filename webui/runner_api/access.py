@@ -1,0 +1,81 @@
+"""What a run token may touch: its own allocation, that one's checkpoints, and those it may resume from."""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+from dataclasses import dataclass
+
+from django.db.models import Q
+from starlette.requests import Request
+
+from accounts.models import token_hash
+from dispatch.intake import Over
+from experiments.models import Checkpoint, Trial
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState
+from webui.runner_api.answers import Refused
+
+_SCHEME = "bearer "
+
+
+@dataclass(frozen=True)
+class Run:
+    """The allocation that a token stands for."""
+
+    allocation_id: str
+    task_id: str
+
+
+def token_of(request: Request) -> str:
+    """The bearer token. Raises Refused (401) when there is none."""
+    authorization = request.headers.get("authorization", "")
+    if not authorization.lower().startswith(_SCHEME):
+        raise Refused(401, "The request carries no run token: send Authorization: Bearer <run token>.")
+    return authorization[len(_SCHEME) :].strip()
+
+
+def member_of(token: str, allocation_id: str, index: int) -> int:
+    """The member's row id. Raises Refused (401) or Over (410)."""
+    row = (
+        Member.objects.filter(allocation_id=allocation_id, index=index)
+        .values_list("pk", "allocation__token_hash", "allocation__state")
+        .first()
+    )
+    if row is not None and row[2] == AllocationState.TERMINATED:
+        raise Over(f"Allocation {allocation_id} is over.")
+    if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
+        raise _unknown_token()
+    return int(row[0])
+
+
+def run_of(token: str) -> Run:
+    """The open allocation of this token. Raises Refused (401)."""
+    row = Allocation.objects.filter(token_hash=token_hash(token)).values_list("pk", "task_id").first()
+    if row is None:
+        raise _unknown_token()
+    return Run(*row)
+
+
+def _unknown_token() -> Refused:
+    return Refused(401, "The run token is refused: it is not of this run, or the run is over.")
+
+
+def checkpoint_to_write(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+    """A checkpoint that this very run has reported. Raises Refused (404, also for those of others)."""
+    checkpoint = Checkpoint.objects.filter(pk=checkpoint_uuid, allocation_id=run.allocation_id).first()
+    if checkpoint is None:
+        raise Refused(404, f"This run has not reported a checkpoint {checkpoint_uuid} (yet).")
+    return checkpoint
+
+
+def checkpoint_to_read(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+    """One of the run's own experiment, or the one that its trial resumes from. Raises Refused (404)."""
+    trial = Trial.objects.filter(task_id=run.task_id).only("experiment_id", "latest_checkpoint_id").first()
+    if trial is None:
+        raise Refused(404, "This run is of no trial, so it has no checkpoints.")
+    mine = Q(trial__experiment_id=trial.experiment_id) | Q(pk=trial.latest_checkpoint_id)
+    checkpoint = Checkpoint.objects.filter(mine, pk=checkpoint_uuid).first()
+    if checkpoint is None:
+        raise Refused(404, f"There is no checkpoint {checkpoint_uuid} that this run may read.")
+    return checkpoint

@@ -1,0 +1,124 @@
+"""Answers of the runner's road, and the errors that become them (docs/protocol.md "Shipping")."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from django.db import InterfaceError, OperationalError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from dispatch.intake import BadBatch, Intake, Over
+from logs.streams import OffsetConflict
+from trainmaster.protocol import OLDEST_PROTOCOL, PROTOCOL, PROTOCOL_HEADER
+from webui.api.errors import body
+from webui.runner_api import limits
+
+log = logging.getLogger(__name__)
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Refused(Exception):
+    """The request gets this status and sentence; `fields` join the answer's body."""
+
+    def __init__(self, status: int, sentence: str, *, retry_after: int | None = None, **fields: Any) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.retry_after = retry_after
+        self.fields = fields
+
+
+def answer_of(intake: Intake) -> JSONResponse:
+    orders = {"preempt": intake.preempt, "stop": intake.stop}
+    return JSONResponse(orders if intake.offset < 0 else {"offset": intake.offset, **orders})
+
+
+def endpoint(view: Endpoint) -> Endpoint:
+    """Check the protocol's version, and turn errors into answers with a sentence."""
+
+    @functools.wraps(view)
+    async def guarded(request: Request) -> Response:
+        try:
+            _check_protocol(request)
+            return await view(request)
+        except Exception as error:
+            return _answer_to(error)
+
+    return guarded
+
+
+def _check_protocol(request: Request) -> None:
+    sent = request.headers.get(PROTOCOL_HEADER, str(PROTOCOL))
+    if not sent.isdecimal() or not OLDEST_PROTOCOL <= int(sent) <= PROTOCOL:
+        raise Refused(
+            400,
+            f"{PROTOCOL_HEADER} is {sent!r}; this server speaks {OLDEST_PROTOCOL} to {PROTOCOL}. "
+            "Update the server before its hosts.",
+        )
+
+
+def _answer_to(error: Exception) -> Response:
+    match error:
+        case Refused():
+            return _error(error.status, str(error), error.retry_after, error.fields)
+        case OffsetConflict():
+            return _error(409, str(error), None, {"offset": error.stored})
+        case Over():
+            return _error(410, str(error))
+        case BadBatch():
+            return _error(400, str(error))
+        case OperationalError() | InterfaceError():
+            log.warning("the database is away or busy: %s", error)
+            sentence = "The database is away or busy; try again."
+            return _error(503, sentence, limits.UNAVAILABLE_RETRY_AFTER_SECONDS)
+        case ClientDisconnect():
+            return _error(400, "The request broke off.")
+    log.error("the runner's request failed", exc_info=error)
+    return _error(500, "The server failed on this request; its log says why.")
+
+
+def _error(
+    status: int, sentence: str, retry_after: int | None = None, fields: dict[str, Any] | None = None
+) -> Response:
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return JSONResponse({**body(status, sentence), **(fields or {})}, status, headers)
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body. Raises Refused (413 beyond the limit, 408 when it stops to arrive)."""
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limit_bytes:
+        raise too_large(limit_bytes)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit_bytes:
+                    raise too_large(limit_bytes)
+                parts.append(part)
+    except TimeoutError as error:
+        raise Refused(408, f"The body did not arrive within {limits.BODY_SECONDS:g} s.") from error
+    return b"".join(parts)
+
+
+def too_large(limit_bytes: int) -> Refused:
+    return Refused(413, f"The body is larger than {limit_bytes:,} bytes; send less at once.")
+
+
+async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:
+    """The body as a JSON object. Raises Refused."""
+    raw = await read_body(request, limit_bytes)
+    try:
+        value = json.loads(raw or b"{}")
+    except ValueError as error:
+        raise Refused(400, f"The body is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise Refused(400, "The body is not a JSON object.")
+    return value

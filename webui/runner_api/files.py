@@ -1,0 +1,92 @@
+"""Files of checkpoints on the server's disk: written aside, made durable, then renamed into place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+from typing import BinaryIO
+
+from django.conf import settings
+
+from webui.runner_api import limits
+from webui.runner_api.answers import Refused
+
+_INCOMING = ".incoming"
+
+
+def root() -> Path:
+    return Path(settings.DATA_DIR) / "checkpoints"
+
+
+def folder(checkpoint_uuid: uuid.UUID) -> Path:
+    return root() / str(checkpoint_uuid)
+
+
+def place(checkpoint_uuid: uuid.UUID, path: str) -> Path:
+    """Where the checkpoint's file of this relative path lies. Raises Refused (400)."""
+    parts = path.split("/")
+    sound = all(part not in {"", ".", ".."} and len(os.fsencode(part)) <= 255 for part in parts)
+    if not sound or "\0" in path or len(os.fsencode(path)) > limits.PATH_BYTES_MAX:
+        raise Refused(
+            400,
+            f"The file name {path!r} is refused: it must be relative, of names other than '.' and '..'.",
+        )
+    return folder(checkpoint_uuid).joinpath(*parts)
+
+
+class Incoming:
+    """One file that arrives. `keep` puts it in its place; else nothing stays. Blocking: use a thread."""
+
+    def __init__(self) -> None:
+        incoming = root() / _INCOMING
+        incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._descriptor, name = tempfile.mkstemp(dir=incoming)  # readable by the server's account alone
+        self._path = Path(name)
+        self._file: BinaryIO = os.fdopen(self._descriptor, "wb", buffering=0)
+
+    def write(self, block: bytes) -> None:
+        view = memoryview(block)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def keep(self, target: Path) -> None:
+        """Durable when this returns: the bytes, and the name in each new folder."""
+        os.fsync(self._descriptor)
+        self._file.close()
+        new_folders = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path.replace(target)
+        for each in {target.parent, *(folder.parent for folder in new_folders)}:
+            _sync_folder(each)
+
+    def discard(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(checkpoint_uuid: uuid.UUID, paths: list[str]) -> None:
+    """Folders of the record ("name/"), which may be empty and so are in no file's path."""
+    for path in paths:
+        place(checkpoint_uuid, path.rstrip("/")).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def has(target: Path, size: int) -> bool:
+    return target.is_file() and target.stat().st_size == size
+
+
+def room_left() -> int:
+    """Free bytes where checkpoints are kept."""
+    base = root()
+    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return shutil.disk_usage(base).free

@@ -1,0 +1,24 @@
+"""Limits of the runner's road, each with its unit in its name."""
+
+from __future__ import annotations
+
+from webui import environment
+
+#: One batch as sent, and unpacked. A runner sends 1 MiB of its outbox, or one longer record.
+BATCH_BYTES_SENT = int(environment.number("TRAINMASTER_BATCH_BYTES_SENT", 8 * 1024**2))
+BATCH_BYTES_UNPACKED = int(environment.number("TRAINMASTER_BATCH_BYTES_UNPACKED", 32 * 1024**2))
+#: Batches that one process holds in memory at once; a runner that comes on top is told to come later.
+PENDING_BATCHES = int(environment.number("TRAINMASTER_PENDING_BATCHES", 64))
+PENDING_BYTES = int(environment.number("TRAINMASTER_PENDING_BYTES", 64 * 1024**2))
+#: A body that stops to arrive is given up after this time.
+BODY_SECONDS = environment.number("TRAINMASTER_BODY_SECONDS", 60.0)
+SMALL_BODY_BYTES = 256 * 1024
+#: The file lists of checkpoints with very many files come in the body of `complete`.
+COMPLETE_BODY_BYTES = 64 * 1024**2
+LONG_POLL_SECONDS_MAX = 60.0
+RETRY_AFTER_SECONDS = 1
+#: The database is away: longer than a restart of it takes.
+UNAVAILABLE_RETRY_AFTER_SECONDS = 2
+FILE_BLOCK_BYTES = 1024**2
+PATH_BYTES_MAX = 1024
+NONCE_CHARACTERS_MAX = 256

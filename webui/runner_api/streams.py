@@ -1,0 +1,157 @@
+"""Batches, heartbeats and the long poll for signals of one gang member."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import zlib
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dispatch import intake
+from webui.live.threads import reading, storing
+from webui.live.wakeups import wakeups
+from webui.runner_api import access, limits
+from webui.runner_api.answers import Refused, answer_of, endpoint, read_body, read_object, too_large
+from webui.runner_api.signals import changes
+
+
+class Pending:
+    """Batches that this process has in memory. More than the limits allow are sent away, not queued."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.bytes = 0
+
+    @contextmanager
+    def one(self, size: int) -> Iterator[None]:
+        if self.batches >= limits.PENDING_BATCHES or self.bytes + size > limits.PENDING_BYTES:
+            sentence = "The server has many batches to store; send this one later."
+            raise Refused(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
+        self.batches += 1
+        self.bytes += size
+        try:
+            yield
+        finally:
+            self.batches -= 1
+            self.bytes -= size
+
+
+_pending = Pending()
+
+
+@endpoint
+async def batch(request: Request) -> Response:
+    """POST: whole records from byte `offset` of the outbox on."""
+    token, allocation_id, index = access.token_of(request), *_member(request)
+    offset = _offset(request)
+    announced = request.headers.get("content-length", "")
+    size = int(announced) if announced.isdecimal() else limits.BATCH_BYTES_SENT
+    if size > limits.BATCH_BYTES_SENT:
+        raise too_large(limits.BATCH_BYTES_SENT)
+    with _pending.one(size):
+        sent = await read_body(request, limits.BATCH_BYTES_SENT)
+        coding = request.headers.get("content-encoding", "identity").lower()
+
+        def store() -> intake.Intake:
+            member_id = access.member_of(token, allocation_id, index)
+            return intake.store(member_id, offset, unpacked(sent, coding))
+
+        return answer_of(await storing(store))
+
+
+def unpacked(sent: bytes, coding: str) -> bytes:
+    """The body without its content coding. Raises Refused (400, 413, 415)."""
+    if coding == "identity":
+        return sent
+    if coding != "gzip":
+        raise Refused(415, f"Content-Encoding is {coding!r}; allowed: gzip, identity.")
+    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        content = inflate.decompress(sent, limits.BATCH_BYTES_UNPACKED)
+    except zlib.error as error:
+        raise Refused(400, f"The body is not gzip: {error}.") from error
+    if inflate.unconsumed_tail:
+        raise too_large(limits.BATCH_BYTES_UNPACKED)
+    if not inflate.eof:
+        raise Refused(400, "The gzip body ends too early; send the batch again.")
+    return content
+
+
+def _member(request: Request) -> tuple[str, int]:
+    return str(request.path_params["allocation_id"]), int(request.path_params["member"])
+
+
+def _offset(request: Request) -> int:
+    text = request.query_params.get("offset", "")
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise Refused(400, f"offset is {text!r}; it must be the number of bytes before this batch.")
+    return int(text)
+
+
+@endpoint
+async def heartbeat(request: Request) -> Response:
+    """POST: the runner lives, and this is the state of its spool."""
+    token, allocation_id, index = access.token_of(request), *_member(request)
+    said = await read_object(request, limits.SMALL_BODY_BYTES)
+
+    def note() -> intake.Intake:
+        return intake.heartbeat(access.member_of(token, allocation_id, index), said)
+
+    return answer_of(await storing(note))
+
+
+@endpoint
+async def signals(request: Request) -> Response:
+    """GET: a long poll. It answers when there are orders that the runner does not have, or after `wait` s."""
+    token, allocation_id, index = access.token_of(request), *_member(request)
+    have = frozenset(filter(None, request.query_params.get("have", "").split(",")))
+    until = time.monotonic() + _wait_seconds(request)
+
+    def look() -> intake.Intake:
+        access.member_of(token, allocation_id, index)
+        return intake.signals(allocation_id)
+
+    with wakeups().watch(f"allocation:{allocation_id}") as watch, changes().watching(allocation_id):
+        while True:
+            orders = await reading(look)
+            given = {name for name, order in (("preempt", orders.preempt), ("stop", orders.stop)) if order}
+            left = until - time.monotonic()
+            if given - have or left <= 0:
+                return answer_of(orders)
+            # `changes` looks once a second for all polls of this process, so each may wait for its wake-up
+            await _woken_or_gone(request, watch.wait(left))
+
+
+async def _woken_or_gone(request: Request, wake: Coroutine[Any, Any, object]) -> None:
+    """Wait for the wake-up; a runner that hangs up meanwhile ends the poll."""
+    waiting = asyncio.create_task(wake)
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if gone.done() and not waiting.done():
+            raise Refused(499, "The runner hung up.")
+    finally:
+        waiting.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _wait_seconds(request: Request) -> float:
+    text = request.query_params.get("wait", "0")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise Refused(400, f"wait is {text!r}; it must be a number of seconds, 0 or more.")
+    return min(seconds, limits.LONG_POLL_SECONDS_MAX)
