@@ -174,11 +174,12 @@ def _isolation(facts: Facts) -> Check:
 
 
 def _logind(facts: Facts) -> Check:
-    logind = facts["logind"]
+    logind, name = facts["logind"], facts["account"]["name"]
     if logind["detached_runs_survive"]:
         return check("logind", "ok", "Runs outlive the SSH session.")
     return check(
-        "logind", "fail",
-        f"systemd-logind ends all processes of {facts['account']['name']} at logout (KillUserProcesses=yes), runs among "
-        f"them. Run `loginctl enable-linger {facts['account']['name']}` on the host, or set KillUserProcesses=no.",
-    )  # fmt: skip
+        "logind",
+        "fail",
+        f"systemd-logind ends all processes of {name} at logout (KillUserProcesses=yes), runs among them. "
+        f"Run `loginctl enable-linger {name}` on the host, or set KillUserProcesses=no.",
+    )

@@ -162,7 +162,7 @@ def test_dials_at_one_jump_host_are_bounded_and_all_succeed(
 
 
 def test_a_jump_host_that_cannot_reach_the_host_says_so(sshd: Sshd) -> None:
-    with pytest.raises(Unreachable, match="jump host .* cannot reach 127.0.0.1 port"):
+    with pytest.raises(Unreachable, match=r"jump host .* cannot reach 127\.0\.0\.1 port"):
         connections.run(Endpoint((sshd.hop(), Hop("127.0.0.1", free_port(), "root", sshd.host_key))), "true")
 
 

@@ -1,0 +1,81 @@
+from datetime import timedelta
+
+import pytest
+from django.conf import LazySettings
+from django.utils import timezone
+
+from events.models import Event
+from hosts import observe
+from hosts.models import Host
+from hosts.pools import default_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host.objects.create(name="gpu1", pool=default_pool(), admission=Host.Admission.READY)
+
+
+def reasons(host: Host) -> list[str]:
+    return list(Event.objects.filter(subject=str(host.pk)).order_by("id").values_list("reason", flat=True))
+
+
+def test_answers_make_one_event_and_silence_another(host: Host, settings: LazySettings) -> None:
+    settings.HOST_SILENT_AFTER_SECONDS = 30
+    for _ in range(3):
+        observe.seen(host.pk, boot_id="b1")
+    now = timezone.now()
+    assert observe.note_silence(now + timedelta(seconds=29)) == 0
+    assert observe.note_silence(now + timedelta(seconds=31)) == 1
+    assert observe.note_silence(now + timedelta(seconds=60)) == 0
+    host.refresh_from_db()
+    assert host.contact == Host.Contact.SILENT and host.last_seen_at is not None and host.boot_id == "b1"
+    observe.seen(host.pk)
+    host.refresh_from_db()
+    assert host.contact == Host.Contact.REACHABLE
+    assert reasons(host) == ["answered", "silent", "answered"]
+
+
+def test_an_unanswered_call_keeps_its_sentence_and_judges_nothing(host: Host) -> None:
+    observe.seen(host.pk)
+    observe.no_answer(host.pk, "gpu1 refuses connections.")
+    host.refresh_from_db()
+    assert (host.contact, host.contact_error) == ("reachable", "gpu1 refuses connections.")
+    observe.seen(host.pk)
+    host.refresh_from_db()
+    assert host.contact_error == ""
+
+
+def test_another_boot_id_is_a_restart_the_first_one_is_not(host: Host) -> None:
+    observe.seen(host.pk, boot_id="b1")
+    observe.seen(host.pk, boot_id="b2")
+    host.refresh_from_db()
+    assert host.boot_id == "b2" and reasons(host) == ["answered", "restarted"]
+
+
+def test_a_changed_key_suspends_once_and_keeps_what_was_offered(host: Host) -> None:
+    assert observe.key_changed(host.pk, "ssh-ed25519 AAAA", "It shows another key.", hop=0)
+    assert not observe.key_changed(host.pk, "ssh-ed25519 BBBB", "It shows another key.", hop=0)
+    host.refresh_from_db()
+    assert (host.admission, host.offered_host_key) == ("suspended", "ssh-ed25519 BBBB")
+    assert host.state_reason == "It shows another key." and reasons(host) == ["key_changed"]
+
+
+def test_heartbeats_are_written_once_a_second(host: Host) -> None:
+    observe.heartbeat(host.pk)
+    host.refresh_from_db()
+    first = host.last_heartbeat_at
+    observe.heartbeat(host.pk)
+    host.refresh_from_db()
+    assert first is not None and host.last_heartbeat_at == first
+
+
+def test_the_most_pressing_word_is_said_first(host: Host) -> None:
+    assert observe.state_of(host) == "ready"
+    host.draining = True
+    assert observe.state_of(host) == "draining"
+    host.contact = Host.Contact.SILENT
+    assert observe.state_of(host) == "silent"
+    host.admission = Host.Admission.LOST
+    assert observe.state_of(host) == "lost"
