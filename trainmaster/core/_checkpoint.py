@@ -258,6 +258,7 @@ class CheckpointContext:
             agreement.resources[METADATA_FILE] = self._describe(storage_id, agreement.metadata)
         if shard:
             agreement = self._distributed.broadcast(agreement)
+        self._storage.stored(storage_id, agreement.resources)
         here = self._storage.path(storage_id)
         elsewhere = self._distributed.local_rank == 0 and not self._storage.shared and here.is_dir()
         if self._distributed.rank == 0 or (elsewhere and list_files(here)):
@@ -285,7 +286,7 @@ class CheckpointContext:
             steps_completed=steps,
             resources=agreement.resources,
             metadata=agreement.metadata,
-            storage=self._storage.kind,
+            storage=self._storage.section,
         )
 
 

@@ -7,11 +7,14 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Union
 from urllib.parse import quote
 
 from trainmaster._info import ClusterInfo
-from trainmaster.core._server import patiently, server_client
+from trainmaster.core._server import patiently
+
+if TYPE_CHECKING:
+    from trainmaster.http import ServerClient
 
 Selector = Callable[[str], bool]
 
@@ -45,13 +48,16 @@ class FolderStorage:
 
     shared = True
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind = kind
+    def __init__(self, section: Dict[str, Any], folder: Path) -> None:
+        self.section = section  # as the config has it: who deletes the checkpoint one day has to find it
         self._folder = folder
 
     def path(self, storage_id: str) -> Path:
         """The checkpoint's own folder, on this host."""
         return self._folder / storage_id
+
+    def stored(self, storage_id: str, resources: Dict[str, int]) -> None:
+        """The checkpoint is complete; its files say so themselves."""
 
     def fetch(self, storage_id: str, target: Path, selector: Optional[Selector]) -> None:
         """Copy the checkpoint's files to `target`. FileNotFoundError when there is no such checkpoint."""
@@ -77,52 +83,45 @@ class FolderStorage:
 class ServerStorage:
     """Files are complete on this host first; the runner uploads them, and a restore downloads them."""
 
-    kind = "server"
+    section = {"type": "server"}
     shared = False
 
     def __init__(self, info: ClusterInfo) -> None:
         self._info = info
+        self._stored: Dict[str, Dict[str, int]] = {}  # by this gang, perhaps not known to the server yet
         self._folder = Path(info._run_dir) / "checkpoints"
 
     def path(self, storage_id: str) -> Path:
         return self._folder / storage_id
 
+    def stored(self, storage_id: str, resources: Dict[str, int]) -> None:
+        """The checkpoint is complete on its hosts; the server hears of it in its own time."""
+        self._stored[storage_id] = resources
+
     def listing(self, storage_id: str) -> Dict[str, Any]:
-        """The server's record of the checkpoint; it may still be on its way there."""
-        answer = patiently(
-            self._info,
-            f"Checkpoint {storage_id}",
-            lambda client: client.get(f"/api/v1/checkpoints/{storage_id}"),
-        )
-        record: Dict[str, Any] = answer.json()["checkpoint"]
-        return record
+        """The server's record of a checkpoint that is uploaded. FileNotFoundError when it knows none."""
+        return patiently(self._info, f"Checkpoint {storage_id}", lambda client: _listing(client, storage_id))
 
     def fetch(self, storage_id: str, target: Path, selector: Optional[Selector]) -> None:
         """Bring the checkpoint's files to `target`, from the server unless they still lie here."""
-        resources = self.listing(storage_id)["resources"]
+        resources = self._stored.get(storage_id) or self.listing(storage_id)["resources"]
         for relative in sorted(resources):
             if relative.endswith("/") or (selector is not None and not selector(relative)):
                 continue
-            self._fetch_file(storage_id, relative, int(resources[relative]), _inside(target, relative))
+            self._fetch_file(storage_id, relative, int(resources[relative]), inside(target, relative))
 
     def _fetch_file(self, storage_id: str, relative: str, size: int, target: Path) -> None:
-        here = self.path(storage_id) / relative
-        if here.is_file() and here.stat().st_size == size:
-            copy_file(here, target)
-            return
+        here = inside(self.path(storage_id), relative)
+        with contextlib.suppress(FileNotFoundError):  # never here, or uploaded and removed since
+            if here.stat().st_size == size:
+                copy_file(here, target)
+                return
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.coming")
-
-        def download(client: Any) -> None:
-            path = f"/runner/v1/checkpoints/{storage_id}/files/{quote(relative)}"
-            with client.stream("GET", path) as answer, beside.open("wb") as file:
-                shutil.copyfileobj(answer, file, _CHUNK_BYTES)
-            if beside.stat().st_size != size:
-                from trainmaster.http import Unreachable
-
-                raise Unreachable(f"{relative} came with {beside.stat().st_size} of {size} bytes.")
-
-        patiently(self._info, f"Checkpoint {storage_id}", download)
+        path = f"/runner/v1/checkpoints/{storage_id}/files/{quote(relative)}"
+        patiently(
+            self._info, f"Checkpoint {storage_id}", lambda client: _download(client, path, beside, size)
+        )
         beside.replace(target)
 
     @contextlib.contextmanager
@@ -133,15 +132,39 @@ class ServerStorage:
             yield Path(folder)
 
     def delete(self, storage_id: str) -> None:
-        with server_client(self._info) as client:
-            client.request("DELETE", f"/api/v1/checkpoints?checkpointUuids={quote(storage_id)}")
-        shutil.rmtree(self.path(storage_id), ignore_errors=True)
+        raise RuntimeError(
+            f"Checkpoint {storage_id} is kept by the server, which deletes by the experiment's own rules "
+            "(save_trial_latest, save_trial_best, save_experiment_best); a trial cannot."
+        )
 
 
 Storage = Union[FolderStorage, ServerStorage]
 
 
-def _inside(folder: Path, relative: str) -> Path:
+def _listing(client: ServerClient, storage_id: str) -> Dict[str, Any]:
+    from trainmaster.http import Answered, Unreachable
+
+    try:
+        record: Dict[str, Any] = client.get(f"/api/v1/checkpoints/{storage_id}").json()["checkpoint"]
+    except Answered as error:
+        if error.status == 404:
+            raise FileNotFoundError(f"There is no checkpoint {storage_id} that this run may read.") from None
+        raise
+    if str(record.get("state", "")).endswith("PARTIAL"):
+        raise Unreachable(f"{storage_id} is still being uploaded by the host that made it.")
+    return record
+
+
+def _download(client: ServerClient, path: str, target: Path, size: int) -> None:
+    from trainmaster.http import Unreachable
+
+    with client.stream("GET", path) as answer, target.open("wb") as file:
+        shutil.copyfileobj(answer, file, _CHUNK_BYTES)
+    if target.stat().st_size != size:
+        raise Unreachable(f"{path} came with {target.stat().st_size} of {size} bytes.")
+
+
+def inside(folder: Path, relative: str) -> Path:
     """`folder / relative`; ValueError when that would lie elsewhere."""
     parts = relative.split("/")
     if relative.startswith("/") or any(part in ("", ".", "..") for part in parts):
@@ -152,20 +175,24 @@ def _inside(folder: Path, relative: str) -> Path:
 def storage_for(info: Optional[ClusterInfo], wanted: Optional[Union[str, Dict[str, Any]]]) -> Storage:
     """The storage of the config, or the `wanted` one: a folder or a section. ValueError when it is wrong."""
     if isinstance(wanted, str):
-        return FolderStorage("directory", Path(wanted).expanduser().resolve())
+        return _directory(Path(wanted).expanduser().resolve())
     section = wanted if wanted is not None else (info._checkpoint_storage if info else None)
     if not section:
-        return ServerStorage(info) if info else FolderStorage("directory", _own_folder())
+        return ServerStorage(info) if info else _directory(_own_folder())
     kind = section.get("type")
     if kind == "server":
-        return ServerStorage(info) if info else FolderStorage("directory", _own_folder())
+        return ServerStorage(info) if info else _directory(_own_folder())
     if kind == "directory":
-        return FolderStorage("directory", Path(_text(section, "container_path")))
+        return _directory(Path(_text(section, "container_path")))
     if kind == "shared_fs":
-        return FolderStorage("shared_fs", _shared_folder(section))
+        return FolderStorage(dict(section), _shared_folder(section))
     raise ValueError(
         f"checkpoint_storage.type is {kind!r}; this version knows server, shared_fs and directory."
     )
+
+
+def _directory(folder: Path) -> FolderStorage:
+    return FolderStorage({"type": "directory", "container_path": str(folder)}, folder)
 
 
 def _shared_folder(section: Dict[str, Any]) -> Path:

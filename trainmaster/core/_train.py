@@ -113,12 +113,12 @@ class TrainContext:
             self._records.append("metadata", metadata=plain)
 
     def get_metadata(self) -> Optional[Dict[str, Any]]:
-        """The metadata of the trial's run as the server has it; None off the cluster or without any."""
+        """The metadata of the trial as the server has it; None off the cluster or without any."""
         if self._info is None:
             return None
         with server_client(self._info) as client:
-            answer = client.get(f"/api/v1/runs/{self._info.trial._trial_run_id}/metadata").json() or {}
-        metadata: Optional[Dict[str, Any]] = answer.get("metadata")
+            answer = client.get(f"/api/v1/trials/{self._info.trial.trial_id}").json()
+        metadata: Optional[Dict[str, Any]] = answer["trial"].get("metadata")
         return metadata
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
@@ -130,7 +130,7 @@ class TrainContext:
         if self._records is None:
             logger.info("early exit: %s", reason.name)
         else:
-            self._records.append("early_exit", reason=reason.value)
+            self._records.append("early_exit", reason=reason.name)
 
     def get_experiment_best_validation(self) -> Optional[float]:
         """The searcher metric's best value in the experiment so far, None when there is none yet."""

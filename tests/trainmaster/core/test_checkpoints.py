@@ -37,7 +37,7 @@ def test_a_stored_checkpoint_lies_in_the_run_folder_and_is_recorded_once_complet
         "steps_completed": 4,
         "resources": {"sub/weights": 5, "metadata.json": (path / "metadata.json").stat().st_size},
         "metadata": {"steps_completed": 4, "by": "me"},
-        "storage": "server",
+        "storage": {"type": "server"},
     }
     assert json.loads((path / "metadata.json").read_text()) == {"steps_completed": 4, "by": "me"}
 
@@ -79,7 +79,7 @@ def test_a_folder_all_hosts_share_is_written_directly(run: Path, tmp_path: Path)
         assert not stored.exists()
         with pytest.raises(FileNotFoundError, match="no checkpoint"):
             context.checkpoint.download(uuid, tmp_path / "copy")
-    assert records(run)[0]["storage"] == "shared_fs"
+    assert records(run)[0]["storage"] == storage
 
 
 def test_an_unknown_storage_is_refused_with_the_known_ones(run: Path) -> None:
@@ -224,3 +224,13 @@ class _checkpoint_server:
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def test_a_checkpoint_of_this_very_run_is_restored_before_the_server_knows_it(
+    run: Path, tmp_path: Path
+) -> None:
+    with core.init() as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+            (path / "state").write_text("s")
+        with context.checkpoint.restore_path(uuid) as copy:
+            assert sorted(file.name for file in copy.iterdir()) == ["metadata.json", "state"]

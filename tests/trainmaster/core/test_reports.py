@@ -103,7 +103,7 @@ def test_status_progress_metadata_and_the_first_early_exit_are_recorded(run: Pat
         {"type": "status", "text": "loading"},
         {"type": "progress", "progress": 0.25},
         {"type": "metadata", "metadata": {"git": "abc"}},
-        {"type": "early_exit", "reason": "EXITED_REASON_USER_REQUESTED_STOP"},
+        {"type": "early_exit", "reason": "USER_REQUESTED_STOP"},
     ]
 
 
@@ -164,7 +164,7 @@ def test_invalid_hyperparameters_end_the_trial_without_an_error(run: Path) -> No
     program = "import determined as det\nwith det.core.init():\n    raise det.InvalidHP('too deep')"
     done = subprocess.run([sys.executable, "-c", program], env=environment_of(run), check=False, timeout=20)
     assert done.returncode == 0
-    assert records(run) == [{"type": "early_exit", "reason": "EXITED_REASON_INVALID_HP"}]
+    assert records(run) == [{"type": "early_exit", "reason": "INVALID_HP"}]
 
 
 def test_a_script_runs_unchanged_off_the_cluster(
