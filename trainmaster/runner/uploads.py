@@ -94,7 +94,8 @@ class Uploads:
         """Raises HttpError or OSError; what is there already is overwritten with the same bytes."""
         folder = self._paths.checkpoint(upload["uuid"])
         base = f"/runner/v1/checkpoints/{quote(upload['uuid'])}"
-        files = [path for path in sorted(upload["resources"]) if not path.endswith("/")]
+        # Of a sharded checkpoint other hosts have the rest: their runners bring it, and the last one completes.
+        files = [path for path in sorted(upload["resources"]) if (folder / path).is_file()]
         complete = json.dumps({"resources": upload["resources"]}).encode()
         missing: Optional[List[str]] = files
         while missing:
