@@ -72,6 +72,17 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
+def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
+    """JSON escapes what lies beyond 16 bits in two halves, which YAML takes for two characters."""
+    text = str(loader.construct_scalar(node))
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise YamlError("found half a character (a lone surrogate)", *_at(node.start_mark)) from error
+
+
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Dict[str, Any]:
     _refuse_doubles(loader, node)
     loader.flatten_mapping(node)
@@ -104,6 +115,7 @@ def _refuse_doubles(loader: _Loader, node: yaml.MappingNode) -> None:
         seen[key_node.value] = key_node.start_mark
 
 
+_Loader.add_constructor("tag:yaml.org,2002:str", _text)
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, CliError
@@ -109,51 +108,55 @@ def _bring_key(client: Client, route: Route, agreed: bool) -> None:
 
 
 def _admitted(client: Client, host: Json, agreed: bool) -> Json:
-    """Wait until the server has probed the host; the key it shows is put to the user. Raises CliError."""
-    name, deadline, told, dots = str(host["name"]), time.monotonic() + ADMISSION_LIMIT_SECONDS, "", False
+    """Wait until the server has probed the host; each key that is shown is put to the user. Raises CliError."""
+    name, deadline, told = str(host["name"]), time.monotonic() + ADMISSION_LIMIT_SECONDS, ""
     while True:
-        key = host.get("hostKey") or {}
-        if key.get("state") in ("unknown", "changed") and (key.get("offered") or key.get("fingerprint")):
-            if host["state"] != "ready":
-                host = _accept(client, host, agreed)
-                deadline = time.monotonic() + ADMISSION_LIMIT_SECONDS
-        elif host["state"] != "admitting":
-            break
+        waiting = _unaccepted(host)
+        if waiting:
+            host = _accept(client, name, *waiting[0], agreed)
+            deadline = time.monotonic() + ADMISSION_LIMIT_SECONDS
+            continue
+        if host["state"] != "admitting":
+            return host
         if time.monotonic() > deadline:
-            raise CliError(
-                f"{name} was not ready after {ADMISSION_LIMIT_SECONDS:.0f} s. See `trainmaster host show {name}`."
-            )
-        reason = str(host.get("stateReason") or "The server looks at the host.")
+            limit = f"{ADMISSION_LIMIT_SECONDS:.0f} s"
+            raise CliError(f"{name} was not ready after {limit}. See `trainmaster host show {name}`.")
+        reason = str(host.get("stateReason") or "the server looks at the host.")
         if reason != told:
             say(f"{name}: {reason}")
             told = reason
-        elif sys.stderr.isatty():
-            print(".", end="", file=sys.stderr, flush=True)
-            dots = True
         time.sleep(_POLL_SECONDS)
         host = client.host(name)
-    if dots:
-        say("")
-    return host
 
 
-def _accept(client: Client, host: Json, agreed: bool) -> Json:
-    key, name = host["hostKey"], str(host["name"])
-    shown = str(key.get("offered") or key["fingerprint"])
-    say(f"The host key of {name}, as the server sees it: {shown}")
-    if key["state"] == "changed":
+def _unaccepted(host: Json) -> List[Tuple[Json, Json]]:
+    """Of the jump hosts and the host itself: those with a key that nobody has accepted, and that key."""
+    if host["state"] not in ("admitting", "failed", "suspended"):
+        return []
+    hops = [*(host.get("jumps") or []), host]
+    keys = [(hop, hop.get("hostKey") or {}) for hop in hops]
+    return [
+        (hop, key) for hop, key in keys if key.get("state") in ("unknown", "changed") and key.get("offered")
+    ]
+
+
+def _accept(client: Client, name: str, hop: Json, key: Json, agreed: bool) -> Json:
+    shown, address = str(key["offered"]), str(hop.get("address") or "")
+    say(f"The host key of {address}, as the server sees it: {shown}")
+    changed = key["state"] == "changed"
+    if changed:
         say(
-            f"It was {key.get('fingerprint')} before! Somebody may be in between, or the host was set up anew.",
+            f"It was {key.get('fingerprint')} before! Somebody may be in between, or it was set up anew.",
             "red",
         )
-    elif shown in known_fingerprints(str(host.get("address") or ""), int(host.get("port") or 22)):
+    elif shown in known_fingerprints(address, int(hop.get("port") or 22)):
         say("Your own known_hosts has the same key.", "green")
-    asked = key["state"] == "changed" or not agreed
-    if asked and not ask("Is it the right one?", default=False):
-        if key["state"] == "unknown":
+    if (changed or not agreed) and not ask("Is it the right one?", default=False):
+        if not changed:
             client.remove_host(name)
-        raise CliError(f"the host key of {name} was not accepted.")
-    return client.host_action(name, "accept-key", {"fingerprint": shown}) or client.host(name)
+        raise CliError(f"the host key of {address} was not accepted.")
+    client.host_action(name, "accept-key", {"fingerprint": shown})
+    return client.host(name)
 
 
 def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:

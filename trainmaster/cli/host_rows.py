@@ -17,6 +17,13 @@ def slots_held(row: Json) -> str:
     return f"{sum(bool(slot.get('heldBy')) for slot in slots)}/{len(slots)}"
 
 
+def holder(held: Any) -> str:
+    """What holds a slot: the task's name and its user."""
+    if not isinstance(held, dict):
+        return str(held or "")
+    return f"{held.get('name') or held.get('taskId')} ({held.get('username')})"
+
+
 def where(row: Json) -> str:
     if row.get("transport") == "local":
         return "this server"
@@ -51,7 +58,7 @@ SLOTS = [
     Column("Brand", lambda row: row.get("brand")),
     Column("Memory", lambda row: f"{row['memoryMb']} MB" if row.get("memoryMb") else ""),
     Column("Enabled", lambda row: row.get("enabled")),
-    Column("Held By", lambda row: row.get("heldBy")),
+    Column("Held By", lambda row: holder(row.get("heldBy"))),
     Column("UUID", lambda row: row.get("uuid")),
 ]
 

@@ -119,7 +119,7 @@ def follow(
     broken_since: Optional[float] = None
     while True:
         try:
-            for record in _after(client.lines(path, [*query, ("follow", "true")]), last):
+            for record in _after(client.lines(path, _query_from(query, last)), last):
                 show(record)
                 last, broken_since = record.get("id"), None
             if is_over():
@@ -130,14 +130,23 @@ def follow(
         time.sleep(_POLL_SECONDS)
 
 
+def _query_from(query: Query, last: Optional[str]) -> Query:
+    """`after` is ours: a server that knows it begins behind that record, another one at the first."""
+    return [*query, ("follow", "true"), *([("after", last)] if last is not None else [])]
+
+
 def _after(records: Iterator[Json], last: Optional[str]) -> Iterator[Json]:
-    """The records behind the one with the id `last`; the dialect has no cursor, so a stream begins anew."""
-    skipping = last is not None
+    """The records behind the one with the id `last`, for a server that begins anew."""
+    if last is None:
+        yield from records
+        return
+    skipping = not last.isdigit()
     for record in records:
-        if not skipping:
+        found = str(record.get("id"))
+        if skipping:
+            skipping = found != last
+        elif not found.isdigit() or not last.isdigit() or int(found) > int(last):
             yield record
-        elif record.get("id") == last:
-            skipping = False
 
 
 def _still_patient(error: Exception, since: Optional[float]) -> float:

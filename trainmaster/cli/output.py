@@ -93,7 +93,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     texts = [[clean(_cell(cell)) for cell in row] for row in rows]
     indexes = range(len(headings))
     widths = [max(len(row[i]) for row in [list(headings), *texts]) for i in indexes]
-    numbers = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in indexes]
+    numbers = [bool(rows) and all(type(row[i]) in (int, float) for row in rows) for i in indexes]
 
     def line(cells: Sequence[str]) -> str:
         padded = [cells[i].rjust(widths[i]) if numbers[i] else cells[i].ljust(widths[i]) for i in indexes]
