@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,15 @@ def wait_until(true: Callable[[], bool], seconds: float = WAIT_SECONDS, what: st
     while not true():
         assert time.monotonic() < limit, f"{what} did not come true within {seconds} s"
         time.sleep(0.02)
+
+
+def _sshds_below(pid: int) -> Iterator[int]:
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end at any moment
+            for child in map(int, children.read_text().split()):
+                if Path(f"/proc/{child}/comm").read_text().startswith("sshd"):
+                    yield child
+                    yield from _sshds_below(child)
 
 
 @dataclass
@@ -86,23 +95,15 @@ class Sshd:
     def sessions(self) -> list[int]:
         """Processes that serve the connections, the privileged part and the user's."""
         assert self.process
-        found, parents = [], [self.process.pid]
-        while parents:
-            path = Path(f"/proc/{parents.pop()}/task")
-            for task in path.glob("*/children"):
-                children = [int(pid) for pid in task.read_text().split()]
-                sshds = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
-                found += sshds
-                parents += sshds
-        return found
+        return list(_sshds_below(self.process.pid))
 
     def stop(self) -> None:
         """End sshd and the connections that it serves, not what runs behind them."""
         if self.process is None:
             return
         for pid in self.sessions():
-            os.kill(pid, signal.SIGCONT)
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
         self.process = None

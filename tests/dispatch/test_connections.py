@@ -199,6 +199,6 @@ def test_a_link_that_broke_meanwhile_is_dialled_anew(sshd: Sshd) -> None:
 
 def test_a_command_that_takes_too_long_is_given_up_and_may_have_been_delivered(sshd: Sshd) -> None:
     with pytest.raises(Unreachable, match=r"within 0\.3 s") as caught:
-        connections.run(sshd.endpoint(), "sleep 5", timeout_seconds=0.3)
+        connections.run(sshd.endpoint(), "exec sleep 1", timeout_seconds=0.3)
     assert caught.value.delivered
     assert connections.run(sshd.endpoint(), "echo on").stdout == b"on\n"

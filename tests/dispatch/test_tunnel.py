@@ -1,6 +1,7 @@
 """Reverse tunnels: hosts in their own network reach a server that listens on loopback alone."""
 
 import contextlib
+import json
 import os
 import signal
 import uuid
@@ -20,9 +21,10 @@ from hosts.pools import default_pool
 from hosts.registry import NewHost
 from tests.dispatch.sshd import wait_until
 from tests.rig import hosts as rig
+from tests.rig.rows import make_gang
 from tests.rig.web import Web
 
-pytestmark = [pytest.mark.hosts, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.hosts, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_server")]
 
 
 @pytest.fixture
@@ -114,3 +116,18 @@ def test_a_taken_port_is_replaced_and_the_new_url_is_noted(host: Host, tunnels: 
         assert host.server_url == url
     finally:
         connections.close_forward(squatter)
+
+
+def test_runs_are_told_when_their_url_changes(
+    host: Host, tunnels: tunnel.Tunnels, isolated_hosts: list[rig.Host]
+) -> None:
+    [member] = make_gang()
+    member.host = host
+    member.save()
+    run = isolated_hosts[0].workdir / "runs" / member.run_key
+    run.mkdir(parents=True)
+    (run / "server.json").write_text('{"urls": ["http://old"], "cert_sha256": null}')
+    tunnels.close(host.pk)
+    TunnelLease.objects.filter(host=host).update(remote_port=None)
+    url = tunnels.ensure(host)
+    assert url and json.loads((run / "server.json").read_text())["urls"] == [url]
