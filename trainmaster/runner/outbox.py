@@ -71,7 +71,7 @@ class Outbox:
         size = min(limit, available)
         while size > 0:
             data = os.pread(self._descriptor, size, offset)
-            last = data.rfind(b"\n")
+            last = data.rfind(b"\n") if size <= limit else data.find(b"\n")
             if last >= 0:
                 return data[: last + 1]
             size = min(size * 2, available) if size < available else 0

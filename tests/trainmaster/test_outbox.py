@@ -1,0 +1,233 @@
+"""The journal: what a runner finds when it starts anew, whatever the last one left."""
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.paths import RunPaths
+from trainmaster.protocol import DEFAULT_LIMITS, Limits
+from trainmaster.runner.collecting import Collector
+from trainmaster.runner.outbox import Outbox
+from trainmaster.runner.records import core_record, earlier, filler, log_record, parse_core, state_record
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    run = RunPaths(tmp_path / "x.1.0")
+    for folder in (run.spool, run.control, run.checkpoints):
+        folder.mkdir(parents=True)
+    return run
+
+
+def collector(paths: RunPaths, outbox: Outbox, shipped: int = 0, **limits: Any) -> Collector:
+    all_limits: Limits = {**DEFAULT_LIMITS, **limits}  # type: ignore[typeddict-item]
+    return Collector(paths, outbox, all_limits, lambda: outbox.size - shipped, lambda record: None)
+
+
+def drain(paths: RunPaths, outbox: Outbox, **limits: Any) -> None:
+    collecting = collector(paths, outbox, **limits)
+    while collecting.poll():
+        pass
+
+
+def records(paths: RunPaths) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in paths.outbox.read_bytes().splitlines()]
+
+
+def test_a_torn_last_record_is_cut_and_its_source_read_again(paths: RunPaths) -> None:
+    stdout = paths.rank_stream(0, "stdout")
+    stdout.write_bytes(b"one\ntwo\nthree\n")
+    drain(paths, Outbox(paths))
+    whole = paths.outbox.read_bytes()
+    for size in range(len(whole)):
+        paths.outbox.write_bytes(whole[:size])
+        drain(paths, Outbox(paths))
+        assert [(r["m"], r["e"], r["r"], r["s"]) for r in records(paths)] == [
+            ("one", 4, 0, "stdout"),
+            ("two", 8, 0, "stdout"),
+            ("three", 14, 0, "stdout"),
+        ]
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(max_size=30), st.booleans(), st.booleans()), max_size=20))
+def test_any_bytes_with_restarts_at_any_time_come_out_once(
+    steps: list[tuple[int, bytes, bool, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = RunPaths(tmp_path_factory.mktemp("run"))
+    run.spool.mkdir()
+    outbox = Outbox(run)
+    collecting = collector(run, outbox, line_bytes=16)
+    written = [b"", b""]
+    for rank, data, restart, index in steps:
+        data = data.replace(b"\r", b".")
+        written[rank] += data
+        with run.rank_stream(rank, "stdout").open("ab") as file:
+            file.write(data)
+        collecting.poll()
+        if index:
+            outbox.save_index()
+        if restart:
+            outbox = Outbox(run)
+            collecting = collector(run, outbox, line_bytes=16)
+    while collecting.poll():
+        pass
+    collecting.finish()
+    for rank in (0, 1):
+        lines = [r for r in records(run) if r["r"] == rank]
+        joined = b"".join(
+            r["m"].encode("utf-8", "surrogateescape") + (b"" if r.get("c") else b"\n") for r in lines
+        )
+        assert joined in (written[rank], written[rank] + b"\n")
+
+
+def test_a_new_runner_knows_what_the_freed_part_said(paths: RunPaths) -> None:
+    paths.core_records(1).write_text(
+        json.dumps({"type": "rank_failed", "rank": 1, "code": 3, "signal": None, "t": 5.0}) + "\n"
+    )
+    stdout = paths.launcher_stream("stdout")
+    stdout.write_bytes(b"".join(b"line %d\n" % number for number in range(3000)))
+    outbox = Outbox(paths)
+    outbox.append(state_record(1.0, "running"))
+    outbox.running = True
+    drain(paths, outbox)
+    shipped = outbox.read(0, 100_000)
+    outbox.free(len(shipped))
+    stdout.open("ab").write(b"one more\n")
+    again = Outbox(paths)
+    assert (again.running, again.exited, again.size, again.freed) == (True, False, outbox.size, len(shipped))
+    assert again.first_failure == {"rank": 1, "code": 3, "signal": None, "t": 5.0}
+    drain(paths, again)
+    rest = again.read(len(shipped), 10_000_000).splitlines()
+    assert json.loads(rest[-1])["m"] == "one more"
+    assert [json.loads(line)["k"] for line in rest].count("log") + shipped.count(b'"log"') == 3001
+
+
+def test_freed_bytes_that_a_server_asks_for_again_become_a_counted_gap(paths: RunPaths) -> None:
+    outbox = Outbox(paths)
+    for number in range(1000):
+        outbox.append(log_record("launcher.stdout", number, 1.0, None, "stdout", None, b"x" * 90, False))
+    shipped = len(outbox.read(0, 80_000))
+    outbox.free(shipped)
+    first = outbox.read(500, 30_000)
+    assert len(first) == 30_000 and json.loads(first) == {"k": "gap", "f": None, "e": None, "bytes": 30_000}
+    offset, after = 500, b""
+    while offset < outbox.size:
+        batch = outbox.read(offset, 30_000)
+        offset, after = offset + len(batch), after + batch
+    kinds = [json.loads(line)["k"] for line in after.splitlines()]
+    assert kinds.count("gap") == 3 and kinds.count("log") > 100
+
+
+@given(st.integers(1, 200))
+def test_a_filler_has_exactly_the_size_asked_for(size: int) -> None:
+    line = filler(size)
+    assert len(line) == size and line.endswith(b"\n")
+    assert not line.strip() or json.loads(line)["bytes"] == size
+
+
+def test_a_batch_holds_whole_records_and_one_long_record_goes_alone(paths: RunPaths) -> None:
+    outbox = Outbox(paths)
+    for size in (10, 5000, 10):
+        outbox.append(core_record("core.rank0.jsonl", 1, json.dumps({"type": "status", "text": "x" * size}).encode()))
+    offset, sizes = 0, []
+    while batch := outbox.read(offset, 300):
+        assert batch.endswith(b"\n")
+        sizes.append(len(batch.splitlines()))
+        offset += len(batch)
+    assert sizes == [1, 1, 1] and offset == outbox.size
+
+
+def test_a_server_ahead_of_a_journal_that_lost_its_end_is_followed(paths: RunPaths) -> None:
+    outbox = Outbox(paths)
+    outbox.append(state_record(1.0, "running"))
+    outbox.skip_to(10_000)
+    outbox.append(state_record(2.0, "running"))
+    assert json.loads(outbox.read(10_000, 1000))["t"] == 2.0
+    outbox.save_index()
+    assert Outbox(paths).size == outbox.size
+
+
+def test_a_full_disk_leaves_the_journal_whole_and_the_lines_come_later(
+    paths: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    outbox = Outbox(paths)
+    collecting = collector(paths, outbox)
+    paths.rank_stream(0, "stdout").write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # the kernel's own "no more": EFBIG at this size
+    try:
+        with pytest.raises(OSError):
+            collecting.poll()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert paths.outbox.stat().st_size == outbox.size == 0
+    while collecting.poll():
+        pass
+    assert [r["m"] for r in records(paths)] == [str(number) for number in range(2000)]
+
+
+def test_what_is_no_sdk_record_is_counted_as_a_gap(paths: RunPaths) -> None:
+    paths.core_records(0).write_bytes(b'not json\n{"type": "status", "text": "a\xc3\xa4"}\n[1]\n{"v": NaN, "w": -Infinity}\n')
+    outbox = Outbox(paths)
+    collecting = collector(paths, outbox)
+    while collecting.poll():
+        pass
+    collecting.finish()
+    found = records(paths)
+    assert [r["d"] for r in found if r["k"] == "core"] == [{"type": "status", "text": "aä"}, {"v": "NaN", "w": "-Infinity"}]
+    assert sum(r["bytes"] for r in found if r["k"] == "gap") == len("not json") + len("[1]")
+    assert outbox.dropped == len("not json") + len("[1]")
+
+
+def test_links_and_odd_names_in_the_spool_are_left_alone(paths: RunPaths, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret\n")
+    paths.rank_stream(0, "stdout").symlink_to(secret)
+    (paths.spool / "other.txt").write_text("x\n")
+    os.mkfifo(paths.rank_stream(1, "stdout"))
+    outbox = Outbox(paths)
+    assert not collector(paths, outbox).poll()
+    assert outbox.size == 0
+
+
+def test_readers_see_only_whole_records_while_it_grows(paths: RunPaths) -> None:
+    outbox = Outbox(paths)
+    done = threading.Event()
+    seen: list[bytes] = []
+
+    def follow() -> None:
+        offset = 0
+        while not done.is_set() or offset < outbox.size:
+            batch = outbox.read(offset, 700)
+            offset += len(batch)
+            seen.append(batch)
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    for number in range(3000):
+        outbox.append(log_record("rank0.stdout", number, 1.0, 0, "stdout", None, b"%d" % number, False))
+    done.set()
+    reader.join(30)
+    assert [json.loads(line)["m"] for line in b"".join(seen).splitlines()] == [str(n) for n in range(3000)]
+
+
+def test_the_earliest_failure_is_kept_and_odd_records_are_ignored() -> None:
+    late = earlier(None, {"rank": 1, "code": 143, "signal": 15, "t": 9.0})
+    first = earlier(late, {"rank": 2, "code": 3, "t": 8.0})
+    assert first == {"rank": 2, "code": 3, "signal": None, "t": 8.0}
+    assert earlier(first, {"rank": 0, "code": 1, "t": 8.5}) == first
+    assert earlier(first, {"rank": "?", "t": 1}) == first
+
+
+def test_core_records_pass_unchanged() -> None:
+    text = b'{"type":"metrics","metrics":{"loss":0.1}}'
+    assert parse_core(text) == (json.loads(text), text)
+    assert parse_core(b"\xff{}") is None

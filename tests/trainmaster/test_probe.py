@@ -1,0 +1,118 @@
+"""What a host says of itself, and what it can reach."""
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.trainmaster.conftest import TestHost
+from tests.trainmaster.stream_server import StreamServer
+from trainmaster.host.gpus import find_gpus, parse_nvidia_smi
+from trainmaster.host.interpreters import find_interpreters
+from trainmaster.host.probing import filesystem_of, kills_user_processes
+
+SMI = """\
+0, GPU-aaaa, NVIDIA H100 80GB HBM3, 81559, 550.54.15
+1, GPU-bbbb, NVIDIA H100 80GB HBM3, [N/A], 550.54.15
+"""
+MOUNTS = r"""
+22 1 0:1 / / rw - ext4 /dev/sda1 rw
+23 22 0:2 / /home rw - nfs4 server:/home rw
+24 23 0:3 / /home/my\040disk rw - xfs /dev/sdb rw
+25 22 0:4 / /scratch rw - fuse.sshfs x rw
+"""
+
+
+def test_a_probe_answers_every_fact(host: TestHost) -> None:
+    facts = host.verb("probe", {})
+    assert facts["hostname"] == socket.gethostname()
+    assert facts["arch"] == platform.machine()
+    assert facts["cpus"]["count"] == os.cpu_count() and facts["memory"]["total_bytes"] > 10**8
+    assert facts["disk"]["free_bytes"] > 0 and facts["disk"]["writable"] is True
+    assert facts["home"]["path"] == str(Path.home()) and facts["home"]["network"] in (True, False)
+    assert facts["account"]["uid"] == os.getuid()
+    assert facts["account"]["switch"] == "root" if os.getuid() == 0 else True
+    assert {"kill_user_processes", "linger", "detached_runs_survive"} <= set(facts["logind"])
+    assert {"cgroup_v2", "systemd", "user_namespaces"} <= set(facts["isolation"])
+    assert any(found["version"].startswith("3.") for found in facts["interpreters"])
+    assert facts["gpu_source"] in ("nvml", "nvidia-smi", "none")
+
+
+def test_a_venv_is_found_beside_its_base_with_its_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.create(tmp_path / "project/.venv", with_pip=False, symlinks=True)
+    folder = next((tmp_path / "project/.venv/lib").glob("python3*")) / "site-packages/torch"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('a probe must not import torch')")
+    (folder / "version.py").write_text("__version__ = '2.9.9+cu130'\ncuda = '13.0'\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    found = find_interpreters()
+    [ours] = [item for item in found if item["path"].startswith(str(tmp_path))]
+    assert (ours["kind"], ours["torch"], ours["cuda"]) == ("venv", "2.9.9+cu130", "13.0")
+    assert any(Path(item["path"]).parent == Path(sys.executable).parent for item in found)
+    real = [(str(Path(item["path"]).parent.resolve()), str(Path(item["path"]).resolve())) for item in found]
+    assert len(real) == len(set(real))
+
+
+def test_gpus_are_read_from_nvidia_smi_where_nvml_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{SMI}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    gpus, source = find_gpus()
+    if source == "nvml":
+        pytest.skip("this machine has real GPUs")
+    assert source == "nvidia-smi"
+    assert [(gpu["uuid"], gpu["memory_mib"]) for gpu in gpus] == [("GPU-aaaa", 81559), ("GPU-bbbb", 0)]
+
+
+def test_an_odd_answer_of_nvidia_smi_gives_no_gpus() -> None:
+    assert parse_nvidia_smi("No devices were found\n") == []
+    assert parse_nvidia_smi("") == []
+
+
+def test_the_file_system_of_a_folder_is_that_of_its_longest_mount() -> None:
+    assert filesystem_of(Path("/home/alice"), MOUNTS) == "nfs4"
+    assert filesystem_of(Path("/homes"), MOUNTS) == "ext4"
+    assert filesystem_of(Path("/home/my disk/x"), MOUNTS) == "xfs"
+    assert filesystem_of(Path("/scratch"), MOUNTS) == "fuse.sshfs"
+    assert filesystem_of(Path("/x"), "") == "unknown"
+
+
+def test_logind_is_read_as_logind_reads_it() -> None:
+    assert kills_user_processes([], "alice") == (False, False)
+    assert kills_user_processes(["[Login]\n#KillUserProcesses=yes\n"], "alice") == (False, False)
+    assert kills_user_processes(["KillUserProcesses=yes"], "alice") == (True, False)
+    assert kills_user_processes(["KillUserProcesses=yes", "KillUserProcesses=no\n"], "alice") == (False, False)
+    assert kills_user_processes(["KillUserProcesses = yes\nKillExcludeUsers=root alice"], "alice") == (True, True)
+
+
+def test_check_says_what_can_be_reached(host: TestHost, stream_server: StreamServer) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        closed = unused.getsockname()[1]
+        answer = host.verb(
+            "check",
+            {
+                "connect": [["127.0.0.1", stream_server.port], ["127.0.0.1", closed]],
+                "urls": [f"http://127.0.0.1:{stream_server.port}", f"http://127.0.0.1:{closed}", "nonsense"],
+                "nonce": "abc",
+            },
+        )
+    assert [found["ok"] for found in answer["connect"]] == [True, False]
+    assert [found["ok"] for found in answer["urls"]] == [True, False, False]
+    assert "cba" in answer["urls"][0]["answer"]
+    assert "refused" in answer["connect"][1]["error"]
+
+
+def test_an_unknown_verb_and_bad_json_are_sentences(host: TestHost) -> None:
+    program = str(host.bundle / "trainmaster/host")
+    unknown = subprocess.run([sys.executable, program, "nonsense"], capture_output=True, check=False)
+    assert unknown.returncode == 2 and b"known are probe" in unknown.stderr
+    bad = subprocess.run([sys.executable, program, "status"], input=b"{oops\n", capture_output=True, check=False)
+    assert b"is not JSON" in bad.stdout and bad.returncode == 0
