@@ -126,13 +126,13 @@ def _module_files(origin: Path) -> Iterator[Tuple[str, Path]]:
 
 
 def _tar_gz(files: Dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, compresslevel=6) as packed,
-        tarfile.open(fileobj=packed, mode="w|") as tar,
-    ):
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o644
             tar.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=6) as file:
+        file.write(plain.getvalue())
+    return packed.getvalue()

@@ -57,7 +57,9 @@ class TestHost:
         self.server = server
         self.keys: list[str] = []
 
-    def verb(self, name: str, request: object = None, more: bytes = b"", account: str | None = None) -> dict[str, Any]:
+    def verb(
+        self, name: str, request: object = None, more: bytes = b"", account: str | None = None
+    ) -> dict[str, Any]:
         """The answer of a verb; AssertionError if it broke."""
         command = host_command(PYTHON, str(self.workdir.root), self.bundle.name, name)
         if account is not None:
@@ -88,7 +90,13 @@ class TestHost:
             "entrypoint": entrypoint,
             "environment": {},
             "slots": [],
-            "gang": {"addresses": ["127.0.0.1"], "slot_counts": [0], "ports": {}, "interface": None, "secret": "ab"},
+            "gang": {
+                "addresses": ["127.0.0.1"],
+                "slot_counts": [0],
+                "ports": {},
+                "interface": None,
+                "secret": "ab",
+            },
             "user_data": {},
             "checkpoint_storage": {"type": "server"},
             "limits": limits,
@@ -124,7 +132,6 @@ class TestHost:
         for key in self.keys:
             wait_until(lambda key=key: not self._kill_all(key))
         shutil.rmtree(self.workdir.runs, ignore_errors=True)
-
 
     def _kill_all(self, key: str) -> bool:
         state = read_state(self.workdir.run(key))

@@ -72,7 +72,9 @@ class StreamServer:
         until = time.monotonic() + seconds
         with self.lock:
             while not (value := true()):
-                assert time.monotonic() < until, f"not within {seconds} s; the stream ends {self.data[-600:]!r}"
+                assert time.monotonic() < until, (
+                    f"not within {seconds} s; the stream ends {self.data[-600:]!r}"
+                )
                 self.lock.wait(0.02)
         return value
 
@@ -177,7 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
             wrong = [
                 path
                 for path, size in resources.items()
-                if not path.endswith("/") and len(server.files.get(f"{uuid}/{path}", b"?" * (size + 1))) != size
+                if not path.endswith("/")
+                and len(server.files.get(f"{uuid}/{path}", b"?" * (size + 1))) != size
             ]
             if not wrong:
                 server.completed[uuid] = resources

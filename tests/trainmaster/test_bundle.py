@@ -16,7 +16,9 @@ def test_the_same_code_gives_the_same_bundle() -> None:
     assert first == second
     with tarfile.open(fileobj=io.BytesIO(first.archive)) as tar:
         names = tar.getnames()
-    assert {"trainmaster/host/__main__.py", "trainmaster/runner/__main__.py", "sitecustomize.py"} <= set(names)
+    assert {"trainmaster/host/__main__.py", "trainmaster/runner/__main__.py", "sitecustomize.py"} <= set(
+        names
+    )
     assert "vendor/pynvml.py" in names and any(name.endswith("psutil/__init__.py") for name in names)
     assert not any(name.startswith("trainmaster/cli/") for name in names)
 
@@ -52,7 +54,10 @@ def test_a_broken_transfer_installs_nothing(tmp_path: Path) -> None:
 def test_a_job_keeps_its_own_psutil_and_pynvml(tmp_path: Path) -> None:
     bundle = build_bundle()
     subprocess.run(
-        installer_command(sys.executable, str(tmp_path), bundle.sha256), input=bundle.archive, check=True, stdout=-3
+        installer_command(sys.executable, str(tmp_path), bundle.sha256),
+        input=bundle.archive,
+        check=True,
+        stdout=-3,
     )
     root = tmp_path / "bundle" / bundle.sha256
     assert not (root / "psutil").exists() and not (root / "pynvml.py").exists()

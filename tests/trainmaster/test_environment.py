@@ -20,7 +20,12 @@ SPEC: dict[str, Any] = {
     "token": "secret-token",
     "python": "/opt/py/bin/python3",
     "entrypoint": ["true"],
-    "environment": {"MINE": "1", "PYTHONPATH": "/mine", "CUDA_VISIBLE_DEVICES": "7", "TRAINMASTER_RUN": "other"},
+    "environment": {
+        "MINE": "1",
+        "PYTHONPATH": "/mine",
+        "CUDA_VISIBLE_DEVICES": "7",
+        "TRAINMASTER_RUN": "other",
+    },
     "slots": [
         {"index": 1, "uuid": "GPU-b", "kind": "cuda"},
         {"index": 0, "uuid": "GPU-a", "kind": "cuda"},
@@ -132,7 +137,9 @@ def test_a_task_without_trial_and_slots_sees_no_gpu() -> None:
     environment = build(trial=None, slots=[], task_type="COMMAND")
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
     assert "DET_TRIAL_ID" not in environment
-    assert visible_devices(check_spec({**SPEC, "slots": [{"index": 0, "uuid": "cpu-0", "kind": "cpu"}]})) == []
+    assert (
+        visible_devices(check_spec({**SPEC, "slots": [{"index": 0, "uuid": "cpu-0", "kind": "cpu"}]})) == []
+    )
 
 
 def test_a_config_too_long_for_the_kernel_is_left_out_and_the_job_still_starts() -> None:

@@ -17,7 +17,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from trainmaster.http import Answered, CertificateMismatch, Conflict, Later, Refused, ServerClient, Unreachable
+from trainmaster.http import (
+    Answered,
+    CertificateMismatch,
+    Conflict,
+    Later,
+    Refused,
+    ServerClient,
+    Unreachable,
+)
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -96,7 +104,14 @@ def test_a_request_carries_token_protocol_and_gzip(echo: ThreadingHTTPServer) ->
 
 def test_errors_are_typed_by_what_can_be_done(echo: ThreadingHTTPServer) -> None:
     client = ServerClient(url(echo))
-    for status, kind in ((401, Refused), (410, Refused), (409, Conflict), (429, Later), (503, Later), (404, Answered)):
+    for status, kind in (
+        (401, Refused),
+        (410, Refused),
+        (409, Conflict),
+        (429, Later),
+        (503, Later),
+        (404, Answered),
+    ):
         with pytest.raises(kind) as caught:
             client.get(f"/status/{status}")
         assert caught.value.status == status
@@ -146,7 +161,7 @@ def own_certificate(folder: Path) -> tuple[Path, Path, str]:
     """(certificate, key, SHA-256 of the DER) as `--listen` makes one."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trainmaster")])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
     certificate = builder.sign(key, hashes.SHA256())

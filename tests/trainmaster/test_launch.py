@@ -94,18 +94,30 @@ def member(name: str, **changes: object) -> tarfile.TarInfo:
 UNSAFE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
     "absolute": ([member("/etc/evil")], "'/etc/evil' has an absolute path"),
     "parent": ([member("a/../../evil")], "'a/../../evil' has '..' in its path"),
-    "link out": ([member("l", type=tarfile.SYMTYPE, linkname="../x")], "'l' is a link to '../x', which leaves"),
-    "absolute link": ([member("l", type=tarfile.SYMTYPE, linkname="/etc")], "'l' is a link to '/etc', which leaves"),
+    "link out": (
+        [member("l", type=tarfile.SYMTYPE, linkname="../x")],
+        "'l' is a link to '../x', which leaves",
+    ),
+    "absolute link": (
+        [member("l", type=tarfile.SYMTYPE, linkname="/etc")],
+        "'l' is a link to '/etc', which leaves",
+    ),
     "through a link": (
         [member("l", type=tarfile.SYMTYPE, linkname="."), member("l/x")],
         "'l/x' is written through a link",
     ),
     "climbing link": (
-        [member("d", type=tarfile.SYMTYPE, linkname="."), member("l", type=tarfile.SYMTYPE, linkname="d/../x")],
+        [
+            member("d", type=tarfile.SYMTYPE, linkname="."),
+            member("l", type=tarfile.SYMTYPE, linkname="d/../x"),
+        ],
         "'l' is a link to 'd/../x', which leaves",
     ),
     "hard link": ([member("h", type=tarfile.LNKTYPE, linkname="../spec.json")], "'h' is a hard link to"),
-    "device": ([member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "'null' is a device or a pipe"),
+    "device": (
+        [member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)],
+        "'null' is a device or a pipe",
+    ),
     "pipe": ([member("fifo", type=tarfile.FIFOTYPE)], "'fifo' is a device or a pipe"),
 }
 
@@ -147,7 +159,9 @@ def test_links_inside_the_folder_and_modes_are_kept(host: TestHost, stream_serve
     assert (code / "real/up").read_text().startswith("#!")
 
 
-@pytest.mark.parametrize("code", [b"no archive at all", gzip.compress(b"no tar"), code_archive({"a": "b" * 9000})[:-40]])
+@pytest.mark.parametrize(
+    "code", [b"no archive at all", gzip.compress(b"no tar"), code_archive({"a": "b" * 9000})[:-40]]
+)
 def test_a_broken_archive_is_a_sentence(code: bytes, host: TestHost) -> None:
     answer = host.launch_spec(host.spec(COUNT_STARTS), code)
     assert answer["error"] == "bad_archive" and "cannot be read" in answer["message"]
@@ -163,7 +177,9 @@ def test_a_broken_archive_is_a_sentence(code: bytes, host: TestHost) -> None:
         (lambda spec: spec.update(unix_user="no-such-account"), "no account 'no-such-account'"),
     ],
 )
-def test_a_wrong_spec_is_a_sentence(change: Callable[[dict[str, object]], object], sentence: str, host: TestHost) -> None:
+def test_a_wrong_spec_is_a_sentence(
+    change: Callable[[dict[str, object]], object], sentence: str, host: TestHost
+) -> None:
     spec = host.spec(COUNT_STARTS)
     change(spec)
     answer = host.verb("launch", {"spec": spec, "server": host.server.address, "code_bytes": 0})
@@ -228,8 +244,10 @@ def test_a_run_recorded_before_a_reboot_has_ended_and_its_pids_are_not_signalled
 
 
 @needs_root
-def test_a_job_runs_as_its_account_and_others_cannot_read_it(host: TestHost, stream_server: StreamServer) -> None:
-    script = "import os, sys\nprint(os.getuid(), os.environ['USER'], flush=True)\nsys.stdin.read()\nimport time; time.sleep(600)"
+def test_a_job_runs_as_its_account_and_others_cannot_read_it(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    script = "import os, time\nprint(os.getuid(), os.environ['USER'], flush=True)\ntime.sleep(600)"
     paths = host.run_script(script, unix_user=OTHER)
     stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
     uid = paths.root.stat().st_uid
@@ -239,7 +257,9 @@ def test_a_job_runs_as_its_account_and_others_cannot_read_it(host: TestHost, str
         assert Path(f"/proc/{pid}").stat().st_uid == uid
     assert paths.root.stat().st_mode & 0o777 == 0o700
     for secret in (paths.spec, paths.code / "job.py", paths.outbox, paths.launcher_stream("stdout")):
-        reading = subprocess.run(["runuser", "-u", THIRD, "--", "cat", str(secret)], capture_output=True, check=False)
+        reading = subprocess.run(
+            ["runuser", "-u", THIRD, "--", "cat", str(secret)], capture_output=True, check=False
+        )
         assert reading.returncode != 0 and b"denied" in reading.stderr
     signalling = subprocess.run(
         ["runuser", "-u", THIRD, "--", "kill", str(read_state(paths)["entrypoint"]["pid"])], check=False

@@ -1,6 +1,7 @@
 """The line splitter: pure, so every property is tried on many streams."""
 
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +16,12 @@ BAR_STREAMS = st.lists(st.one_of(PIECES, st.sampled_from([b"\r", b"\r\n"])), max
 
 def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    return [data[start:stop] for start, stop in pairwise(places)]
 
 
-def split(data: bytes, cuts: list[int], offset: int = 0, after_cr: bool = False, now: float = 0.0) -> list[Line]:
+def split(
+    data: bytes, cuts: list[int], offset: int = 0, after_cr: bool = False, now: float = 0.0
+) -> list[Line]:
     splitter = LineSplitter(offset, LIMIT, after_cr)
     lines: list[Line] = []
     for chunk in chunked(data, cuts):

@@ -55,7 +55,11 @@ def test_a_torn_last_record_is_cut_and_its_source_read_again(paths: RunPaths) ->
         ]
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(max_size=30), st.booleans(), st.booleans()), max_size=20))
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from([0, 1]), st.binary(max_size=30), st.booleans(), st.booleans()), max_size=20
+    )
+)
 def test_any_bytes_with_restarts_at_any_time_come_out_once(
     steps: list[tuple[int, bytes, bool, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -134,7 +138,9 @@ def test_a_filler_has_exactly_the_size_asked_for(size: int) -> None:
 def test_a_batch_holds_whole_records_and_one_long_record_goes_alone(paths: RunPaths) -> None:
     outbox = Outbox(paths)
     for size in (10, 5000, 10):
-        outbox.append(core_record("core.rank0.jsonl", 1, json.dumps({"type": "status", "text": "x" * size}).encode()))
+        outbox.append(
+            core_record("core.rank0.jsonl", 1, json.dumps({"type": "status", "text": "x" * size}).encode())
+        )
     offset, sizes = 0, []
     while batch := outbox.read(offset, 300):
         assert batch.endswith(b"\n")
@@ -162,7 +168,9 @@ def test_a_full_disk_leaves_the_journal_whole_and_the_lines_come_later(
     collecting = collector(paths, outbox)
     paths.rank_stream(0, "stdout").write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # the kernel's own "no more": EFBIG at this size
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (20_000, hard)
+    )  # the kernel's own "no more": EFBIG at this size
     try:
         with pytest.raises(OSError):
             collecting.poll()
@@ -175,14 +183,19 @@ def test_a_full_disk_leaves_the_journal_whole_and_the_lines_come_later(
 
 
 def test_what_is_no_sdk_record_is_counted_as_a_gap(paths: RunPaths) -> None:
-    paths.core_records(0).write_bytes(b'not json\n{"type": "status", "text": "a\xc3\xa4"}\n[1]\n{"v": NaN, "w": -Infinity}\n')
+    paths.core_records(0).write_bytes(
+        b'not json\n{"type": "status", "text": "a\xc3\xa4"}\n[1]\n{"v": NaN, "w": -Infinity}\n'
+    )
     outbox = Outbox(paths)
     collecting = collector(paths, outbox)
     while collecting.poll():
         pass
     collecting.finish()
     found = records(paths)
-    assert [r["d"] for r in found if r["k"] == "core"] == [{"type": "status", "text": "aä"}, {"v": "NaN", "w": "-Infinity"}]
+    assert [r["d"] for r in found if r["k"] == "core"] == [
+        {"type": "status", "text": "aä"},
+        {"v": "NaN", "w": "-Infinity"},
+    ]
     assert sum(r["bytes"] for r in found if r["k"] == "gap") == len("not json") + len("[1]")
     assert outbox.dropped == len("not json") + len("[1]")
 

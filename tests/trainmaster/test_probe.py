@@ -43,7 +43,9 @@ def test_a_probe_answers_every_fact(host: TestHost) -> None:
     assert facts["gpu_source"] in ("nvml", "nvidia-smi", "none")
 
 
-def test_a_venv_is_found_beside_its_base_with_its_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_venv_is_found_beside_its_base_with_its_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     venv.create(tmp_path / "project/.venv", with_pip=False, symlinks=True)
     folder = next((tmp_path / "project/.venv/lib").glob("python3*")) / "site-packages/torch"
     folder.mkdir(parents=True)
@@ -59,7 +61,9 @@ def test_a_venv_is_found_beside_its_base_with_its_torch(tmp_path: Path, monkeypa
     assert len(real) == len(set(real))
 
 
-def test_gpus_are_read_from_nvidia_smi_where_nvml_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_read_from_nvidia_smi_where_nvml_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{SMI}END\n")
     program.chmod(0o755)
@@ -88,8 +92,14 @@ def test_logind_is_read_as_logind_reads_it() -> None:
     assert kills_user_processes([], "alice") == (False, False)
     assert kills_user_processes(["[Login]\n#KillUserProcesses=yes\n"], "alice") == (False, False)
     assert kills_user_processes(["KillUserProcesses=yes"], "alice") == (True, False)
-    assert kills_user_processes(["KillUserProcesses=yes", "KillUserProcesses=no\n"], "alice") == (False, False)
-    assert kills_user_processes(["KillUserProcesses = yes\nKillExcludeUsers=root alice"], "alice") == (True, True)
+    assert kills_user_processes(["KillUserProcesses=yes", "KillUserProcesses=no\n"], "alice") == (
+        False,
+        False,
+    )
+    assert kills_user_processes(["KillUserProcesses = yes\nKillExcludeUsers=root alice"], "alice") == (
+        True,
+        True,
+    )
 
 
 def test_check_says_what_can_be_reached(host: TestHost, stream_server: StreamServer) -> None:
@@ -114,5 +124,7 @@ def test_an_unknown_verb_and_bad_json_are_sentences(host: TestHost) -> None:
     program = str(host.bundle / "trainmaster/host")
     unknown = subprocess.run([sys.executable, program, "nonsense"], capture_output=True, check=False)
     assert unknown.returncode == 2 and b"known are probe" in unknown.stderr
-    bad = subprocess.run([sys.executable, program, "status"], input=b"{oops\n", capture_output=True, check=False)
+    bad = subprocess.run(
+        [sys.executable, program, "status"], input=b"{oops\n", capture_output=True, check=False
+    )
     assert b"is not JSON" in bad.stdout and bad.returncode == 0

@@ -78,10 +78,13 @@ def new_runner(paths: RunPaths, known: set[int]) -> int | None:
     return pid if pid not in known else None
 
 
-def test_an_outage_of_the_server_loses_and_repeats_nothing(host: TestHost, stream_server: StreamServer) -> None:
+def test_an_outage_of_the_server_loses_and_repeats_nothing(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     paths = host.run_script(ranks(500, 0.005))
     for _ in range(2):
-        stream_server.wait_for(lambda seen=len(stream_server.data): len(stream_server.data) > seen)
+        seen = len(stream_server.data)
+        stream_server.wait_for(lambda seen=seen: len(stream_server.data) > seen)
         stream_server.down()
         size = paths.outbox.stat().st_size
         wait_until(lambda seen=size: paths.outbox.stat().st_size > seen + 5000)
@@ -119,18 +122,24 @@ def test_the_runner_goes_on_from_where_the_server_stands(host: TestHost, stream_
     assert_complete(stream_server, 400)
 
 
-def test_a_server_at_a_new_address_is_found_by_server_json(host: TestHost, stream_server: StreamServer) -> None:
+def test_a_server_at_a_new_address_is_found_by_server_json(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     paths = host.run_script(ranks(300, 0.005))
     stream_server.wait_for(lambda: stream_server.data)
     stream_server.down()
     stream_server.port = 0
     stream_server.up()
-    assert host.verb("server", {"runs": [paths.key], "server": stream_server.address})["runs"][paths.key]["written"]
+    assert host.verb("server", {"runs": [paths.key], "server": stream_server.address})["runs"][paths.key][
+        "written"
+    ]
     assert finish(stream_server, paths)["code"] == 0
     assert_complete(stream_server, 300)
 
 
-def test_kill_9_of_the_launcher_leaves_the_training_alone(host: TestHost, stream_server: StreamServer) -> None:
+def test_kill_9_of_the_launcher_leaves_the_training_alone(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     paths = host.run_script(ranks(300, 0.01))
     stream_server.wait_for(lambda: stream_server.data)
     kill(read_state(paths)["launcher"]["pid"])
@@ -158,7 +167,9 @@ while True:
 """
 
 
-def test_stop_leaves_no_process_even_of_those_that_ignore_it(host: TestHost, stream_server: StreamServer) -> None:
+def test_stop_leaves_no_process_even_of_those_that_ignore_it(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     paths = host.run_script(STUBBORN)
     unmarked = int(stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))[0].split()[1])
     began = time.monotonic()
@@ -268,7 +279,9 @@ def executable(archive: bytes, name: str) -> bytes:
     return out.getvalue()
 
 
-def test_bytes_that_are_not_utf8_and_progress_bars_survive(host: TestHost, stream_server: StreamServer) -> None:
+def test_bytes_that_are_not_utf8_and_progress_bars_survive(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     script = r"""
 import os, sys, time
 write = lambda data: os.write(1, data)
@@ -296,7 +309,9 @@ write(b"INFO: [rank=9] not first\n[rank=4] ERROR: broken\nx" + "ä".encode() * 5
     assert texts[-1] == "no newline"
 
 
-def test_a_full_spool_is_cut_counted_and_never_blocks_the_job(host: TestHost, stream_server: StreamServer) -> None:
+def test_a_full_spool_is_cut_counted_and_never_blocks_the_job(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     stream_server.down()
     script = (
         "import json, os\nspool = os.environ['TRAINMASTER_RUN_DIR'] + '/spool'\n"
@@ -395,12 +410,14 @@ def test_no_process_holds_the_verbs_pipes_or_its_session(host: TestHost, stream_
     assert os.getsid(0) not in sessions and len(sessions) == 2
     runner = wait_until(lambda: read_state(paths).get("runner"))["pid"]
     for pid in (state["launcher"]["pid"], runner):
-        targets = [os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)]
+        targets = [str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in (0, 1, 2)]
         assert targets == ["/dev/null", str(paths.runner_log), str(paths.runner_log)]
         assert paths.key not in marked() or pid not in [p["pid"] for p in marked()[paths.key]]
 
 
-def test_lines_reach_the_server_within_a_third_of_a_second(host: TestHost, stream_server: StreamServer) -> None:
+def test_lines_reach_the_server_within_a_third_of_a_second(
+    host: TestHost, stream_server: StreamServer
+) -> None:
     script = "import time\nfor i in range(20):\n    print(time.time(), flush=True)\n    time.sleep(0.17)\n"
     paths = host.run_script(script)
     finish(stream_server, paths)
