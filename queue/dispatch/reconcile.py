@@ -123,7 +123,7 @@ def _claim_is_free(member: Member) -> bool:
 
 
 def _settle_ended(member: Member, run: dict[str, Any]) -> None:
-    """The entrypoint has ended. Its runner drains the spool first; without it, the end is shown with what is missing."""
+    """The entrypoint has ended. Its runner drains the spool first; without one, the end says what is missing."""
     exit_file = run.get("exit") or {}
     transitions.member_running(member.pk)
     ended_at = exit_file.get("ended_at")

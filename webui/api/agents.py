@@ -75,7 +75,6 @@ class AgentsQuery(encoding.PageQuery):
     sortBy = serializers.CharField(required=False)
     excludeSlots = serializers.BooleanField(required=False, default=False)
     excludeContainers = serializers.BooleanField(required=False, default=False)
-    label = serializers.CharField(required=False)
 
 
 class Agents(ApiView):
@@ -135,7 +134,7 @@ def _change(name: str, step: Any) -> Response:
     host = host_named(name)
     try:
         step(host)
-    except registry.HostRefused as error:
+    except registry.Refused as error:
         raise BadRequest(str(error)) from error
     host = host_named(name)
     return Response({"agent": encode_agent(host, Holds.of([host]))})

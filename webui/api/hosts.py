@@ -176,13 +176,23 @@ def _key(line: str) -> str:
     return line
 
 
+#: what the registry calls a field, and the body
+_FIELDS = {
+    "wanted_slots": "slots",
+    "login_user": "user",
+    "host_key": "hostKey",
+    "gang_address": "gangAddress",
+}
+
+
 def _granted(step: Callable[[], Any]) -> Any:
     """What the registry answers; a refusal names the field."""
     try:
         return step()
-    except registry.HostRefused as error:
-        kind = Conflict if error.field in {"id", "pool"} or "already" in str(error) else BadRequest
-        raise kind(f"{error.field}: {error}" if error.field not in {"id"} else str(error)) from error
+    except registry.Refused as error:
+        if error.field == "id" or "already" in str(error):
+            raise Conflict(str(error)) from error
+        raise BadRequest(f"{_FIELDS.get(error.field, error.field)}: {error}") from error
 
 
 def _answer(name: str) -> Json:
@@ -245,7 +255,7 @@ class AcceptKey(ApiView):
     def post(self, request: Request, name: str) -> Response:
         host, body = host_named(name), self.body(request)
         key = body["key"] or _offered(host, body["fingerprint"])
-        _granted(lambda: registry.accept_key(host.pk, key, actor=actor(request)))
+        _granted(lambda: registry.accept_key(host.pk, actor=actor(request), key=key))
         return Response(_answer(name), status=status.HTTP_202_ACCEPTED)
 
 
@@ -254,7 +264,7 @@ def _offered(host: Host, wanted: str) -> str:
     keys = [host.offered_host_key, *(jump.get("offered_host_key") or "" for jump in host.jumps)]
     for key in filter(None, keys):
         if wanted and fingerprint(key) == wanted:
-            return key
+            return str(key)
     raise BadRequest(f"{host.name} has not offered a key with the fingerprint {wanted or '(none given)'}.")
 
 

@@ -65,7 +65,8 @@ def _details(event: Event) -> str:
     if event.kind == Event.Kind.MEMBER and detail.get("code") is not None and event.to_state == "ENDED":
         return f" ({words.exit_code(detail['code'], detail.get('signal'))})"
     if detail.get("rank") is not None:
-        return f" (rank {detail['rank']} on {detail.get('host')}, {words.exit_code(detail.get('code'), detail.get('signal'))})"
+        how = words.exit_code(detail.get("code"), detail.get("signal"))
+        return f" (rank {detail['rank']} on {detail.get('host')}, {how})"
     if detail.get("restarts"):
         return f" (restart {detail['restarts']} of {detail['max_restarts']})"
     return ""
