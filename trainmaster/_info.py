@@ -32,7 +32,7 @@ class ClusterInfo:
     """
 
     def __init__(self, spec: Spec, server: ServerAddress, run_dir: str) -> None:
-        gang, trial = spec["gang"], spec["trial"]
+        gang, trial = spec["gang"], spec.get("trial")
         self.master_url: str = server["urls"][0] if server["urls"] else ""
         self.cluster_id: str = spec["cluster"]["id"]
         self.agent_id: str = spec["host"]["name"]
