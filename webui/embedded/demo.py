@@ -51,7 +51,7 @@ class Demo:
 
     def pause(self) -> None:
         """Pause our own training, if it still runs, and wait until it has saved and let go of the hosts."""
-        if self.experiment is None or self._state() != "ACTIVE":
+        if self.experiment is None or self._state() in {"PAUSED", *ENDED}:
             return
         self.say(f"Pausing the demo's experiment {self.experiment}; `make demo` goes on with it.")
         self.client.post(f"/api/v1/experiments/{self.experiment}/pause")
@@ -111,7 +111,8 @@ class Demo:
                 self.say(f"Going on with experiment {self.experiment}, which was paused.")
                 self.client.post(f"/api/v1/experiments/{self.experiment}/activate")
                 return
-            if self._state() == "ACTIVE":
+            if self._state() not in ENDED:
+                self.say(f"Experiment {self.experiment} went on meanwhile.")
                 return
         self.experiment = self._submit()
         note.write_text(json.dumps({"id": self.experiment}))
@@ -133,7 +134,7 @@ class Demo:
         assert self.experiment is not None
         self.say(f"The pages of this experiment: {self.server.url}/experiments/{self.experiment}")
         self._cli("experiment", "logs", "--follow", str(self.experiment))
-        self._wait(lambda: self._state() in ENDED, HOSTS_LIMIT_SECONDS, "the experiment to end")
+        self.server.supervisor.serve(lambda: self._state() in ENDED)  # the log's end is not yet the experiment's
         self.say(f"Experiment {self.experiment} is {self._state()}.")
         return 0 if self._state() == "COMPLETED" else 1
 
