@@ -30,7 +30,9 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
 
     A second report of the same uuid changes nothing. The trial's experiment is locked by the caller.
     """
-    storage = data.get("storage") or {"type": "server"}
+    storage = data.get("storage") or "server"
+    if not isinstance(storage, dict):
+        storage = {"type": str(storage)}
     resources = {str(path): int(size) for path, size in (data.get("resources") or {}).items()}
     uploaded = storage.get("type") != "server"
     checkpoint, new = Checkpoint.objects.get_or_create(

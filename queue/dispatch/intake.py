@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from dispatch import settle
 from events.announce import announce
 from experiments import outcomes, reports
-from experiments.models import Trial
+from experiments.models import Experiment, Trial
 from hosts import observe
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -21,6 +22,8 @@ from jobs.states import AllocationState, StopKind
 from logs import store as log_store
 from logs import streams
 from logs.lines import NewLine
+
+log = logging.getLogger(__name__)
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
@@ -90,11 +93,25 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
     for record in stateful:
         if record["k"] == "core" and experiment and trial:
             trial.experiment = experiment
-            reports.apply(experiment, trial, member, record.get("d") or {})
+            _report(experiment, trial, member, record.get("d") or {})
         elif record["k"] == "state" and record.get("state") == "running":
             transitions.member_running(member.pk)
         elif record["k"] == "exit":
             _exited(member, record)
+
+
+def _report(experiment: Experiment, trial: Trial, member: Member, data: dict[str, Any]) -> None:
+    """Apply one report. One that cannot be applied is named in the log and left behind: it never blocks its stream."""
+    try:
+        with transaction.atomic():
+            reports.apply(experiment, trial, member, data)
+    except (OperationalError, InterfaceError):
+        raise  # the database is away or chose this transaction to break a deadlock: the runner sends it again
+    except Exception as error:  # whatever a training script may have written
+        log.exception("a report of %s could not be applied", member.run_key)
+        text = f"[a report of type {data.get('type')!r} could not be stored: {type(error).__name__}: {error}]"
+        line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
+        log_store.append(member.allocation.task_id, member, member.host.name, [line])
 
 
 def _line(record: dict[str, Any]) -> NewLine:
