@@ -1,0 +1,54 @@
+"""The pages' socket, against a real web process and Redis."""
+
+import json
+import time
+
+import pytest
+from websockets.sync.client import connect
+
+from accounts.models import LoginToken, User
+from events.announce import announce
+from tests.rig.web import Web
+from webui.live.page_topics import topics_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def headers(db: None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {LoginToken.issue(User.objects.create_user('ann'))}"}
+
+
+def test_a_page_hears_of_its_topics_alone_and_not_too_often(web: Web, headers: dict[str, str]) -> None:
+    url = f"{web.socket_url}/ws/pages?topics=experiment:7,hosts"
+    with connect(url, additional_headers=headers) as socket:
+        heard: list[str] = []
+        begin = time.monotonic()
+        while time.monotonic() - begin < 2:
+            announce("experiment:7")
+            announce("experiment:8")
+            try:
+                heard.append(json.loads(socket.recv(timeout=0.02)).get("topic"))
+            except TimeoutError:
+                continue
+        assert set(heard) - {None, "hosts"} == {"experiment:7"}
+        assert heard.count("hosts") <= 1  # a new reader wakes all: it cannot know what it missed
+        assert 3 <= heard.count("experiment:7") <= 10  # four times a second at most, and the first at once
+        announce("hosts")
+        while heard[-1] != "hosts":
+            heard.append(json.loads(socket.recv(timeout=10)).get("topic"))
+
+
+def test_a_ping_says_that_all_is_well(web: Web, headers: dict[str, str]) -> None:
+    with connect(f"{web.socket_url}/ws/pages?topics=", additional_headers=headers) as socket:
+        frame = json.loads(socket.recv(timeout=15))
+        assert abs(frame["at"] - time.time()) < 5 and "topic" not in frame
+
+
+def test_only_topics_are_watched() -> None:
+    assert topics_of(b"topics=hosts,experiment:7,pool:default,,<x>,a%20b,HOSTS") == [
+        "experiment:7",
+        "hosts",
+        "pool:default",
+    ]
+    assert len(topics_of(b"topics=" + b",".join(b"experiment:%d" % i for i in range(500)))) == 100

@@ -1,0 +1,83 @@
+"""`/ws/pages?topics=experiment:7,hosts`: says {"topic", "at"} when something changed, so that htmx fetches anew.
+
+Each topic is named at most four times a second, however much happens. {"at"} alone every few seconds says
+that the connection and the database live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from urllib.parse import parse_qs
+
+from django.db import Error, connection
+
+from webui.live.sockets import Socket
+from webui.live.threads import reading
+from webui.live.wakeups import wakeups
+
+TOPICS_MAX = 100
+COALESCE_SECONDS = 0.25
+PING_SECONDS = 5.0
+#: Without Redis nobody says what changed, so everything is said to have changed this often.
+BLIND_SECONDS = 2.0
+
+_TOPIC = re.compile(r"[a-z]+(:[\w.@-]{1,128})?")
+
+
+def topics_of(query: bytes) -> list[str]:
+    """The topics of the socket's query, without what is none."""
+    values = parse_qs(query.decode("latin-1")).get("topics", [])
+    names = [name for value in values for name in value.split(",")]
+    return sorted({name for name in names if _TOPIC.fullmatch(name)})[:TOPICS_MAX]
+
+
+class PageTopics(Socket):
+    """One open page."""
+
+    async def serve(self) -> None:
+        topics = topics_of(self.scope["query_string"])
+        hub = wakeups()
+        with hub.watch(*topics) as watch:
+            pinged = told = time.monotonic()
+            while True:
+                woken = await watch.wait(1.0)
+                now = time.monotonic()
+                if not hub.connected and now - told >= BLIND_SECONDS:
+                    woken = frozenset(topics)
+                for topic in sorted(woken):
+                    await self._say(topic=topic, at=time.time())
+                if woken:
+                    told = now
+                    await asyncio.sleep(COALESCE_SECONDS)
+                if now - pinged >= PING_SECONDS:
+                    pinged = now
+                    await self.check_login()
+                    if await database_answers():
+                        await self._say(at=time.time())
+
+    async def _say(self, **frame: object) -> None:
+        await self.send(json.dumps(frame))
+
+
+_answered_at = 0.0
+
+
+async def database_answers() -> bool:
+    """Whether it does, asked at most once in PING_SECONDS / 2 for all pages of the process."""
+    global _answered_at
+    if time.monotonic() - _answered_at < PING_SECONDS / 2:
+        return True
+    try:
+        await reading(_select_1)
+    except Error:
+        return False
+    _answered_at = time.monotonic()
+    return True
+
+
+def _select_1() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")

@@ -1,0 +1,99 @@
+"""What all sockets share: the login, its end, and a task that serves the socket for as long as it is open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import Error
+
+from webui.live.login import is_own_origin, user_of
+from webui.live.threads import reading
+
+#: Close codes of ours: the browser goes to the login page; there is no such thing; the server failed.
+NOT_LOGGED_IN, NOT_FOUND, FAILED = 4401, 4404, 1011
+#: A session that ended elsewhere (logout, deactivated user) loses its sockets within this time.
+LOGIN_CHECK_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
+    """A socket for people who are logged in. Subclasses write `serve`, and `hear` for what the client sends."""
+
+    async def connect(self) -> None:
+        self._server: asyncio.Task[None] | None = None
+        self._headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in self.scope["headers"]
+        }
+        self._checked_at = 0.0
+        if not is_own_origin(self._headers):
+            await self.close()  # before it is accepted: the handshake is answered with 403
+            return
+        await self.accept()
+        self._server = asyncio.create_task(self._serve())
+
+    async def disconnect(self, code: int) -> None:
+        if self._server is not None:
+            self._server.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if text_data is not None and self._server is not None:
+            self.hear(text_data)
+
+    async def _serve(self) -> None:
+        try:
+            await self.check_login()
+            await self.serve()
+        except Closed as closed:
+            await self.close(closed.code)
+        except Gone:
+            return
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("a socket on %s failed", self.scope.get("path"))
+            await self.close(FAILED)
+
+    async def check_login(self) -> None:
+        """Raises Closed when the session or token does not hold (any more). Looks at most every 30 s."""
+        now = time.monotonic()
+        if self._checked_at and now - self._checked_at < LOGIN_CHECK_SECONDS:
+            return
+        try:
+            user = await reading(user_of, self._headers)
+        except Error as error:
+            if not self._checked_at:
+                raise
+            log.info("the login of a socket is not checked: %s", error)
+            return
+        if user is None:
+            raise Closed(NOT_LOGGED_IN)
+        self._checked_at = now
+
+    async def send(self, text_data: str) -> None:
+        """Waits while the client's buffer is full. Raises Gone."""
+        try:
+            await super().send(text_data=text_data)
+        except OSError as error:  # what ASGI servers raise once the client has hung up
+            raise Gone from error
+
+    async def serve(self) -> None:
+        raise NotImplementedError
+
+    def hear(self, text: str) -> None:
+        """A frame of the client; sockets that only speak leave it."""
+
+
+class Gone(Exception):
+    """The client has hung up."""
+
+
+class Closed(Exception):
+    """The socket is to be closed with this code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"closed with {code}")
+        self.code = code
