@@ -21,6 +21,7 @@ import os
 import socket
 import struct
 import threading
+import weakref
 from typing import Tuple
 
 _HELLO = b"TMC1"
@@ -72,6 +73,11 @@ class Wire:
         self._sent = 0
         self._received = 0
         self._lock = threading.Lock()
+        _open.add(self)
+
+    def leave_to_parent(self) -> None:
+        """Close our copy of the connection, without a word to the peer."""
+        self._sock.close()
 
     def send(self, payload: bytes, wait_seconds: float = -1) -> None:
         """Send one frame. Closed when the peer is gone, or another send takes `wait_seconds` (if >= 0)."""
@@ -107,6 +113,18 @@ class Wire:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that is reading
         self._sock.close()
+
+
+_open: weakref.WeakSet[Wire] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A forked data loader must not hold a rank's connections open when the rank dies: its peers would wait."""
+    for wire in list(_open):
+        wire.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def accept_worker(sock: socket.socket, secret: bytes) -> Tuple[Wire, int, int]:
