@@ -47,6 +47,7 @@ def wake(task_name: str, *args: object, countdown: float | None = None) -> None:
 
 def _send(task_name: str, args: tuple[object, ...], countdown: float | None) -> None:
     try:
+        _connection().ping()  # fails at once when Redis is away, where kombu would try for 6 s
         current_app.send_task(
             task_name, args=args, countdown=countdown, retry=False, expires=60, ignore_result=True
         )

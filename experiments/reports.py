@@ -15,7 +15,8 @@ from experiments.states import EXPERIMENT_END_STATES
 from jobs import transitions as jobs
 from jobs.models import Member
 from metrics import ingest
-from metrics.values import number
+from metrics.values import storable
+from metrics.values import number, storable
 
 VALIDATION = "validation"
 
@@ -50,7 +51,7 @@ def metrics_reported(experiment: Experiment, trial: Trial, data: dict[str, Any])
     """Store a report, keep the trial's last and best values, and hand a validation to the searcher."""
     group = str(data.get("group") or "training")[:128]
     steps = int(data.get("steps_completed") or 0)
-    values = data.get("metrics") or {}
+    values = storable(data.get("metrics") or {})  # NaN by name: PostgreSQL's JSON has none
     run_id = int(data.get("run_id") or trial.run_id)
     if run_id < trial.run_id:
         return  # a late attempt: its steps were archived when the new one began
