@@ -109,7 +109,12 @@ def print_json(record: Json) -> None:
 
 
 def follow(
-    client: Client, path: str, query: Query, show: Callable[[Json], None], is_over: Callable[[], bool]
+    client: Client,
+    path: str,
+    query: Query,
+    show: Callable[[Json], None],
+    is_over: Callable[[], bool],
+    patience_seconds: float = RECONNECT_LIMIT_SECONDS,
 ) -> None:
     """Show every record once, in order, until the stream ends properly and `is_over` agrees.
 
@@ -126,7 +131,7 @@ def follow(
                 return
             broken_since = None
         except (Unreachable, Later) as error:
-            broken_since = _still_patient(error, broken_since)
+            broken_since = _still_patient(error, broken_since, patience_seconds)
         time.sleep(_POLL_SECONDS)
 
 
@@ -149,12 +154,12 @@ def _after(records: Iterator[Json], last: Optional[str]) -> Iterator[Json]:
             yield record
 
 
-def _still_patient(error: Exception, since: Optional[float]) -> float:
+def _still_patient(error: Exception, since: Optional[float], patience_seconds: float) -> float:
     now = time.monotonic()
     if since is None:
-        say(f"{error} Taking up the log again, for up to {RECONNECT_LIMIT_SECONDS:.0f} s.", "yellow")
+        say(f"{error} Taking up the log again, for up to {patience_seconds:.0f} s.", "yellow")
         return now
-    if now - since > RECONNECT_LIMIT_SECONDS:
+    if now - since > patience_seconds:
         raise CliError(f"the log stream broke off: {error}") from error
     return since
 

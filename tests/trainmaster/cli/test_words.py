@@ -1,0 +1,176 @@
+"""Small parts of the command line: addresses, credentials, ids, tables, overrides, usage."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from trainmaster.cli.address import canonical
+from trainmaster.cli.credentials import Credentials, salted_hash
+from trainmaster.cli.errors import CliError, UsageError
+from trainmaster.cli.job import _parsed
+from trainmaster.cli.main import build_parser, main
+from trainmaster.cli.output import local_time, table
+from trainmaster.cli.prefixes import the_one
+from trainmaster.cli.submission import config_text
+from trainmaster.cli.user import strong
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("gpu", "http://gpu:8080"),
+        ("gpu:99", "http://gpu:99"),
+        ("http://gpu", "http://gpu:80"),
+        ("https://gpu", "https://gpu:443"),
+        ("https://gpu/base/", "https://gpu:443/base"),
+        ("[::1]:9", "http://[::1]:9"),
+    ],
+)
+def test_an_address_gets_its_scheme_and_port(written: str, meant: str) -> None:
+    assert canonical(written) == meant
+
+
+@pytest.mark.parametrize(
+    "written", ["ftp://x", "http://", "http://a:b@x", "http://x?y=1", "http://x#y", "x:99999", "x:y"]
+)
+def test_an_address_with_anything_else_is_refused(written: str) -> None:
+    with pytest.raises(UsageError, match="server address"):
+        canonical(written)
+
+
+def test_passwords_are_hashed_as_the_published_client_does() -> None:
+    assert salted_hash("") == ""
+    assert salted_hash("x").startswith("c0970665531060fe306ee465c43b40eb")
+    assert len(salted_hash("x")) == 128
+
+
+def test_tokens_are_kept_per_server_for_their_owner_alone(tmp_path: Path) -> None:
+    one, other = (Credentials(url, tmp_path) for url in ("http://a:1", "http://b:1"))
+    one.remember("alice", "secret")
+    one.remember("bob", "other", active=False)
+    assert (one.active_user, one.token("alice"), one.token("bob")) == ("alice", "secret", "other")
+    assert (other.active_user, other.token("alice"), other.pin) == (None, None, None)
+    assert stat.S_IMODE((tmp_path / "auth.json").stat().st_mode) == 0o600
+    one.forget("alice")
+    assert (one.active_user, one.token("alice"), one.token("bob")) == (None, None, "other")
+
+
+def test_commands_at_the_same_time_lose_no_token(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: Credentials(f"http://h{n}:1", tmp_path).remember("u", str(n)), range(24)))
+    assert [Credentials(f"http://h{n}:1", tmp_path).token("u") for n in range(24)] == [
+        str(n) for n in range(24)
+    ]
+
+
+def test_a_spoilt_credentials_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "auth.json").write_text("{")
+    with pytest.raises(CliError, match="remove it and log in again"):
+        _ = Credentials("http://a:1", tmp_path).active_user
+
+
+def test_an_id_may_be_given_by_a_unique_beginning() -> None:
+    ids = ["abc1", "abc2", "xyz"]
+    assert the_one("x", ids, "Job") == "xyz"
+    assert the_one("abc1", ids, "Job") == "abc1"
+    with pytest.raises(CliError, match="not unique"):
+        the_one("abc", ids, "Job")
+    with pytest.raises(CliError, match="not found"):
+        the_one("q", ids, "Job")
+
+
+def test_a_table_aligns_numbers_and_tames_foreign_text() -> None:
+    text = table(["#", "Name"], [[1, "a\x1b[31mb"], [12, "c"]])
+    assert text.splitlines() == ["  # | Name", "----+---------", "  1 | a [31mb", " 12 | c"]
+
+
+def test_a_time_names_its_zone() -> None:
+    assert local_time("2026-01-02T03:04:05.678901Z")[-5] in "+-"
+    assert local_time(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "good"), [("Abcdefg1", True), ("abcdefg1", False), ("Abc1", False), ("ABCDEFG1", False)]
+)
+def test_a_good_password_has_length_and_kinds(text: str, good: bool) -> None:
+    assert strong(text) is good
+
+
+def test_batch_updates_are_read_as_documented() -> None:
+    assert _parsed("abc.priority=1") == {"jobId": "abc", "priority": 1}
+    assert _parsed("abc.weight=1.5") == {"jobId": "abc", "weight": 1.5}
+    assert _parsed("abc.ahead-of=def") == {"jobId": "abc", "aheadOf": "def"}
+    with pytest.raises(CliError, match="<jobID>"):
+        _parsed("abc.priority")
+    with pytest.raises(CliError, match="allowed: priority, weight, resource-pool, ahead-of, behind-of"):
+        _parsed("abc.prio=1")
+
+
+def test_a_config_is_sent_as_written_unless_overridden(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("# mine\nresources: {slots_per_trial: 1}\nrate: 1e-3\n")
+    assert config_text(file, []) == file.read_text()
+    assert (
+        config_text(file, ["resources.slots_per_trial=2"])
+        == "resources:\n  slots_per_trial: 2\nrate: 0.001\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"a: [", "is not YAML: line 1"),
+        (b"", "holds nothing"),
+        (b"- 1", "holds no map"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_refused_before_anything_is_sent(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(content)
+    with pytest.raises(CliError, match=sentence):
+        config_text(file, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "e create c.yaml . -f -i a -i b --template t --config a.b=1 --paused --project_id 1",
+        "experiment ls -a --csv",
+        "e unpause 1",
+        "e lt 1 --json",
+        "t logs 1 --rank 0 --rank 1 --level ERROR -f",
+        "j u abc -p 3",
+        "job update-batch a.priority=1 b.ahead-of=a",
+        "job ls -p gpu --yaml",
+        "u login alice",
+        "-u bob -m host:1 task ls -o json",
+        "tpl ls -d",
+        "agent disable gpu1 --drain",
+        "user link-with-agent-user bob --agent-user bob --agent-uid 1",
+        "host add alice@10.0.0.1:2222 --pool p --slots 2 --python /x --workdir /w --yes",
+    ],
+)
+def test_the_documented_forms_are_understood(words: str) -> None:
+    assert build_parser("det").parse_args(words.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["", "e", "nonsense", "job update abc", "job update abc -p 1 -w 2", "t logs 1 --head 1 --tail 1"]
+)
+def test_wrong_usage_ends_with_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words.split())
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_a_wrong_server_address_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "ftp://x", "e", "list"]) == 2
+    assert "Failed to list the experiments: The server address" in capsys.readouterr().err
