@@ -69,7 +69,7 @@ def weight_error(weight: object) -> str | None:
 
 @transaction.atomic
 def apply(updates: list[Update], *, actor: str, role: str) -> list[str]:
-    """Make all edits, in order; one sentence for each change that was made. Raises Refused and changes nothing.
+    """Make all edits, in order; a sentence for each change that was made. Raises Refused and changes nothing.
 
     `actor` is "user:<name>"; a role other than admin changes its own jobs alone.
     """

@@ -203,7 +203,9 @@ def test_jobs_are_found_by_any_unique_prefix(ada: User) -> None:
         queue_edits.find("")
     for _ in range(17):  # more jobs than first characters
         job(ada)
-    doubled = next(c for c, group in itertools.groupby(sorted(str(pk)[0] for pk in order())) if len(list(group)) > 1)
+    doubled = next(
+        c for c, group in itertools.groupby(sorted(str(pk)[0] for pk in order())) if len(list(group)) > 1
+    )
     with pytest.raises(Refused, match="not unique"):
         queue_edits.find(doubled)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -23,7 +23,7 @@ View = Callable[Concatenate[HttpRequest, P], Awaitable[HttpResponseBase]]
 
 
 def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
-    """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, never a cookie."""
+    """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie."""
 
     def wrap(handler: Handler[P]) -> View[P]:
         @csrf_exempt
@@ -43,7 +43,7 @@ def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
             except Exception as error:
                 return json_error(*describe(error))
 
-        return view
+        return cast(View[P], view)
 
     return wrap
 

@@ -137,7 +137,7 @@ class Checkpoints(ApiView):
             raise Missing(f"allocation {who.allocation.pk} belongs to no trial")
         metadata = body.get("metadata") or {}
         try:
-            data = {
+            data: Json = {
                 "uuid": str(body["uuid"]),
                 "steps_completed": int(metadata.get("steps_completed") or 0),
                 "resources": {path: int(size) for path, size in (body.get("resources") or {}).items()},

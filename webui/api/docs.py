@@ -24,7 +24,8 @@ def schema() -> Json:
     """The OpenAPI document; it does not change while the process runs."""
     from webui.api import urls
 
-    document: Json = SchemaGenerator(patterns=urls.urlpatterns).get_schema(request=None, public=True)
+    generator = SchemaGenerator(patterns=urls.urlpatterns)  # type: ignore[no-untyped-call]
+    document: Json = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     for path, operations in described().items():
         document["paths"].setdefault(path, {}).update(operations)
     plain: Json = json.loads(json.dumps(document, default=str))
@@ -56,7 +57,7 @@ def _groups(document: Json) -> list[tuple[str, list[Json]]]:
 
 def _row(document: Json, path: str, method: str, operation: Json) -> Json:
     body = operation.get("requestBody", {}).get("content", {})
-    content = next(iter(body.values()), {}).get("schema", {})
+    content: Json = next(iter(body.values()), Json()).get("schema", {})
     return {
         "method": method.upper(),
         "path": path,

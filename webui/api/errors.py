@@ -79,13 +79,7 @@ def describe(error: Exception) -> tuple[int, str]:
 def _sentences(detail: Any, path: str = "") -> list[str]:
     """DRF's nested error detail as "field.path: sentence" lines."""
     if isinstance(detail, dict):
-        return [
-            line
-            for name, inner in detail.items()
-            for line in _sentences(
-                inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip(".")
-            )
-        ]
+        return [line for name, inner in detail.items() for line in _sentences(inner, _inside(path, name))]
     if isinstance(detail, list):
         return [
             line
@@ -93,6 +87,13 @@ def _sentences(detail: Any, path: str = "") -> list[str]:
             for line in _sentences(inner, f"{path}[{index}]" if isinstance(inner, (dict, list)) else path)
         ]
     return [f"{path}: {detail}" if path else str(detail)]
+
+
+def _inside(path: str, name: str | int) -> str:
+    """The path of a field: `jumps[0].address`."""
+    if name == "non_field_errors":
+        return path
+    return f"{path}[{name}]" if isinstance(name, int) or name.isdigit() else f"{path}.{name}".lstrip(".")
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:

@@ -32,13 +32,14 @@ from webui.api import (
     workspaces,
 )
 from webui.api.errors import json_error
+from webui.api.views import ApiView
 
 _E = "experiments/<int:experiment_id>"
 _T = "trials/<int:trial_id>"
 _BULK = "projects/<int:project_id>/experiments"
 
 
-def _at(route: str, view: Any, **options: Any) -> URLPattern:
+def _at(route: str, view: type[ApiView], **options: Any) -> URLPattern:
     return path(f"api/v1/{route}", view.as_view(**options))
 
 

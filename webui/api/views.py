@@ -1,4 +1,4 @@
-"""The base of every view: its bodies and queries are declared, so that checking and OpenAPI come from one place."""
+"""The base of every view: bodies and queries are declared, so that checks and OpenAPI come from one place."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class DialectSchema(AutoSchema):
         return f"{name}_{path}_{self.method.lower()}"
 
     def get_request_serializer(self) -> Any:
-        return self.view.bodies.get(self.method)
+        return getattr(self.view, "bodies", {}).get(self.method)
 
     def get_response_serializers(self) -> Any:
         return OpenApiTypes.OBJECT
 
     def get_override_parameters(self) -> list[Any]:
-        query = self.view.queries.get(self.method)
+        query = getattr(self.view, "queries", {}).get(self.method)
         return [query] if query else []
 
 

@@ -84,7 +84,9 @@ def test_a_wrong_config_is_refused_with_its_field_and_leaves_nothing(
         ({"path": "x", "content": "!!"}, "not base64"),
     ],
 )
-def test_a_folder_that_leads_out_of_itself_is_refused(cast: Cast, pool: ResourcePool, file: Json, part: str) -> None:
+def test_a_folder_that_leads_out_of_itself_is_refused(
+    cast: Cast, pool: ResourcePool, file: Json, part: str
+) -> None:
     status, sentence = cast.ada.refused("POST", "experiments", {"config": CONFIG, "modelDefinition": [file]})
     assert status == 400
     assert part in sentence
@@ -132,7 +134,10 @@ def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: Resour
     Template.objects.create(name="t", workspace_id=1, config={"resources": {"priority": 7}})
     answer = cast.ada.post("experiments", {"config": CONFIG, "template": "t"})
     assert answer["config"]["resources"]["priority"] == 7
-    assert cast.ada.refused("POST", "experiments", {"config": CONFIG, "template": "x"}) == (404, "template x not found")
+    assert cast.ada.refused("POST", "experiments", {"config": CONFIG, "template": "x"}) == (
+        404,
+        "template x not found",
+    )
 
 
 def test_a_fork_takes_the_code_of_its_parent(cast: Cast, submit: Submit) -> None:
@@ -147,7 +152,11 @@ def test_the_code_is_read_back_file_by_file_and_whole(cast: Cast, pool: Resource
     files = [uploaded("b/inner.py", "inner"), uploaded("a.py", "top"), uploaded("run.sh", "x", mode=0o755)]
     pk = cast.ada.post("experiments", {"config": CONFIG, "modelDefinition": files})["experiment"]["id"]
     tree = cast.vic.get(f"experiments/{pk}/file_tree")["files"]
-    assert [(node["name"], node["isDir"]) for node in tree] == [("a.py", False), ("b", True), ("run.sh", False)]
+    assert [(node["name"], node["isDir"]) for node in tree] == [
+        ("a.py", False),
+        ("b", True),
+        ("run.sh", False),
+    ]
     assert tree[1]["files"][0]["path"] == "b/inner.py"
     content = cast.vic.post(f"experiments/{pk}/file", {"path": "b/inner.py"})["file"]
     assert base64.b64decode(content) == b"inner"
@@ -180,7 +189,11 @@ def test_the_list_filters_sorts_and_pages(cast: Cast, submit: Submit) -> None:
     names = lambda query: [row["name"] for row in cast.vic.get(f"experiments?{query}")["experiments"]]  # noqa: E731
     assert names("users=ada&name=alpha") == ["alpha"]
     assert names("states=STATE_PAUSED") == ["alphabet"]
-    assert names("states=STATE_ACTIVE&sortBy=SORT_BY_NAME&orderBy=ORDER_BY_DESC") == ["gamma", "beta", "alpha"]
+    assert names("states=STATE_ACTIVE&sortBy=SORT_BY_NAME&orderBy=ORDER_BY_DESC") == [
+        "gamma",
+        "beta",
+        "alpha",
+    ]
     assert names("limit=1&offset=1") == ["beta"]
     assert names("archived=true") == []
     page = cast.vic.get("experiments?limit=-2")
@@ -258,7 +271,10 @@ def test_bulk_actions_say_what_did_not_work(cast: Cast, submit: Submit) -> None:
     assert "belongs to bob" in errors[others]
     assert "not found" in errors[99999]
     cast.ada.post("projects/1/experiments/kill", {"filters": {"userIds": [], "users": ["ada"]}})
-    assert cast.ada.delete("projects/1/experiments/delete", {"experimentIds": [mine]})["results"][0]["error"] == ""
+    assert (
+        cast.ada.delete("projects/1/experiments/delete", {"experimentIds": [mine]})["results"][0]["error"]
+        == ""
+    )
 
 
 def test_a_patch_changes_fields_and_equal_values_are_no_change(cast: Cast, submit: Submit) -> None:
@@ -269,13 +285,17 @@ def test_a_patch_changes_fields_and_equal_values_are_no_change(cast: Cast, submi
     assert changed["config"]["name"] == "new"
     cast.ada.post(f"experiments/{pk}/kill")
     cast.ada.post(f"experiments/{pk}/archive")
-    cast.ada.patch(f"experiments/{pk}", {"name": "new", "description": "d", "labels": ["a", "b"], "notes": "# n"})
+    cast.ada.patch(
+        f"experiments/{pk}", {"name": "new", "description": "d", "labels": ["a", "b"], "notes": "# n"}
+    )
     assert cast.bob.refused("PATCH", f"experiments/{pk}", {"name": "x"})[0] == 403
 
 
 def test_priority_and_max_slots_are_patched_and_shown_in_the_config(cast: Cast, submit: Submit) -> None:
     pk = submit()["id"]
-    config = cast.ada.patch(f"experiments/{pk}", {"resources": {"priority": 3, "maxSlots": 4}})["experiment"]["config"]
+    config = cast.ada.patch(f"experiments/{pk}", {"resources": {"priority": 3, "maxSlots": 4}})["experiment"][
+        "config"
+    ]
     assert (config["resources"]["priority"], config["resources"]["max_slots"]) == (3, 4)
     config = cast.ada.patch(f"experiments/{pk}", {"resources": {"maxSlots": None}})["experiment"]["config"]
     assert config["resources"]["max_slots"] is None

@@ -16,7 +16,11 @@ def test_everybody_sees_the_list_with_its_pagination(cast: Cast) -> None:
 
 
 def test_an_admin_makes_a_user_who_can_log_in(cast: Cast) -> None:
-    body = {"user": {"username": "eve", "admin": False, "active": True}, "password": client_hash("x"), "isHashed": True}
+    body = {
+        "user": {"username": "eve", "admin": False, "active": True},
+        "password": client_hash("x"),
+        "isHashed": True,
+    }
     assert cast.admin.post("users", body)["user"]["admin"] is False
     assert cast.stranger.post("auth/login", {"username": "eve", "password": "x"})["token"]
 
@@ -36,12 +40,16 @@ def test_editors_and_viewers_make_no_users(cast: Cast) -> None:
 
 def test_an_admin_links_a_unix_account_and_unlinks_it(cast: Cast) -> None:
     group = {"agentUser": "ada", "agentUid": 1001, "agentGroup": "lab", "agentGid": 2000}
-    assert cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": group})["user"]["agentUserGroup"] == group
+    assert (
+        cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": group})["user"]["agentUserGroup"] == group
+    )
     assert "agentUserGroup" not in cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": None})["user"]
 
 
 def test_root_is_no_account_for_jobs(cast: Cast) -> None:
-    status, sentence = cast.admin.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": {"agentUser": "root"}})
+    status, sentence = cast.admin.refused(
+        "PATCH", f"users/{_id('ada')}", {"agentUserGroup": {"agentUser": "root"}}
+    )
     assert status == 400
     assert "root" in sentence
 
@@ -59,7 +67,9 @@ def test_users_change_their_own_name_and_password_and_nothing_else(cast: Cast) -
 
 
 def test_an_own_account_with_its_own_value_of_admin_is_not_changed_by_an_editor(cast: Cast) -> None:
-    assert cast.ada.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": {"agentUser": "bob"}})[0] == 403
+    assert (
+        cast.ada.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": {"agentUser": "bob"}})[0] == 403
+    )
 
 
 def test_the_last_admin_stays(cast: Cast) -> None:
@@ -77,7 +87,9 @@ def test_a_user_is_found_by_id_and_by_name(cast: Cast) -> None:
 
 def test_settings_are_kept_per_user(cast: Cast) -> None:
     cast.vic.post("users/setting", {"settings": [{"key": "columns", "storagePath": "queue", "value": "[1]"}]})
-    assert cast.vic.get("users/setting")["settings"] == [{"key": "columns", "storagePath": "queue", "value": "[1]"}]
+    assert cast.vic.get("users/setting")["settings"] == [
+        {"key": "columns", "storagePath": "queue", "value": "[1]"}
+    ]
     assert cast.ada.get("users/setting")["settings"] == []
     cast.vic.post("users/setting/reset")
     assert cast.vic.get("users/setting")["settings"] == []

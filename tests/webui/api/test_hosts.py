@@ -1,0 +1,157 @@
+"""Hosts, and the published client's view of them: agents, slots and pools."""
+
+import asyncssh
+import pytest
+
+from events.models import Event
+from experiments.models import Trial
+from hosts.models import Host, ResourcePool
+from jobs.models import Allocation
+from tests.rig.api import Api, Cast
+
+BODY = {"name": "gpu7", "transport": "ssh", "address": "10.0.0.7", "port": 2222, "user": "lab", "slots": 4}
+
+
+def public_key() -> str:
+    return asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+
+
+def test_adding_a_host_answers_at_once_and_its_state_can_be_polled(cast: Cast, pool: ResourcePool) -> None:
+    key = public_key()
+    jumps = [{"address": "bastion", "user": "j", "hostKey": key}]
+    status, answer = cast.admin.send(
+        "POST", "hosts", {**BODY, "hostKey": key, "jumps": jumps, "pool": "default"}
+    )
+    assert status == 202
+    host = answer["host"]
+    assert host["state"] == "admitting"
+    assert (host["address"], host["port"], host["user"]) == ("10.0.0.7", 2222, "lab")
+    assert host["hostKey"]["state"] == "pinned"
+    assert host["hostKey"]["fingerprint"].startswith("SHA256:")
+    assert host["jumps"][0]["hostKey"]["state"] == "pinned"
+    assert cast.vic.get("hosts/gpu7")["host"]["id"] == host["id"]
+    assert cast.vic.get("hosts")["hosts"][0]["name"] == "gpu7"
+    assert Event.objects.filter(kind=Event.Kind.HOST, actor="user:admin").exists()
+
+
+@pytest.mark.parametrize("who", ["ada", "vic", "stranger"])
+def test_hosts_are_changed_by_admins_alone(cast: Cast, host: Host, who: str) -> None:
+    expected = 401 if who == "stranger" else 403
+    api: Api = getattr(cast, who)
+    assert api.refused("POST", "hosts", BODY)[0] == expected
+    assert api.refused("DELETE", "hosts/gpu1")[0] == expected
+    for step in ("enable", "disable", "drain", "doctor", "accept-key", "lost"):
+        assert api.refused("POST", f"hosts/gpu1/{step}")[0] == expected
+    assert api.refused("POST", "agents/gpu1/disable")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"name": "a b"}, "name"),
+        ({"port": 70000}, "port"),
+        ({"transport": "carrier pigeon"}, "transport"),
+        ({"slots": -1}, "slots"),
+        ({"hostKey": "ssh-rsa nonsense"}, "hostKey"),
+        ({"python": "python3"}, "absolute path"),
+        ({"jumps": [{"port": 22}]}, "jumps[0].address"),
+    ],
+)
+def test_a_wrong_field_of_a_new_host_is_named(
+    cast: Cast, pool: ResourcePool, change: dict[str, object], part: str
+) -> None:
+    status, sentence = cast.admin.refused("POST", "hosts", {**BODY, **change})
+    assert status == 400
+    assert part in sentence
+    assert not Host.objects.exists()
+
+
+def test_a_name_is_taken_once_and_an_unknown_pool_is_404(cast: Cast, host: Host) -> None:
+    assert cast.admin.refused("POST", "hosts", {**BODY, "name": "gpu1"})[0] == 409
+    assert cast.admin.refused("POST", "hosts", {**BODY, "pool": "moon"})[0] == 404
+
+
+def test_disable_drain_enable_and_the_doctor_show_in_the_state(cast: Cast, host: Host) -> None:
+    assert cast.admin.post("hosts/gpu1/disable")["host"]["state"] == "disabled"
+    assert cast.admin.post("hosts/gpu1/drain")["host"]["state"] == "draining"
+    assert cast.admin.post("hosts/gpu1/enable")["host"]["state"] == "ready"
+    assert cast.admin.send("POST", "hosts/gpu1/doctor")[0] == 202
+    assert cast.admin.post("hosts/gpu1/lost")["host"]["state"] == "lost"
+
+
+def test_an_offered_key_is_accepted_by_its_fingerprint_alone(cast: Cast, host: Host) -> None:
+    pinned, offered = (" ".join(public_key().split()[:2]) for _ in range(2))
+    Host.objects.update(host_key=pinned, offered_host_key=offered, admission=Host.Admission.SUSPENDED)
+    shown = cast.vic.get("hosts/gpu1")["host"]
+    assert (shown["state"], shown["hostKey"]["state"]) == ("suspended", "changed")
+    assert cast.admin.refused("POST", "hosts/gpu1/accept-key", {"fingerprint": "SHA256:no"})[0] == 400
+    assert cast.admin.refused("POST", "hosts/gpu1/accept-key", {"key": pinned})[0] == 400
+    accepted = cast.admin.post("hosts/gpu1/accept-key", {"fingerprint": shown["hostKey"]["offered"]})["host"]
+    assert accepted["hostKey"] == {"state": "pinned", "fingerprint": shown["hostKey"]["offered"]}
+    assert accepted["state"] == "admitting"
+
+
+def test_a_host_that_runs_something_stays_and_an_idle_one_goes(
+    cast: Cast, host: Host, running: tuple[Trial, Allocation, Api]
+) -> None:
+    status, sentence = cast.admin.refused("DELETE", "hosts/gpu1")
+    assert status == 409
+    assert "while it runs" in sentence
+    Host.objects.create(name="idle", pool=host.pool)
+    cast.admin.delete("hosts/idle")
+    assert cast.admin.refused("GET", "hosts/idle") == (404, "host idle not found")
+
+
+def test_slots_say_who_holds_them(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
+    slots = cast.vic.get("hosts/gpu1")["host"]["slots"]
+    assert slots[0]["heldBy"]["username"] == "ada"
+    assert slots[0]["heldBy"]["allocationId"] == running[1].pk
+    assert slots[1]["heldBy"] is None
+    assert slots[1]["memoryMb"] == 141_000
+
+
+def test_the_servers_public_key_is_shown_to_those_who_log_in(
+    cast: Cast, settings: object, tmp_path: object
+) -> None:
+    settings.DATA_DIR = tmp_path  # type: ignore[attr-defined]
+    assert cast.vic.get("hosts/server-key")["publicKey"].startswith("ssh-ed25519 ")
+    assert cast.stranger.refused("GET", "hosts/server-key")[0] == 401
+
+
+def test_agents_are_hosts_in_the_dialect(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
+    agent = cast.vic.get("agents")["agents"][0]
+    assert agent["id"] == "gpu1"
+    assert agent["slotStats"]["typeStats"]["TYPE_CUDA"] == {
+        "states": {"STATE_ASSIGNED": 1}, "disabled": 0, "draining": 0, "total": 2,
+    }  # fmt: skip
+    assert agent["slots"]["0"]["container"]["parent"] == running[1].pk
+    assert "slots" not in cast.vic.get("agents?excludeSlots=true")["agents"][0]
+    assert cast.vic.get("agents/gpu1")["agent"]["enabled"] is True
+    assert len(cast.vic.get("agents/gpu1/slots")["slots"]) == 2
+    assert cast.vic.get("agents/gpu1/slots/1")["slot"]["device"]["type"] == "TYPE_CUDA"
+    assert cast.vic.refused("GET", "agents/gpu1/slots/9")[0] == 404
+    assert cast.vic.refused("GET", "agents/none")[0] == 404
+
+
+def test_agents_are_drained_and_enabled_by_the_published_client(cast: Cast, host: Host) -> None:
+    assert (
+        cast.admin.post("agents/gpu1/disable", {"agentId": "gpu1", "drain": True})["agent"]["draining"]
+        is True
+    )
+    assert cast.admin.post("agents/gpu1/enable")["agent"] | {} == cast.admin.get("agents/gpu1")["agent"]
+    assert cast.admin.post("agents/gpu1/disable")["agent"]["enabled"] is False
+
+
+def test_a_pool_has_all_33_fields(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
+    pool = cast.vic.get("resource-pools")["resourcePools"][0]
+    assert {
+        "agentDockerImage", "agentDockerNetwork", "agentDockerRuntime", "agentFluentImage", "auxContainerCapacity",
+        "auxContainerCapacityPerAgent", "auxContainersRunning", "clusterName", "containerStartupScript",
+        "defaultAuxPool", "defaultComputePool", "description", "details", "imageId", "instanceType", "location",
+        "masterCertName", "masterUrl", "maxAgentStartingPeriod", "maxAgents", "maxIdleAgentPeriod", "minAgents", "name",
+        "numAgents", "preemptible", "resourceManagerMetadata", "schedulerFittingPolicy", "schedulerType", "slotType",
+        "slotsAvailable", "slotsUsed", "startupScript", "type",
+    } <= pool.keys()  # fmt: skip
+    assert (pool["numAgents"], pool["slotsAvailable"], pool["slotsUsed"]) == (1, 2, 1)
+    assert pool["schedulerType"] == "SCHEDULER_TYPE_PRIORITY"
+    assert cast.stranger.refused("GET", "resource-pools")[0] == 401
