@@ -143,11 +143,13 @@ class Pool:
         link = await self.link(endpoint)
         try:
             listener = await link.connection.forward_remote_port("127.0.0.1", remote_port, address, port)
-        except (asyncssh.ChannelListenError, asyncssh.Error, OSError) as error:
-            raise Unreachable(
-                f"{endpoint} refuses to forward port {remote_port or 'any'}: {error}. "
-                "Its sshd must allow it (AllowTcpForwarding yes or remote)."
+        except asyncssh.ChannelListenError as error:
+            raise ForwardRefused(
+                f"{endpoint} does not forward port {remote_port or 'any'}: it is taken, "
+                "or its sshd does not allow it (AllowTcpForwarding yes or remote)."
             ) from error
+        except (asyncssh.Error, OSError) as error:
+            raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
         link.forwards += 1
         return Forward(link, listener)
 
@@ -189,6 +191,10 @@ class Forward:
         self._link.forwards -= 1
         self._listener.close()
         await self._listener.wait_closed()
+
+
+class ForwardRefused(Unreachable):
+    """The host answers, and does not open the port."""
 
 
 class _NotBegun(Unreachable):

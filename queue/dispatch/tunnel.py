@@ -13,18 +13,21 @@ import secrets
 import socket
 import threading
 import uuid
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import DatabaseError, connection
+from django.db.models import Q
 from django.utils import timezone
 
 from dispatch import connections, remote
 from dispatch.addresses import local_url, server_address
 from dispatch.connections import Forward
 from dispatch.endpoints import endpoint_of
-from events.announce import announce
+from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
 
 log = logging.getLogger(__name__)
@@ -33,21 +36,25 @@ ROUTE = "tunnel"
 
 
 class Tunnels:
-    """The tunnels that this process keeps."""
+    """The tunnels that this process keeps. A host that hangs holds up nobody but itself."""
 
     def __init__(self) -> None:
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._open: dict[uuid.UUID, Forward] = {}
         self._untold: set[uuid.UUID] = set()
-        self._lock = threading.RLock()  # one thread at a time opens and closes
+        self._locks: defaultdict[uuid.UUID, threading.Lock] = defaultdict(threading.Lock)
         self._keeper: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def ensure(self, host: Host) -> str | None:
-        """Keep this host's tunnel open from here unless another worker does. The URL, None if it is another's.
+        """Keep this host's tunnel open from here. The URL; None if another worker, or thread, is at it.
 
         Raises RemoteError if the host does not let us.
         """
-        with self._lock:
+        lock = self._locks[host.pk]
+        if not lock.acquire(blocking=False):
+            return None
+        try:
             forward = self._open.get(host.pk)
             if forward is None or not forward.alive:
                 if not self._take(host.pk):
@@ -56,22 +63,22 @@ class Tunnels:
                 self._note(host, forward.remote_port)
             if host.pk in self._untold:
                 self._tell_runs(host)
-            self._start_keeper()
-            return _url(forward.remote_port)
+        finally:
+            lock.release()
+        self._start_keeper()
+        return _url(forward.remote_port)
 
     def _take(self, host_id: uuid.UUID) -> bool:
         """Get the lease if it is free, run out, or ours already."""
         now = timezone.now()
         until = now + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
         rows = TunnelLease.objects.filter(host_id=host_id)
-        if rows.filter(holder=self.holder).update(expires_at=until):
+        if rows.filter(Q(holder=self.holder) | Q(expires_at__lt=now)).update(
+            holder=self.holder, expires_at=until
+        ):
             return True
-        if rows.filter(expires_at__lt=now).update(holder=self.holder, expires_at=until):
-            return True
-        _, made = TunnelLease.objects.get_or_create(
-            host_id=host_id, defaults={"holder": self.holder, "expires_at": until}
-        )
-        return made
+        mine = {"holder": self.holder, "expires_at": until}
+        return TunnelLease.objects.get_or_create(host_id=host_id, defaults=mine)[1]
 
     def _forward(self, host: Host) -> Forward:
         """Open the port that runs know already, or another one if that is taken."""
@@ -82,8 +89,8 @@ class Tunnels:
         if lease.remote_port:
             try:
                 return connections.open_forward(endpoint, lease.remote_port, address, port)
-            except remote.Unreachable as error:
-                log.info("tunnel of %s: %s; asking for another port", host.name, error)
+            except connections.ForwardRefused as error:
+                log.info("tunnel of %s: %s Asking for another port.", host.name, error)
         return connections.open_forward(endpoint, 0, address, port)
 
     def _note(self, host: Host, remote_port: int) -> None:
@@ -104,41 +111,47 @@ class Tunnels:
     # --- keeping -----------------------------------------------------------------------------------
 
     def _start_keeper(self) -> None:
-        if self._keeper is None or not self._keeper.is_alive():
-            self._keeper = threading.Thread(target=self._keep, name="tunnels", daemon=True)
-            self._keeper.start()
+        with self._starting:
+            if self._keeper is None or not self._keeper.is_alive():
+                self._keeper = threading.Thread(target=self._keep, name="tunnels", daemon=True)
+                self._keeper.start()
 
     def _keep(self) -> None:
-        """Renew the leases of living tunnels and mend dead ones, until there is none left."""
+        """Look after the tunnels of ours, three times in a lease, until there is none left."""
         pause = threading.Event()
         while self._open:
             pause.wait(settings.TUNNEL_LEASE_SECONDS / 3)
-            for host_id in list(self._open):
-                try:
-                    self.renew(host_id)
-                except (remote.RemoteError, DatabaseError) as error:
-                    log.warning("tunnel of host %s: %s", host_id, error)
+            try:
+                self.renew()
+            except (remote.RemoteError, DatabaseError) as error:
+                log.warning("tunnels: %s", error)
             connection.close()
 
-    def renew(self, host_id: uuid.UUID) -> None:
-        """Once in a third of the lease, for each tunnel of ours."""
-        with self._lock:
-            host = Host.objects.filter(pk=host_id, server_route=ROUTE).exclude(
-                admission__in=[Host.Admission.REMOVED, Host.Admission.LOST]
-            ).first()  # fmt: skip
-            if host is None or not self._take(host_id):
-                self.close(host_id)
-                return
-            self.ensure(host)
+    def renew(self) -> None:
+        """Renew the leases of living tunnels at once; let go of those that are dead, or no longer ours to keep.
+
+        A dead one is opened again by a task of its own, here or in another worker.
+        """
+        until = timezone.now() + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
+        mine = TunnelLease.objects.filter(holder=self.holder, host__server_route=ROUTE).exclude(
+            host__admission__in=[Host.Admission.REMOVED, Host.Admission.LOST]
+        )
+        alive = [host_id for host_id, forward in list(self._open.items()) if forward.alive]
+        mine.filter(host_id__in=alive).update(expires_at=until)
+        kept = set(mine.filter(host_id__in=alive).values_list("host_id", flat=True))
+        gone = self._open.keys() - kept
+        for host_id in gone:
+            self.close(host_id)
+        if gone:
+            wake("dispatch.host_tasks.keep_tunnels")
 
     def close(self, host_id: uuid.UUID) -> None:
         """Close this tunnel and let go of its lease."""
-        with self._lock:
-            forward = self._open.pop(host_id, None)
-            self._untold.discard(host_id)
-            if forward and forward.alive:
-                connections.close_forward(forward)
-            TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=timezone.now())
+        forward = self._open.pop(host_id, None)
+        self._untold.discard(host_id)
+        if forward and forward.alive:
+            connections.close_forward(forward)
+        TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=timezone.now())
 
     def close_all(self) -> None:
         for host_id in list(self._open):
@@ -153,22 +166,27 @@ def _url(remote_port: int) -> str:
 
 
 _tunnels: Tunnels | None = None
+_making = threading.Lock()
 
 
 def of_this_process() -> Tunnels:
+    """The keeper of this process; a forked child gets its own."""
     global _tunnels
-    if _tunnels is None or not _tunnels.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:"):
-        _tunnels = Tunnels()
-    return _tunnels
+    with _making:
+        if _tunnels is None or not _tunnels.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:"):
+            _tunnels = Tunnels()
+        return _tunnels
 
 
 def open_for(host: Host) -> str:
     """The URL at which this host reaches the server through a tunnel, whoever keeps it. Raises RemoteError."""
+    # the row first: the keeper lets go of tunnels whose host does not want one
+    Host.objects.filter(pk=host.pk).update(server_route=ROUTE)
     url = of_this_process().ensure(host)
     if url:
         return url
-    lease = TunnelLease.objects.get(host_id=host.pk)
-    if lease.remote_port is None:
+    lease = TunnelLease.objects.filter(host_id=host.pk).first()
+    if lease is None or lease.remote_port is None:
         raise remote.Unreachable(
             f"Another worker is about to open the tunnel of {host.name}. Try again in a moment."
         )
@@ -177,9 +195,22 @@ def open_for(host: Host) -> str:
 
 def ensure_tunnels() -> None:
     """Take over tunnels that nobody keeps. A host that does not let us is left for the next sweep."""
-    hosts = Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY)
-    for host in hosts:
-        try:
-            of_this_process().ensure(host)
-        except remote.RemoteError as error:
-            log.warning("tunnel of %s: %s", host.name, error)
+    kept = TunnelLease.objects.filter(expires_at__gt=timezone.now()).values("host_id")
+    mine = TunnelLease.objects.filter(holder=of_this_process().holder).values("host_id")
+    hosts = list(
+        Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY).filter(
+            Q(pk__in=mine) | ~Q(pk__in=kept)
+        )
+    )
+    if hosts:
+        with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
+            list(pool.map(_ensure, hosts))
+
+
+def _ensure(host: Host) -> None:
+    try:
+        of_this_process().ensure(host)
+    except remote.RemoteError as error:
+        log.warning("tunnel of %s: %s", host.name, error)
+    finally:
+        connection.close()  # this thread ends with the sweep

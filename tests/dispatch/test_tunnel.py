@@ -24,7 +24,11 @@ from tests.rig import hosts as rig
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
 
-pytestmark = [pytest.mark.hosts, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_server")]
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("redis_server"),
+]
 
 
 @pytest.fixture
@@ -85,7 +89,7 @@ def test_a_broken_tunnel_comes_back_at_the_same_port(host: Host, isolated_hosts:
     for pid in isolated_hosts[0].sessions():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: reaches(host), what="the tunnel")
+    wait_until(lambda: tunnel.ensure_tunnels() or reaches(host), what="the tunnel")
     assert host.server_url == before
 
 
@@ -101,7 +105,7 @@ def test_a_lease_that_ran_out_is_taken_over_and_a_live_one_is_not(
     TunnelLease.objects.filter(host=host).update(
         holder="gone", expires_at=timezone.now() + timedelta(minutes=1)
     )
-    other.renew(host.pk)  # somebody else has it by now
+    other.renew()  # somebody else has it by now
     wait_until(lambda: not reaches(host), what="the end of the tunnel")
 
 
