@@ -47,11 +47,12 @@ def test_a_killed_rank_is_named_by_all_others_at_once(tmp_path: Path) -> None:
     program = """
         context = distributed()
         context.allgather(0)
-        say("joined")
-        if rank == 2:  # with a data loader that outlives it
-            os.fork()
+        if rank == 2 and os.fork() == 0:  # a data loader, which outlives its rank
             sys.stdin.read()
             os._exit(0)
+        say("joined")
+        if rank == 2:
+            sys.stdin.read()
         if rank == 1:  # waits for a chief that is busy elsewhere
             start = time.monotonic()
             try: context.broadcast(None)
