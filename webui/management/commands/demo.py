@@ -26,6 +26,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **given: Any) -> None:
         options = up.read_options(given)
+        up.show_lines_at_once()
         code = 0
         try:
             with installation.running(options, self.stdout.write) as server:

@@ -1,6 +1,8 @@
 """Serve everything on this machine: `./manage.py up`."""
 
 import argparse
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **given: Any) -> None:
         options = read_options(given)
+        show_lines_at_once()
         try:
             with installation.running(options, self.stdout.write) as server:
                 announce(self, options, server)
@@ -34,6 +37,12 @@ class Command(BaseCommand):
             self.stdout.write("Trainmaster has ended. Runs on hosts go on and are adopted at the next start.")
         except (lock.Held, CannotStart, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
+
+
+def show_lines_at_once() -> None:
+    """Also where the output is a pipe or a file; what children print must not overtake what we said before."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
