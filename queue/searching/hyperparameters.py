@@ -1,0 +1,144 @@
+"""Samples and grids of hyperparameters: const, int, double, log, categorical, and maps of them to any depth.
+
+Names are walked in sorted order, because a JSON store may give them back in another order than they were
+written in, and the same seed must give the same sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from searching.errors import BadSearch
+
+_TYPES = ("const", "int", "double", "log", "categorical")
+
+
+def is_typed(value: object) -> bool:
+    """Whether `value` is one hyperparameter, not a map of them or a bare constant."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def sample(hparams: dict[str, Any], random: Random) -> dict[str, Any]:
+    """One value for each hyperparameter, nested as they are."""
+    return _mapped(hparams, lambda spec: _sampled(spec, random))
+
+
+def varies(hparams: dict[str, Any]) -> bool:
+    """Can two samples differ?"""
+    return any(len(axis) > 1 for axis in _axes(hparams, _ends))
+
+
+def grid_size(hparams: dict[str, Any]) -> int:
+    return math.prod(len(axis) for axis in _axes(hparams, _grid_axis))
+
+
+def grid_point(hparams: dict[str, Any], number: int) -> dict[str, Any]:
+    """Point `number` (from 0) of the grid; the last name in sorted order changes fastest."""
+    axes = _axes(hparams, _grid_axis)
+    values: list[Any] = []
+    for axis in reversed(axes):
+        number, index = divmod(number, len(axis))
+        values.append(axis[index])
+    return _mapped(hparams, lambda _: values.pop())
+
+
+def check(hparams: dict[str, Any], grid: bool) -> None:
+    """Raise BadSearch at the first hyperparameter that cannot be sampled (or, with `grid`, enumerated)."""
+    _walk(hparams, "hyperparameters", lambda spec, path: _check_one(spec, path, grid))
+
+
+def _walk(hparams: dict[str, Any], path: str, visit: Callable[[dict[str, Any], str], None]) -> None:
+    for name in sorted(hparams):
+        value = hparams[name]
+        if is_typed(value):
+            visit(value, f"{path}.{name}")
+        elif isinstance(value, dict):
+            _walk(value, f"{path}.{name}", visit)
+
+
+def _mapped(hparams: dict[str, Any], value_of: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name in sorted(hparams):
+        spec = hparams[name]
+        if is_typed(spec):
+            result[name] = value_of(spec)
+        elif isinstance(spec, dict):
+            result[name] = _mapped(spec, value_of)
+        else:
+            result[name] = spec
+    return result
+
+
+def _axes(hparams: dict[str, Any], axis_of: Callable[[dict[str, Any]], list[Any]]) -> list[list[Any]]:
+    axes: list[list[Any]] = []
+    _walk(hparams, "", lambda spec, _: axes.append(axis_of(spec)))
+    return axes
+
+
+def _sampled(spec: dict[str, Any], random: Random) -> Any:
+    kind = spec["type"]
+    if kind == "const":
+        return spec.get("val")
+    if kind == "categorical":
+        return spec["vals"][random.randrange(len(spec["vals"]))]
+    if kind == "int":
+        return random.randint(spec["minval"], spec["maxval"])
+    value = random.uniform(spec["minval"], spec["maxval"])
+    return spec["base"] ** value if kind == "log" else value
+
+
+def _ends(spec: dict[str, Any]) -> list[Any]:
+    if spec["type"] == "const":
+        return [spec.get("val")]
+    if spec["type"] == "categorical":
+        return list(spec["vals"])
+    return [spec["minval"]] if spec["minval"] == spec["maxval"] else [spec["minval"], spec["maxval"]]
+
+
+def _grid_axis(spec: dict[str, Any]) -> list[Any]:
+    kind = spec["type"]
+    if kind in ("const", "categorical"):
+        return _ends(spec)
+    low, high, count = spec["minval"], spec["maxval"], spec["count"]
+    if kind == "int":
+        return [_rounded(value) for value in _spaced(low, high, min(count, high - low + 1))]
+    values = _spaced(low, high, count)
+    return [spec["base"] ** value for value in values] if kind == "log" else values
+
+
+def _spaced(low: float, high: float, count: int) -> list[float]:
+    """Evenly spaced, both ends included; a single value is the middle."""
+    if count == 1:
+        return [(low + high) / 2]
+    step = (high - low) / (count - 1)
+    return [low + step * index for index in range(count - 1)] + [high]
+
+
+def _rounded(value: float) -> int:
+    """To the nearest integer; halves away from zero."""
+    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+
+
+def _check_one(spec: dict[str, Any], path: str, grid: bool) -> None:
+    kind = spec["type"]
+    if kind not in _TYPES:
+        raise BadSearch(f"{path}.type", kind, f"one of {', '.join(_TYPES)}")
+    if kind == "const":
+        return
+    if kind == "categorical":
+        if not isinstance(spec.get("vals"), list) or not spec["vals"]:
+            raise BadSearch(f"{path}.vals", spec.get("vals"), "a list with one value or more")
+        return
+    number = int if kind == "int" else (int, float)
+    for end in ("minval", "maxval"):
+        if not isinstance(spec.get(end), number) or isinstance(spec.get(end), bool):
+            raise BadSearch(f"{path}.{end}", spec.get(end), "a whole number" if kind == "int" else "a number")
+    if spec["minval"] > spec["maxval"]:
+        raise BadSearch(f"{path}.minval", spec["minval"], f"less than maxval ({spec['maxval']})")
+    if kind == "log" and (not isinstance(spec.get("base"), (int, float)) or spec["base"] <= 0):
+        raise BadSearch(f"{path}.base", spec.get("base"), "a number above 0")
+    if grid and (not isinstance(spec.get("count"), int) or spec["count"] < 1):
+        raise BadSearch(f"{path}.count", spec.get("count"), "1 or more, since grid search is in use")

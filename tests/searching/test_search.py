@@ -1,0 +1,276 @@
+"""Searchers as people use them: events in, operations out, the state through JSON each time."""
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import searching
+from searching import BadSearch, Create, ExitReason, Shutdown, Stop, TrialExited, ValidationReported, halving
+
+LR = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}, "batch": 32}
+MIXED = {
+    "lr": {"type": "log", "base": 10.0, "minval": -4, "maxval": -1},
+    "net": {
+        "layers": {"type": "int", "minval": 1, "maxval": 4},
+        "act": {"type": "categorical", "vals": ["relu", None]},
+    },
+    "seed": {"type": "const", "val": 7},
+}
+
+
+def stored(state: dict[str, Any]) -> dict[str, Any]:
+    """As a JSON column gives it back: names in another order."""
+    return json.loads(
+        json.dumps(state, allow_nan=False), object_pairs_hook=lambda pairs: dict(sorted(pairs)[::-1])
+    )
+
+
+def feed(state: dict[str, Any], event: searching.Event) -> tuple[dict[str, Any], list[Any]]:
+    return searching.on_event(stored(state), event)
+
+
+def created(operations: list[Any]) -> list[Create]:
+    return [operation for operation in operations if isinstance(operation, Create)]
+
+
+def run(searcher: dict[str, Any], hparams: dict[str, Any], seed: int = 1, steps: int = 10) -> dict[str, Any]:
+    """Runs a whole search, one trial after the other; what became of it."""
+    state, operations = searching.start(searcher, hparams, seed)
+    waiting, lengths, most, end = created(operations), {}, len(created(operations)), None
+    while waiting:
+        trial = waiting.pop(0)
+        for step in range(1, steps + 1):
+            lengths[trial.request_id] = step
+            state, operations = feed(
+                state, ValidationReported(trial.request_id, trial.hparams.get("lr", 0), step)
+            )
+            waiting += created(operations)
+            if Stop(trial.request_id) in operations:
+                break
+        state, operations = feed(state, TrialExited(trial.request_id, ExitReason.COMPLETED))
+        waiting += created(operations)
+        most = max(most, len(waiting))
+        end = next((o for o in operations if isinstance(o, Shutdown)), end)
+    return {"state": state, "lengths": list(lengths.values()), "most": most, "end": end}
+
+
+def test_a_single_search_makes_one_trial_and_ends_with_it() -> None:
+    state, operations = searching.start({"name": "single", "metric": "loss"}, LR, 5)
+    [trial] = created(operations)
+    assert trial.hparams["batch"] == 32 and 0 <= trial.hparams["lr"] <= 1
+    assert feed(state, ValidationReported(trial.request_id, 0.5, 100))[1] == []
+    state, operations = feed(state, TrialExited(trial.request_id, ExitReason.COMPLETED))
+    assert operations == [Shutdown()]
+    assert searching.progress(state) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"),
+    [(ExitReason.ERRORED, Shutdown(failure=True)), (ExitReason.CANCELED, Shutdown(cancel=True))],
+)
+def test_a_single_search_ends_as_its_trial_ends(reason: ExitReason, end: Shutdown) -> None:
+    state, operations = searching.start({"name": "single"}, LR, 5)
+    assert feed(state, TrialExited(created(operations)[0].request_id, reason))[1] == [end]
+
+
+def test_an_event_told_twice_changes_nothing() -> None:
+    state, operations = searching.start(
+        {"name": "random", "max_trials": 5, "max_concurrent_trials": 2}, LR, 5
+    )
+    event = TrialExited(created(operations)[0].request_id, ExitReason.COMPLETED)
+    state, operations = feed(state, event)
+    assert len(created(operations)) == 1
+    assert feed(state, event) == (stored(state), [])
+
+
+def test_random_keeps_max_concurrent_trials_and_makes_max_trials() -> None:
+    result = run({"name": "random", "max_trials": 40, "max_concurrent_trials": 3}, LR)
+    assert (len(result["lengths"]), result["most"], result["end"]) == (40, 3, Shutdown())
+    _, operations = searching.start({"name": "random", "max_trials": 40, "max_concurrent_trials": 0}, LR, 1)
+    assert len(created(operations)) == 40
+
+
+def test_the_same_seed_gives_the_same_trials_and_another_seed_others() -> None:
+    search = {"name": "random", "max_trials": 20}
+    assert searching.start(search, MIXED, 3)[1] == searching.start(search, stored(MIXED), 3)[1]
+    assert searching.start(search, MIXED, 3)[1] != searching.start(search, MIXED, 4)[1]
+
+
+def test_samples_lie_in_their_ranges_and_keep_their_nesting() -> None:
+    trials = created(
+        searching.start({"name": "random", "max_trials": 200, "max_concurrent_trials": 0}, MIXED, 9)[1]
+    )
+    assert {trial.hparams["net"]["layers"] for trial in trials} == {1, 2, 3, 4}
+    assert {trial.hparams["net"]["act"] for trial in trials} == {"relu", None}
+    assert all(1e-4 <= trial.hparams["lr"] <= 1e-1 and trial.hparams["seed"] == 7 for trial in trials)
+    assert len({trial.request_id for trial in trials}) == 200
+
+
+def test_a_grid_takes_every_point_once_with_both_ends() -> None:
+    hparams = {
+        "lr": {"type": "log", "base": 10, "minval": -2, "maxval": 0, "count": 3},
+        "layers": {"type": "int", "minval": 1, "maxval": 3, "count": 9},
+        "drop": {"type": "double", "minval": 0, "maxval": 1, "count": 2},
+        "act": {"type": "categorical", "vals": ["a", "b"]},
+        "fixed": 5,
+    }
+    trials = created(searching.start({"name": "grid", "max_concurrent_trials": 0}, hparams, 1)[1])
+    points = [tuple(trial.hparams[name] for name in ("lr", "layers", "drop", "act")) for trial in trials]
+    assert len(points) == len(set(points)) == 3 * 3 * 2 * 2
+    assert {point[0] for point in points} == {0.01, 0.1, 1}
+    assert {point[1] for point in points} == {1, 2, 3}
+    assert {point[2] for point in points} == {0, 1}
+
+
+def test_a_grid_in_turns_still_takes_every_point_once() -> None:
+    hparams = {"x": {"type": "int", "minval": 0, "maxval": 24, "count": 25}}
+    result = run({"name": "grid", "max_concurrent_trials": 4}, hparams)
+    assert (len(result["lengths"]), result["most"]) == (25, 4)
+
+
+def test_an_invalid_sample_is_replaced_in_a_random_search_but_not_without_end() -> None:
+    state, operations = searching.start(
+        {"name": "random", "max_trials": 2, "max_concurrent_trials": 1}, LR, 1
+    )
+    first = created(operations)[0]
+    state, operations = feed(state, TrialExited(first.request_id, ExitReason.INVALID_HP))
+    assert created(operations)[0].hparams != first.hparams
+    made = 2
+    while operations != [Shutdown(failure=True)]:
+        state, operations = feed(state, TrialExited(created(operations)[0].request_id, ExitReason.INVALID_HP))
+        made += 1
+    assert made <= 110
+    state, operations = searching.start({"name": "single"}, {"batch": 1}, 1)
+    state, operations = feed(state, TrialExited(created(operations)[0].request_id, ExitReason.INVALID_HP))
+    assert operations == [Shutdown(failure=True)]
+
+
+@pytest.mark.parametrize(
+    ("searcher", "hparams", "sentence"),
+    [
+        ({"name": "pbt"}, {}, "searcher.name: found 'pbt'"),
+        ({"name": "random"}, {}, "searcher.max_trials: found None, allowed is 1 or more"),
+        ({"name": "single"}, {"a": {"b": {"type": "intt"}}}, "hyperparameters.a.b.type: found 'intt'"),
+        ({"name": "single"}, {"a": {"type": "int", "minval": 3, "maxval": 1}}, "less than maxval (1)"),
+        ({"name": "single"}, {"a": {"type": "int", "minval": 0.5, "maxval": 1}}, "a whole number"),
+        ({"name": "single"}, {"a": {"type": "log", "base": 0, "minval": 0, "maxval": 1}}, "a number above 0"),
+        ({"name": "single"}, {"a": {"type": "categorical", "vals": []}}, "a list with one value or more"),
+        ({"name": "grid"}, {"a": {"type": "int", "minval": 0, "maxval": 1}}, "hyperparameters.a.count"),
+    ],
+)
+def test_a_bad_search_is_refused_with_the_field_and_what_is_allowed(
+    searcher: dict[str, Any], hparams: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(BadSearch, match="found") as refusal:
+        searching.start(searcher, hparams, 1)
+    assert sentence in str(refusal.value)
+
+
+HALVING = {
+    "name": "async_halving",
+    "num_rungs": 3,
+    "divisor": 3,
+    "max_length": {"batches": 9},
+    "max_trials": 27,
+}
+
+
+def test_halving_stops_the_worse_and_lets_the_best_run_to_the_end() -> None:
+    result = run({**HALVING, "max_concurrent_trials": 1}, LR, steps=9)
+    assert len(result["lengths"]) == 27
+    assert set(result["lengths"]) <= {1, 3, 9}
+    assert result["lengths"].count(1) > result["lengths"].count(3) > 0
+    assert result["lengths"].count(9) >= 1
+    assert result["end"] == Shutdown()
+
+
+def test_a_larger_metric_wins_when_it_should() -> None:
+    searcher = {**HALVING, "smaller_is_better": False, "max_concurrent_trials": 2, "max_trials": 2}
+    state, operations = searching.start(searcher, LR, 1)
+    one, two = created(operations)
+    state, operations = feed(state, ValidationReported(one.request_id, 0.1, 1))
+    assert operations == []
+    state, operations = feed(state, ValidationReported(two.request_id, 0.9, 1))
+    assert operations == []
+    assert feed(state, ValidationReported(two.request_id, float("nan"), 3))[1] == []
+
+
+def test_a_trial_that_fails_before_its_first_rung_is_followed_by_another() -> None:
+    state, operations = searching.start({**HALVING, "max_concurrent_trials": 1, "max_trials": 3}, LR, 1)
+    for left in (1, 1, 0):
+        state, operations = feed(state, TrialExited(created(operations)[0].request_id, ExitReason.ERRORED))
+        assert len(created(operations)) == left
+    assert operations == [Shutdown(failure=True)]
+
+
+def test_exact_powers_count_exactly() -> None:
+    searcher = {
+        "name": "adaptive_asha",
+        "divisor": 3,
+        "max_rungs": 9,
+        "mode": "aggressive",
+        "max_trials": 243,
+    }
+    [bracket] = halving.brackets({**searcher, "max_length": 243})
+    assert [rung["units"] for rung in bracket["rungs"]] == [1, 3, 9, 27, 81, 243]
+
+
+def test_the_modes_of_adaptive_make_their_brackets() -> None:
+    searcher = {"name": "adaptive_asha", "divisor": 4, "max_rungs": 5, "max_trials": 1000, "max_length": 1024}
+    rungs = {
+        mode: [len(bracket["rungs"]) for bracket in halving.brackets({**searcher, "mode": mode})]
+        for mode in ("standard", "conservative", "aggressive")
+    }
+    assert rungs == {"standard": [5, 4, 3], "conservative": [5, 4, 3, 2, 1], "aggressive": [5]}
+    brackets = halving.brackets({**searcher, "mode": "standard"})
+    assert sum(bracket["total"] for bracket in brackets) == 1000
+    assert [bracket["concurrent"] for bracket in brackets] == [6, 5, 5]
+
+
+def test_an_adaptive_search_tries_max_trials_and_ends() -> None:
+    searcher = {"name": "adaptive_asha", "max_trials": 60, "max_length": 16, "max_concurrent_trials": 8}
+    result = run(searcher, LR, steps=16)
+    assert len(result["lengths"]) == 60
+    assert result["end"] == Shutdown()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    searcher=st.sampled_from(
+        [
+            {"name": "random", "max_trials": 12, "max_concurrent_trials": 3},
+            {"name": "grid", "max_concurrent_trials": 2},
+            {**HALVING, "max_trials": 12, "max_concurrent_trials": 3},
+            {"name": "adaptive_asha", "max_trials": 12, "max_length": 16, "max_concurrent_trials": 3},
+        ]
+    ),
+    seed=st.integers(0, 1000),
+    random=st.randoms(use_true_random=False),
+)
+def test_every_search_ends_whatever_becomes_of_its_trials(
+    searcher: dict[str, Any], seed: int, random: Random
+) -> None:
+    hparams = {"lr": {"type": "int", "minval": 0, "maxval": 7, "count": 8}}
+    reasons = [reason for reason in ExitReason if reason != ExitReason.INVALID_HP]
+    random = Random(random.getrandbits(32))  # one draw from Hypothesis; the walk itself is long
+    state, operations = searching.start(searcher, hparams, seed)
+    alive = [trial.request_id for trial in created(operations)]
+    stopped: set[str] = set()
+    while alive:
+        trial = random.choice(alive)
+        if random.random() < 0.3:
+            state, operations = feed(state, TrialExited(trial, random.choice(reasons)))
+            alive.remove(trial)
+        else:
+            event = ValidationReported(trial, random.random(), random.randint(1, 20))
+            state, operations = feed(state, event)
+        alive += [operation.request_id for operation in created(operations)]
+        stopped |= {operation.request_id for operation in operations if isinstance(operation, Stop)}
+        assert len(set(alive) - stopped) <= max(3, len(state["brackets"]))
+        assert 0 <= searching.progress(state) <= 1
+    assert any(isinstance(operation, Shutdown) for operation in operations)
+    assert len(state["trials"]) == sum(bracket["total"] for bracket in state["brackets"])
