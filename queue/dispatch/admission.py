@@ -77,7 +77,7 @@ def _admit(host: Host) -> None:
     report = doctor.examine(host)
     broken = [check["sentence"] for check in report if check["state"] == "fail" and check["name"] in _NEEDED]
     if broken:
-        admitting.failed(host.pk, " ".join(broken))
+        admitting.failed(host.pk, " ".join(broken), examined=True)
         return
     admitting.ready(host.pk, slots_of(host.facts, host.wanted_slots))
 

@@ -61,11 +61,17 @@ def key_offered(host_id: uuid.UUID, offered: str, hop: int, sentence: str) -> No
         announce("hosts")
 
 
-def failed(host_id: uuid.UUID, sentence: str) -> None:
+def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None:
+    """End the admission with a sentence; it is the whole report unless the host was `examined` already."""
     with transaction.atomic():
         host = _locked(host_id)
-        if host is not None:
-            _step(host, Host.Admission.FAILED, "admission_failed", sentence)
+        if host is None:
+            return
+        if not examined:
+            checks = [{"name": "contact", "state": "fail", "sentence": sentence}]
+            host.doctor = {"checks": checks, "at": timezone.now().isoformat()}
+            host.save(update_fields=["doctor"])
+        _step(host, Host.Admission.FAILED, "admission_failed", sentence)
 
 
 def chosen(host: Host) -> None:

@@ -17,10 +17,11 @@ from django.db.models import ProtectedError, QuerySet
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts.models import Host, ResourcePool
+from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import mark_dirty
 
 ADMIT = "dispatch.host_tasks.admit"
+DOCTOR = "dispatch.host_tasks.doctor"
 LOST = "dispatch.tasks.host_lost"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -185,6 +186,16 @@ def admit_again(host_id: uuid.UUID, *, actor: str) -> Host:
 
 
 @transaction.atomic
+def examine(host_id: uuid.UUID, *, actor: str) -> Host:
+    """Let the doctor look again: a host in use stays in use meanwhile, any other is admitted anew."""
+    host = _locked(host_id)
+    if host.admission == Host.Admission.READY:
+        wake(DOCTOR, str(host.pk))
+        return host
+    return admit_again(host_id, actor=actor)
+
+
+@transaction.atomic
 def enable(host_id: uuid.UUID, *, actor: str) -> Host:
     """New work may be placed again."""
     host = _locked(host_id)
@@ -276,3 +287,36 @@ def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
     _changed(host, "declared_lost", actor, from_state=before, to_state=host.admission)
     wake(LOST, str(host.pk))
     return True
+
+
+@transaction.atomic
+def choose_interpreter(
+    host_id: uuid.UUID, *, python: str | None = None, activate: str | None = None, actor: str
+) -> Host:
+    """Which Python the host's next runs use, or which script is sourced before them. Setting one unsets the other."""
+    host = _locked(host_id)
+    if python and activate:
+        raise Refused("python", "Give python or activate, not both.")
+    if python and not python.startswith(("/", "~/")):
+        raise Refused("python", f"python is {python!r}; allowed: an absolute path on the host.")
+    before = (host.python, host.activate)
+    if python is not None:
+        host.python, host.activate = python, "" if python else host.activate
+    if activate is not None:
+        host.activate, host.python = activate, "" if activate else host.python
+    if (host.python, host.activate) != before:
+        host.save(update_fields=["python", "activate"])
+        _changed(host, "interpreter_chosen", actor, detail={"python": host.python, "activate": host.activate})
+    return host
+
+
+@transaction.atomic
+def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: str) -> Slot:
+    """Let new work be placed on one slot, or not. What runs there is the caller's to stop."""
+    slot = Slot.objects.select_for_update().select_related("host").get(pk=slot_id)
+    if (slot.enabled, slot.draining) != (enabled, draining):
+        slot.enabled, slot.draining = enabled, draining
+        slot.save(update_fields=["enabled", "draining"])
+        reason = "slot_enabled" if enabled and not draining else "slot_draining" if draining else "slot_disabled"
+        _changed(slot.host, reason, actor, detail={"slot": slot.index})
+    return slot

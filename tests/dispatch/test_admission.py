@@ -122,6 +122,7 @@ def test_bad_hosts_fail_with_a_sentence_and_nothing_half_done(
     def reason(**changes: object) -> str:
         host = admitted(add(sshd, tmp_path, **changes))
         assert host.admission == Host.Admission.FAILED and not host.slots.exists()
+        assert checks(host)["contact"] == ("fail", host.state_reason)
         return host.state_reason
 
     assert "is unknown" in reason(address="no-such-host.invalid")

@@ -124,6 +124,18 @@ def test_only_an_offered_key_is_accepted_the_jump_hosts_too() -> None:
     assert reasons(host)[-1] == "key_accepted"
 
 
+def test_the_doctor_looks_at_a_host_in_use_without_taking_it_out() -> None:
+    host = make()
+    Host.objects.filter(pk=host.pk).update(admission=Host.Admission.READY)
+    registry.examine(host.pk, actor="user:ada")
+    host.refresh_from_db()
+    assert host.admission == Host.Admission.READY
+    Host.objects.filter(pk=host.pk).update(admission=Host.Admission.FAILED, state_reason="No.")
+    registry.examine(host.pk, actor="user:ada")
+    host.refresh_from_db()
+    assert (host.admission, host.state_reason) == ("admitting", "")
+
+
 def test_an_unknown_host_is_a_sentence() -> None:
     with pytest.raises(Refused, match="It may have been removed"):
         registry.drain(uuid.uuid4(), actor="user:ada")

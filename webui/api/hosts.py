@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from django.db import transaction
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -200,12 +201,30 @@ def _answer(name: str) -> Json:
     return {"host": encode_host(host, Holds.of([host]))}
 
 
+class HostPatch(serializers.Serializer[Any]):
+    """The interpreter of the host's next runs, by path or by a script that is sourced; the pool of an idle host."""
+
+    python = serializers.CharField(required=False, allow_blank=True, max_length=255)
+    activate = serializers.CharField(required=False, allow_blank=True, max_length=4096)
+    pool = serializers.CharField(required=False)
+
+
 class OneHost(ApiView):
     """One host. Removing is refused while something runs there."""
 
-    admin_methods = frozenset({"DELETE"})
+    admin_methods = frozenset({"PATCH", "DELETE"})
+    bodies = {"PATCH": HostPatch}
 
     def get(self, request: Request, name: str) -> Response:
+        return Response(_answer(name))
+
+    @transaction.atomic
+    def patch(self, request: Request, name: str) -> Response:
+        host, body, who = host_named(name), self.body(request), actor(request)
+        if pool := body.pop("pool", None):
+            _granted(lambda: registry.change_pool(host.pk, pool_named(pool), actor=who))
+        if body:
+            _granted(lambda: registry.choose_interpreter(host.pk, **body, actor=who))
         return Response(_answer(name))
 
     def delete(self, request: Request, name: str) -> Response:
@@ -218,7 +237,7 @@ Step = Callable[[uuid.UUID, str], Any]
 
 
 class HostStep(ApiView):
-    """One decision about a host: enable, disable (stops its work), drain, doctor (admission anew), lost."""
+    """One decision about a host: enable, disable (stops its work), drain, doctor (look again), lost."""
 
     admin_methods = frozenset({"POST"})
     step: ClassVar[str] = ""
@@ -234,7 +253,7 @@ STEPS: dict[str, Step] = {
     "enable": lambda pk, who: registry.enable(pk, actor=who),
     "disable": lambda pk, who: registry.disable(pk, actor=who),
     "drain": lambda pk, who: registry.drain(pk, actor=who),
-    "doctor": lambda pk, who: registry.admit_again(pk, actor=who),
+    "doctor": lambda pk, who: registry.examine(pk, actor=who),
     "lost": lambda pk, who: registry.declare_lost(pk, actor=who),
 }
 

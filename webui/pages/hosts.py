@@ -7,7 +7,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from events.announce import wake
 from events.models import Event
 from hosts import observe, registry
 from hosts.models import Host
@@ -89,6 +88,6 @@ def _carry_out(host: Host, action: str, by: str) -> None:
     elif action == "accept-key":
         registry.accept_key(host.pk, actor=by)
     elif action == "doctor":
-        wake("dispatch.host_tasks.doctor", str(host.pk))
+        registry.examine(host.pk, actor=by)
     else:
         raise Http404(f"There is no action {action} for hosts.")
