@@ -29,6 +29,7 @@ from webui.api.log_records import Encoder, fields
 from webui.live.log_download import blocks
 from webui.live.tails import Tail, tails
 from webui.live.threads import reading, release_thread
+from webui.live.wakeups import LOOK_AGAIN_SECONDS
 
 LINES_PER_READ = 1000
 FIELDS_SECONDS = 5.0
@@ -176,7 +177,7 @@ async def _followed(
                 after = max(after, page.upto)
                 if not page.done:
                     continue
-            elif _is_over(tail, after, query):
+            if _is_over(tail, after, query):
                 return
             if time.monotonic() - checked > LOGIN_CHECK_SECONDS:
                 checked = time.monotonic()
@@ -184,7 +185,9 @@ async def _followed(
                     return
                 await release_thread()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOGIN_CHECK_SECONDS):
+                async with asyncio.timeout(
+                    LOGIN_CHECK_SECONDS if after >= tail.newest else LOOK_AGAIN_SECONDS
+                ):
                     await nudge.wait()
 
 

@@ -8,6 +8,7 @@ from logs import read
 from logs.filters import BadPattern, PatternTooSlow
 from logs.levels import Level
 from logs.lines import Line, shown
+from webui.live.log_download import blocks
 from webui.pages.frame import page
 from webui.pages.trial import find
 
@@ -57,7 +58,7 @@ def download(request: HttpRequest, trial_id: int) -> HttpResponse | StreamingHtt
     """The exact bytes of the log, all ranks or those of the query."""
     trial = find(trial_id)
     answer = StreamingHttpResponse(
-        read.download(trial.task_id, _filters(request.GET)), content_type="text/plain; charset=utf-8"
+        blocks(trial.task_id, _filters(request.GET)), content_type="text/plain; charset=utf-8"
     )
     name = f"experiment_{trial.experiment_id}_trial_{trial.pk}_logs.txt"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
