@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,6 +13,9 @@ from rest_framework.response import Response
 
 from hosts import registry
 from hosts.models import Host, Slot
+from jobs import transitions
+from jobs.models import SlotHold
+from jobs.states import Reason, StopKind
 from webui.api import encoding
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor
@@ -156,6 +160,37 @@ def _slot(name: str, index: str) -> Slot:
     if slot is None:
         raise Missing(f"host {name} has no slot {index}")
     return slot
+
+
+class SlotEnable(ApiView):
+    """Let new work be placed on a slot again."""
+
+    admin_methods = frozenset({"POST"})
+
+    def post(self, request: Request, name: str, index: str) -> Response:
+        return _switched(name, index, actor(request), enabled=True, draining=False)
+
+
+class SlotDisable(ApiView):
+    """Place nothing new on a slot; without `drain` what runs there is stopped and tried again elsewhere."""
+
+    admin_methods = frozenset({"POST"})
+    bodies = {"POST": DrainBody}
+
+    @transaction.atomic
+    def post(self, request: Request, name: str, index: str) -> Response:
+        drain, who = bool(self.body(request)["drain"]), actor(request)
+        if not drain:
+            holds = SlotHold.objects.filter(slot=_slot(name, index), released_at=None)
+            for allocation_id in holds.values_list("member__allocation_id", flat=True):
+                transitions.request_stop(allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor=who)
+        return _switched(name, index, who, enabled=drain, draining=drain)
+
+
+def _switched(name: str, index: str, who: str, *, enabled: bool, draining: bool) -> Response:
+    registry.switch_slot(_slot(name, index).pk, enabled=enabled, draining=draining, actor=who)
+    slot = _slot(name, index)
+    return Response({"slot": encode_slot(slot, Holds.of([slot.host]))})
 
 
 class AgentSlot(ApiView):

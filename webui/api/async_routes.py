@@ -14,12 +14,6 @@ _ALLOCATION = "allocations/<str:allocation_id>"
 
 #: path, view, methods
 _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
-    ("trials/<int:trial_id>/logs", log_streams.trial_logs, ("GET",)),
-    ("trials/<int:trial_id>/logs/fields", log_streams.trial_logs_fields, ("GET",)),
-    ("trials/<int:trial_id>/logs/raw", log_streams.trial_logs_raw, ("GET",)),
-    ("tasks/<str:task_id>/logs", log_streams.task_logs, ("GET",)),
-    ("tasks/<str:task_id>/logs/fields", log_streams.task_logs_fields, ("GET",)),
-    ("tasks/<str:task_id>/logs/raw", log_streams.task_logs_raw, ("GET",)),
     (f"{_ALLOCATION}/signals/preemption", allocations.preemption, ("GET",)),
     (f"{_ALLOCATION}/signals/ack_preemption", allocations.ack_preemption, ("POST",)),
     (f"{_ALLOCATION}/resources/<str:resources_id>/rendezvous", allocations.rendezvous, ("GET",)),

@@ -69,6 +69,8 @@ _cluster = [
     _at("agents/<str:name>/disable", agents.AgentDisable),
     _at("agents/<str:name>/slots", agents.AgentSlots),
     _at("agents/<str:name>/slots/<str:index>", agents.AgentSlot),
+    _at("agents/<str:name>/slots/<str:index>/enable", agents.SlotEnable),
+    _at("agents/<str:name>/slots/<str:index>/disable", agents.SlotDisable),
     _at("hosts", hosts.Hosts),
     _at("hosts/server-key", hosts.ServerKey),
     _at("hosts/<str:name>", hosts.OneHost),

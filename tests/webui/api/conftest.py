@@ -19,7 +19,9 @@ from tests.rig.api import CONFIG, Api, Cast, Json, uploaded
 @pytest.fixture
 def pool(db: None) -> ResourcePool:
     """The default pool, and the project that the first migration made, which tests that commit have flushed."""
-    workspace, _ = Workspace.objects.get_or_create(pk=1, defaults={"name": "Uncategorized", "immutable": True})
+    workspace, _ = Workspace.objects.get_or_create(
+        pk=1, defaults={"name": "Uncategorized", "immutable": True}
+    )
     defaults = {"workspace": workspace, "name": "Uncategorized", "key": "UNC", "immutable": True}
     Project.objects.get_or_create(pk=1, defaults=defaults)
     return default_pool()

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from experiments.models import Experiment, Trial
 from hosts.models import Host, Slot
@@ -17,6 +18,12 @@ from tests.rig.api import Api, Cast, Json
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Running = tuple[Trial, Allocation, Api]
+
+
+@pytest.fixture(autouse=True)
+def threads_give_their_connections_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The polls' threads outlive the tests; a connection kept open there would keep the test database."""
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
 
 
 def fresh(api: Api) -> Api:

@@ -142,6 +142,28 @@ def test_agents_are_drained_and_enabled_by_the_published_client(cast: Cast, host
     assert cast.admin.post("agents/gpu1/disable")["agent"]["enabled"] is False
 
 
+def test_a_slot_is_drained_disabled_and_enabled(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
+    allocation = running[1]
+    drained = cast.admin.post("agents/gpu1/slots/0/disable", {"drain": True})["slot"]
+    assert (drained["enabled"], drained["draining"]) == (True, True)
+    assert Allocation.objects.get(pk=allocation.pk).stop_kind == ""
+    assert cast.admin.post("agents/gpu1/slots/0/disable")["slot"]["enabled"] is False
+    assert Allocation.objects.get(pk=allocation.pk).stop_kind == "STOP"
+    assert cast.admin.post("agents/gpu1/slots/0/enable")["slot"]["enabled"] is True
+    assert cast.ada.refused("POST", "agents/gpu1/slots/0/disable")[0] == 403
+    assert cast.admin.refused("POST", "agents/gpu1/slots/7/enable")[0] == 404
+
+
+def test_the_interpreter_and_the_pool_of_a_host_are_changed(cast: Cast, host: Host) -> None:
+    ResourcePool.objects.create(name="big")
+    changed = cast.admin.patch("hosts/gpu1", {"python": "/opt/py/bin/python", "pool": "big"})["host"]
+    assert (changed["python"], changed["pool"]) == ("/opt/py/bin/python", "big")
+    changed = cast.admin.patch("hosts/gpu1", {"activate": "/opt/conda/bin/activate"})["host"]
+    assert (changed["python"], changed["activate"]) == ("", "/opt/conda/bin/activate")
+    assert cast.admin.refused("PATCH", "hosts/gpu1", {"python": "python3"})[0] == 400
+    assert cast.ada.refused("PATCH", "hosts/gpu1", {"python": "/x"})[0] == 403
+
+
 def test_a_pool_has_all_33_fields(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
     pool = cast.vic.get("resource-pools")["resourcePools"][0]
     assert {
