@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TypeVar
 
 import asyncssh
@@ -45,6 +46,15 @@ class Link:
         return not self.connection.is_closed()
 
 
+@dataclass
+class _Order:
+    """A command on its way; `begun` once the host may have started it."""
+
+    command: str
+    stdin: bytes
+    begun: bool = False
+
+
 class Pool:
     """The connections of one process. Every method runs in the asyncio thread."""
 
@@ -55,29 +65,31 @@ class Pool:
 
     async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
         """Run a shell command; a pooled link that turns out dead before the command began is redialled once."""
+        order = _Order(command, stdin)
         try:
             async with asyncio.timeout(timeout_seconds):
                 pooled = endpoint in self._links
                 try:
-                    return await self._run_once(endpoint, command, stdin)
+                    return await self._run_once(endpoint, order)
                 except _NotBegun:
                     if not pooled:
                         raise
-                    return await self._run_once(endpoint, command, stdin)
+                    return await self._run_once(endpoint, order)
         except TimeoutError:
-            raise Unreachable(
-                f"{endpoint} did not answer within {timeout_seconds:g} s.", delivered=True
-            ) from None
+            sentence = f"{endpoint} did not answer within {timeout_seconds:g} s."
+            raise Unreachable(sentence, delivered=order.begun) from None
 
-    async def _run_once(self, endpoint: Endpoint, command: str, stdin: bytes) -> Answer:
+    async def _run_once(self, endpoint: Endpoint, order: _Order) -> Answer:
         give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
         while True:
             link = await self.link(endpoint)
             link.used_at = time.monotonic()
             try:
                 async with link.sessions:
-                    return await execute(link.connection, command, stdin)
+                    order.begun = True
+                    return await execute(link.connection, order.command, order.stdin)
             except asyncssh.ChannelOpenError as error:
+                order.begun = False
                 if not link.alive:
                     raise _NotBegun(f"The link to {endpoint} broke: {error.reason}.") from error
                 link.sessions.refused()

@@ -202,3 +202,19 @@ def test_a_command_that_takes_too_long_is_given_up_and_may_have_been_delivered(s
         connections.run(sshd.endpoint(), "exec sleep 1", timeout_seconds=0.3)
     assert caught.value.delivered
     assert connections.run(sshd.endpoint(), "echo on").stdout == b"on\n"
+
+
+def test_a_command_that_never_got_a_session_was_not_delivered(start_sshd: Callable[..., Sshd]) -> None:
+    sshd = start_sshd("MaxSessions 0")
+    with pytest.raises(Unreachable) as caught:
+        connections.run(sshd.endpoint(), "true", timeout_seconds=1)
+    assert not caught.value.delivered
+
+
+def test_forty_dials_at_once_are_bounded_and_all_succeed(start_sshd: Callable[..., Sshd]) -> None:
+    sshd = start_sshd("MaxStartups 4:100:4")
+    # the key's comment makes forty endpoints of one sshd: forty connections, as after a restart of the server
+    hops = [Hop("127.0.0.1", sshd.port, sshd.user, f"{sshd.host_key} host{n}") for n in range(40)]
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        answers = list(pool.map(lambda hop: connections.run(Endpoint((hop,)), "echo hi").stdout, hops))
+    assert answers == [b"hi\n"] * 40
