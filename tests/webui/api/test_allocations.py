@@ -2,8 +2,9 @@
 
 import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 from django.db import connection
@@ -18,12 +19,25 @@ from tests.rig.api import Api, Cast, Json
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Running = tuple[Trial, Allocation, Api]
+T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
 def threads_give_their_connections_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The polls' threads outlive the tests; a connection kept open there would keep the test database."""
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
+
+
+def in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> Future[T]:
+    """Call it in a thread of the pool, whose database connection is closed with it."""
+
+    def call() -> T:
+        try:
+            return function(*args)
+        finally:
+            connection.close()
+
+    return pool.submit(call)
 
 
 def fresh(api: Api) -> Api:
@@ -91,7 +105,7 @@ def test_the_rendezvous_waits_until_every_member_is_launched(gang: tuple[Allocat
     transitions.member_launched(members[0].pk, boot_id="b")
     with ThreadPoolExecutor(1) as pool:
         path = f"allocations/{allocation.pk}/resources/{members[1].run_key}/rendezvous"
-        waiting = pool.submit(fresh(run).get, path)
+        waiting = in_thread(pool, fresh(run).get, path)
         transitions.member_launched(members[1].pk, boot_id="b")
         info = waiting.result(20)["rendezvousInfo"]
     assert info == {"addresses": ["10.0.0.1", "10.0.0.2"], "rank": 1, "slots": [1, 1]}
@@ -111,7 +125,7 @@ def test_all_peers_get_what_all_have_given_round_after_round(gang: tuple[Allocat
         return answers
 
     with ThreadPoolExecutor(2) as pool:
-        both = [future.result(60) for future in [pool.submit(peer, rank) for rank in range(2)]]
+        both = [future.result(60) for future in [in_thread(pool, peer, rank) for rank in range(2)]]
     assert both[0] == both[1]
     for number, data in enumerate(both[0]):
         assert sorted(part["rank"] for part in data) == [0, 1]
