@@ -14,7 +14,7 @@ from trainmaster.cli.errors import CliError
 _TIMEOUT_SECONDS = 20
 _MOST_JUMPS = 8
 _TARGET = re.compile(
-    r"^(?:(?P<user>[^@]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>[0-9]+))?$"
+    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:@\[\]\s]+))(?::(?P<port>[0-9]+))?$"
 )
 
 
