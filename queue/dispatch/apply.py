@@ -7,6 +7,7 @@ import uuid
 
 from django.db import transaction
 
+from events.announce import wake
 from experiments import runs
 from experiments.models import Trial
 from jobs import transitions
@@ -52,6 +53,7 @@ def _start(item: Start) -> bool:
                 actor=_ACTOR,
             )
             runs.begin(allocation)
+            wake("dispatch.tasks.merge_log", item.task_id)
     except (transitions.Stale, NoPortLeft) as reason:
         log.info("not started: %s", reason)
         return False

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from events.announce import wake
 from experiments import outcomes
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -100,6 +101,7 @@ def conclude(allocation_id: str) -> bool:
     if closed is None:
         return False
     outcomes.allocation_ended(closed)
+    wake("dispatch.tasks.merge_log", allocation.task_id)
     return True
 
 

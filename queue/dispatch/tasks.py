@@ -13,6 +13,7 @@ from dispatch import stop as stopping
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, ResourcePool
+from logs import store as log_store
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
 
@@ -33,6 +34,12 @@ def launch(member_id: int) -> None:
 @shared_task(name="dispatch.tasks.stop")
 def stop(allocation_id: str) -> None:
     stopping.stop(allocation_id)
+
+
+@shared_task(name="dispatch.tasks.merge_log")
+def merge_log(task_id: str) -> None:
+    """Write a task's newest events into its log now, rather than with its next line or the next sweep."""
+    log_store.merge_events(task_id)
 
 
 @shared_task(name="dispatch.tasks.sweep")

@@ -1,0 +1,192 @@
+"""The whole product with its hosts: submit through REST, watch, and prove what is left when it is over."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.rig.hosts import Host, processes_with_marker
+from tests.rig.server import Server
+from webui.embedded.processes import wait_until
+
+Json = dict[str, Any]
+END_STATES = {"STATE_COMPLETED", "STATE_ERROR", "STATE_CANCELED"}
+
+#: Starts a worker per slot, as a user's own launcher does; the first failure ends the others.
+LAUNCHER = """
+import subprocess, sys, threading
+import determined as det
+
+info = det.get_cluster_info()
+slots = len(info.slot_ids)
+procs = []
+for local in range(slots):
+    rank = info.container_rank * slots + local
+    command = [sys.executable, "-m", "determined.launch.wrap_rank", str(rank), sys.executable, "worker.py", str(rank)]
+    procs.append(subprocess.Popen(command))
+failed = []
+def wait(proc):
+    code = proc.wait()
+    if code and not failed:
+        failed.append(code)
+        for other in procs:
+            other.terminate()
+threads = [threading.Thread(target=wait, args=(proc,)) for proc in procs]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit(failed[0] if failed else 0)
+"""
+
+#: Each rank counts from 1 to its last line.
+COUNTER = """
+import sys, time
+for number in range(1, {last} + 1):
+    print(f"line {{number}}", flush=True)
+    time.sleep({pause})
+"""
+
+
+def counting(last: int, pause: float) -> dict[str, str]:
+    """Code whose ranks print `line 1` to `line <last>`, `pause` seconds apart."""
+    return {"launch.py": LAUNCHER, "worker.py": COUNTER.format(last=last, pause=pause)}
+
+
+def config(slots: int, entrypoint: str = "python3 launch.py", **more: Any) -> str:
+    """An experiment config as JSON, which is YAML."""
+    return json.dumps(
+        {
+            "name": "rig",
+            "entrypoint": entrypoint,
+            "hyperparameters": {},
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+            "resources": {"slots_per_trial": slots},
+            "max_restarts": 0,
+            **more,
+        }
+    )
+
+
+@dataclass
+class Stack:
+    """A running server and the hosts that it knows."""
+
+    server: Server
+    hosts: list[Host]
+    token: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token = self.server.token()
+
+    def get(self, path: str) -> Json:
+        return dict(self.server.request("GET", path, token=self.token))
+
+    def post(self, path: str, body: Any = None) -> Json:
+        return dict(self.server.request("POST", path, body, token=self.token) or {})
+
+    def add_hosts(self, slots: int = 2, python: str = "", **more: Any) -> None:
+        """Add every host, accept its key, and wait until it is ready."""
+        key = self.get("/api/v1/hosts/server-key")["publicKey"]
+        for host in self.hosts:
+            host.authorize(key)
+            body = {"name": host.name, "transport": "ssh", "address": host.address, "port": host.port}
+            self.post("/api/v1/hosts", {**body, "user": "root", "slots": slots, "python": python, **more})
+        for host in self.hosts:
+            self.wait(lambda host=host: self._admitted(host), 60, f"{host.name} to be ready")
+
+    def _admitted(self, host: Host) -> bool:
+        seen = self.get(f"/api/v1/hosts/{host.name}")["host"]
+        offered = seen["hostKey"].get("offered")
+        if seen["state"] == "admitting" and offered:
+            self.post(f"/api/v1/hosts/{host.name}/accept-key", {"fingerprint": offered})
+        assert seen["state"] != "failed", seen["stateReason"]
+        return bool(seen["state"] == "ready")
+
+    def submit(self, files: dict[str, str], config_text: str) -> int:
+        definition = [
+            {"path": name, "type": 48, "content": base64.b64encode(text.encode()).decode(), "mtime": "0",
+             "mode": 0o644, "uid": 0, "gid": 0}
+            for name, text in files.items()
+        ]  # fmt: skip
+        body = {"config": config_text, "modelDefinition": definition, "activate": True}
+        return int(self.post("/api/v1/experiments", body)["experiment"]["id"])
+
+    def experiment(self, experiment_id: int) -> Json:
+        return dict(self.get(f"/api/v1/experiments/{experiment_id}")["experiment"])
+
+    def trial(self, experiment_id: int) -> Json:
+        return dict(self.get(f"/api/v1/experiments/{experiment_id}/trials")["trials"][0])
+
+    def wait_end(self, experiment_id: int, limit_seconds: float = 90) -> str:
+        """The end state."""
+        self.wait(
+            lambda: self._state(experiment_id) in END_STATES,
+            limit_seconds,
+            f"experiment {experiment_id} to end",
+        )
+        return str(self.experiment(experiment_id)["state"])
+
+    def _state(self, experiment_id: int) -> str:
+        try:
+            return str(self.experiment(experiment_id)["state"])
+        except OSError:  # a part was just killed: not an answer
+            return ""
+
+    def wait_lines(self, experiment_id: int, count: int, limit_seconds: float = 60) -> None:
+        """Until at least `count` lines of ranks are stored."""
+        self.wait(
+            lambda: sum(len(lines) for lines in self.lines_by_rank(experiment_id).values()) >= count,
+            limit_seconds,
+            f"{count} lines",
+        )
+
+    def lines_by_rank(self, experiment_id: int) -> dict[int, list[str]]:
+        """Rank -> its stored lines in their order, read through REST."""
+        try:
+            trial = self.trial(experiment_id)
+        except (OSError, IndexError):
+            return {}
+        return {
+            rank: [record["log"] for record in self.records(trial["id"], f"rankIds={rank}")]
+            for rank in range(4)
+        }
+
+    def records(self, trial_id: int, query: str = "") -> list[Json]:
+        request = urllib.request.Request(
+            f"{self.server.url}/api/v1/trials/{trial_id}/logs?limit=0&{query}",
+            headers={"Authorization": f"Bearer {self.token}"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return [json.loads(line)["result"] for line in answer.read().splitlines() if line]
+
+    def run_keys(self, experiment_id: int) -> list[str]:
+        """Run keys of the newest attempt of the experiment's trial."""
+        task_id = self.trial(experiment_id)["taskId"]
+        task = self.get(f"/api/v1/tasks/{task_id}")["task"]
+        newest = max(
+            task["allocations"], key=lambda allocation: int(allocation["allocationId"].rsplit(".", 1)[1])
+        )
+        return [f"{newest['allocationId']}.{index}" for index in range(len(self.hosts))]
+
+    def wait(self, condition: Any, limit_seconds: float, what: str) -> None:
+        assert wait_until(condition, limit_seconds), f"waited {limit_seconds} s for {what}"
+
+    def assert_nothing_runs(self, run_keys: list[str]) -> None:
+        """No process of these runs is left on any host."""
+        left = {key: processes_with_marker(key) for key in run_keys}
+        assert not any(left.values()), f"processes are left: {left}"
+
+    def assert_complete(self, experiment_id: int, last: int, ranks: int = 4) -> None:
+        """Every rank's lines are stored once, in order, from 1 to the last."""
+        found = self.lines_by_rank(experiment_id)
+        expected = [f"line {number}" for number in range(1, last + 1)]
+        for rank in range(ranks):
+            assert found[rank] == expected, f"rank {rank}: {len(found[rank])} lines, {found[rank][-3:]} last"
+
+
+def code_of(folder: Path) -> dict[str, str]:
+    """The text files of an example."""
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
