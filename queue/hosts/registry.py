@@ -293,7 +293,10 @@ def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
 def choose_interpreter(
     host_id: uuid.UUID, *, python: str | None = None, activate: str | None = None, actor: str
 ) -> Host:
-    """Which Python the host's next runs use, or which script is sourced before them. Setting one unsets the other."""
+    """Which Python the host's next runs use, or which script is sourced before them (then `python` runs verbs only).
+
+    An interpreter that the doctor has not found there is tried first: the host is admitted anew with it.
+    """
     host = _locked(host_id)
     if python and activate:
         raise Refused("python", "Give python or activate, not both.")
@@ -301,12 +304,18 @@ def choose_interpreter(
         raise Refused("python", f"python is {python!r}; allowed: an absolute path on the host.")
     before = (host.python, host.activate)
     if python is not None:
-        host.python, host.activate = python, "" if python else host.activate
+        host.python, host.activate = python, ""
     if activate is not None:
-        host.activate, host.python = activate, "" if activate else host.python
-    if (host.python, host.activate) != before:
-        host.save(update_fields=["python", "activate"])
-        _changed(host, "interpreter_chosen", actor, detail={"python": host.python, "activate": host.activate})
+        host.activate = activate
+    if (host.python, host.activate) == before:
+        return host
+    host.save(update_fields=["python", "activate"])
+    _changed(host, "interpreter_chosen", actor, detail={"python": host.python, "activate": host.activate})
+    found = {interpreter["path"] for interpreter in host.facts.get("interpreters", [])}
+    if host.admission == Host.Admission.READY and (host.python == before[0] or host.python in found):
+        wake(DOCTOR, str(host.pk))  # for its words on torch
+    else:
+        _admit(host, "admission_retried", actor, host.admission)
     return host
 
 
@@ -317,6 +326,8 @@ def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: s
     if (slot.enabled, slot.draining) != (enabled, draining):
         slot.enabled, slot.draining = enabled, draining
         slot.save(update_fields=["enabled", "draining"])
-        reason = "slot_enabled" if enabled and not draining else "slot_draining" if draining else "slot_disabled"
+        reason = (
+            "slot_enabled" if enabled and not draining else "slot_draining" if draining else "slot_disabled"
+        )
         _changed(slot.host, reason, actor, detail={"slot": slot.index})
     return slot

@@ -136,6 +136,22 @@ def test_the_doctor_looks_at_a_host_in_use_without_taking_it_out() -> None:
     assert (host.admission, host.state_reason) == ("admitting", "")
 
 
+def test_a_known_interpreter_is_taken_at_once_and_an_unknown_one_is_tried_first() -> None:
+    host = make()
+    facts = {"interpreters": [{"path": "/opt/ml/bin/python"}]}
+    Host.objects.filter(pk=host.pk).update(admission=Host.Admission.READY, facts=facts)
+    assert (
+        registry.choose_interpreter(host.pk, python="/opt/ml/bin/python", actor="user:ada").admission
+        == "ready"
+    )
+    host = registry.choose_interpreter(host.pk, activate="/opt/env.sh", actor="user:ada")
+    assert (host.python, host.activate, host.admission) == ("/opt/ml/bin/python", "/opt/env.sh", "ready")
+    host = registry.choose_interpreter(host.pk, python="/opt/other/python", actor="user:ada")
+    assert (host.python, host.activate, host.admission) == ("/opt/other/python", "", "admitting")
+    with pytest.raises(Refused, match="an absolute path"):
+        registry.choose_interpreter(host.pk, python="python3", actor="user:ada")
+
+
 def test_an_unknown_host_is_a_sentence() -> None:
     with pytest.raises(Refused, match="It may have been removed"):
         registry.drain(uuid.uuid4(), actor="user:ada")

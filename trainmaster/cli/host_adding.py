@@ -31,7 +31,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--name", help="what to call it (default: the name or address)")
     parser.add_argument("--pool", metavar="POOL", help="default: the default pool")
     parser.add_argument(
-        "--slots", type=_slots, metavar="N", help="slots of a host without GPUs (default: one)"
+        "--slots", type=_slots, metavar="N", help="slots of a host without GPUs (default: one per core)"
     )
     parser.add_argument("--python", metavar="PATH", help="the interpreter for jobs there")
     parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
