@@ -1,16 +1,15 @@
-"""The form of a chunk: JSON lines in zstd. A line is `[time, rank|null, "o"|"e"|"s", level|null, text]`."""
+"""The form of a chunk: a JSON array in zstd of lines `[time, rank|null, "o"|"e"|"s", level|null, text]`."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from json.encoder import encode_basestring
+from math import isfinite
 from threading import local
 
 import zstandard
 
-from logs.levels import bit_of, stored_name
+from logs.levels import STORED_NAMES, mask_of_names
 from logs.lines import NO_RANK, STREAM_LETTERS, Line, NewLine
 from logs.models import Chunk
 
@@ -39,35 +38,31 @@ def _decompressor() -> zstandard.ZstdDecompressor:
 
 def pack(task_id: str, first_line: int, member_id: int | None, host: str, lines: Sequence[NewLine]) -> Chunk:
     """An unsaved chunk of these lines, the first of which gets the number `first_line`."""
-    rows: list[str] = []
-    ranks: set[int] = set()
-    levels = 0
-    first_time, last_time = math.inf, -math.inf
-    for time, rank, stream, level, text in lines:
-        time, rank, level = _sound_time(time), _sound_rank(rank), stored_name(level)
-        levels |= bit_of(level)
-        ranks.add(NO_RANK if rank is None else rank)
-        first_time, last_time = min(first_time, time), max(last_time, time)
-        level_json = "null" if level is None else f'"{level}"'
-        rank_json = "null" if rank is None else rank
-        letter = STREAM_LETTERS[stream]
-        rows.append(f'[{time!r},{rank_json},"{letter}",{level_json},{encode_basestring(text)}]')
+    rows = [
+        (
+            time if isfinite(time) else 0.0,
+            _sound_rank(rank),
+            STREAM_LETTERS[stream],
+            level if level in STORED_NAMES else None,
+            text,
+        )
+        for time, rank, stream, level, text in lines
+    ]
+    times = [row[0] for row in rows]
+    ranks = {row[1] for row in rows}
+    content = json.dumps(rows, ensure_ascii=False, check_circular=False, separators=(",", ":"))
     return Chunk(
         task_id=task_id,
         first_line=first_line,
         last_line=first_line + len(rows) - 1,
         member_id=member_id,
         host=host,
-        first_time=first_time,
-        last_time=last_time,
-        ranks=sorted(ranks),
-        levels=levels,
-        data=_compressor().compress("\n".join(rows).encode("utf-8", "surrogatepass")),
+        first_time=min(times),
+        last_time=max(times),
+        ranks=sorted(NO_RANK if rank is None else rank for rank in ranks),
+        levels=mask_of_names({row[3] for row in rows}),
+        data=_compressor().compress(content.encode("utf-8", "surrogatepass")),
     )
-
-
-def _sound_time(time: float) -> float:
-    return float(time) if math.isfinite(time) else 0.0
 
 
 def _sound_rank(rank: object) -> int | None:
@@ -76,13 +71,13 @@ def _sound_rank(rank: object) -> int | None:
 
 
 def unpack(data: bytes | memoryview) -> bytes:
-    """The JSON lines of a chunk's `data`, joined by newlines (which stand nowhere else in them)."""
+    """The JSON of a chunk's `data`."""
     return _decompressor().decompress(data, max_output_size=LARGEST_CHUNK_BYTES)
 
 
 def decode(content: bytes, first_line: int, host: str, member_id: int | None) -> list[Line]:
     """The lines of an unpacked chunk."""
-    rows = json.loads((b"[" + content.replace(b"\n", b",") + b"]").decode("utf-8", "surrogatepass"))
+    rows = json.loads(content.decode("utf-8", "surrogatepass"))
     return [
         Line(number, time, rank, stream, level, text, host, member_id)
         for number, (time, rank, stream, level, text) in enumerate(rows, first_line)

@@ -28,6 +28,8 @@ class Level(IntEnum):
 
 
 ALL_BITS = sum(level.bit for level in Level)
+#: What may stand as a level in the store; a line without one has null there.
+STORED_NAMES = frozenset(level.name for level in Level if level)
 _PREFIX = "LOG_LEVEL_"
 _BIT_OF_NAME: dict[str | None, int] = {
     None: Level.UNSPECIFIED.bit,
@@ -60,9 +62,12 @@ def mask_of(levels: Iterable[Level]) -> int:
     return mask
 
 
-def stored_name(name: str | None) -> str | None:
-    """What is kept of a level that came over the wire: one of our names, or nothing."""
-    return name if name in _BIT_OF_NAME and name != Level.UNSPECIFIED.name else None
+def mask_of_names(names: Iterable[str | None]) -> int:
+    """The bits of stored names; None is a line that named no level."""
+    mask = 0
+    for name in names:
+        mask |= bit_of(name)
+    return mask
 
 
 def and_higher(level: Level) -> frozenset[Level]:

@@ -30,7 +30,7 @@ class Stream(models.Model):
 
 
 class Chunk(models.Model):
-    """A run of consecutive lines of one task: JSON lines, zstd.
+    """A run of consecutive lines of one task: a JSON array, zstd.
 
     A line is `[time, rank|null, "o"|"e"|"s", level|null, text]`; s marks the server's own.
     """
