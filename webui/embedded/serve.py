@@ -20,6 +20,7 @@ def main() -> None:
         access_log=False,
         log_level="info",
         server_header=False,
+        proxy_headers=False,  # nobody stands in front of us; tunnels come from loopback and must not be believed
         ws_max_size=1024 * 1024,
         ssl_certfile=options.cert,
         ssl_keyfile=options.key,
