@@ -159,7 +159,7 @@ def test_the_interpreter_and_the_pool_of_a_host_are_changed(cast: Cast, host: Ho
     changed = cast.admin.patch("hosts/gpu1", {"python": "/opt/py/bin/python", "pool": "big"})["host"]
     assert (changed["python"], changed["pool"]) == ("/opt/py/bin/python", "big")
     changed = cast.admin.patch("hosts/gpu1", {"activate": "/opt/conda/bin/activate"})["host"]
-    assert (changed["python"], changed["activate"]) == ("", "/opt/conda/bin/activate")
+    assert (changed["python"], changed["activate"]) == ("/opt/py/bin/python", "/opt/conda/bin/activate")
     assert cast.admin.refused("PATCH", "hosts/gpu1", {"python": "python3"})[0] == 400
     assert cast.ada.refused("PATCH", "hosts/gpu1", {"python": "/x"})[0] == 403
 
