@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Sequence
@@ -66,6 +67,10 @@ def parse(body: bytes) -> list[dict[str, Any]]:
     """The records of a batch: one JSON object a line, the last line complete."""
     if body and not body.endswith(b"\n"):
         raise BadBatch("The batch ends in the middle of a record; send whole lines.")
+    with contextlib.suppress(ValueError):  # all at once costs a quarter; record by record finds the bad one
+        whole = json.loads(b"[" + body[:-1].replace(b"\n", b",") + b"]")
+        if len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole):
+            return list(whole)
     records = []
     for number, line in enumerate(body.split(b"\n")[:-1], 1):
         try:
