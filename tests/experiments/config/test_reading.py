@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -329,3 +330,11 @@ def test_any_text_gives_a_config_or_named_problems(text: str) -> None:
         parse(text)
     except ConfigError as error:
         assert error.problems
+
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_the_configs_of_the_examples_are_good(file: Path) -> None:
+    parse(file.read_text())

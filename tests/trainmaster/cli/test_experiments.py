@@ -7,14 +7,13 @@ import io
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rig.server import ROOT, Server
+from tests.trainmaster.cli.conftest import CommandLine
 from webui.embedded import processes
 
 CONFIG = """
@@ -35,15 +34,15 @@ sys.exit(3 if "fail" in sys.argv else 0)
 
 
 @pytest.fixture(scope="module")
-def local_host(server: Server) -> Iterator[Server]:
+def local_host(tm: CommandLine) -> Iterator[CommandLine]:
     """The server, with itself as a host of two slots."""
-    added = server.cli("host", "add", "local", "--slots", "2", "--yes")
+    added = tm("host", "add", "local", "--slots", "2", "--yes")
     assert added.returncode == 0, added.stderr + added.stdout
-    yield server
-    for row in json.loads(server.cli("e", "list", "-a", "--json").stdout):
-        server.cli("e", "kill", str(row["id"]))
-    processes.wait_until(lambda: json.loads(server.cli("job", "list", "--json").stdout) == [], 30)
-    server.cli("host", "remove", "local", "--yes")
+    yield tm
+    for row in json.loads(tm("e", "list", "-a", "--json").stdout):
+        tm("e", "kill", str(row["id"]))
+    processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 30)
+    tm("host", "remove", "local", "--yes")
 
 
 @pytest.fixture
@@ -60,14 +59,14 @@ def config(tmp_path: Path, arguments: str, name: str = "counts") -> str:
     return str(file)
 
 
-def created(server: Server, *words: str) -> int:
-    done = server.cli("e", "create", *words)
+def created(tm: CommandLine, *words: str) -> int:
+    done = tm("e", "create", *words)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[-1])
 
 
-def row(server: Server, experiment_id: int) -> dict[str, Any]:
-    answer = json.loads(server.cli("e", "describe", str(experiment_id), "--json").stdout)
+def row(tm: CommandLine, experiment_id: int) -> dict[str, Any]:
+    answer = json.loads(tm("e", "describe", str(experiment_id), "--json").stdout)
     found: dict[str, Any] = answer[0]
     return found
 
@@ -79,43 +78,30 @@ def numbers(text: str) -> list[str]:
 
 
 def test_a_followed_experiment_prints_every_line_and_ends_with_its_result(
-    local_host: Server, code: Path, tmp_path: Path
+    local_host: CommandLine, code: Path, tmp_path: Path
 ) -> None:
-    done = local_host.cli("e", "create", config(tmp_path, "200"), str(code), "-f")
+    done = local_host("e", "create", config(tmp_path, "200"), str(code), "-f")
     assert done.returncode == 0, done.stderr
     assert numbers(done.stdout)[-200:] == [str(number) for number in range(1, 201)]
     assert "Following first trial with ID" in done.stderr
     assert "To reopen log stream, run: trainmaster trial logs -f" in done.stderr
 
 
-def test_a_followed_experiment_that_fails_ends_with_1(local_host: Server, code: Path, tmp_path: Path) -> None:
-    done = local_host.cli("e", "create", config(tmp_path, "3 fail"), str(code), "-f")
+def test_a_followed_experiment_that_fails_ends_with_1(
+    local_host: CommandLine, code: Path, tmp_path: Path
+) -> None:
+    done = local_host("e", "create", config(tmp_path, "3 fail"), str(code), "-f")
     assert done.returncode == 1
     assert "ended: ERROR" in done.stderr
 
 
 def test_ctrl_c_leaves_the_job_alone_and_says_how_to_reopen_the_log(
-    local_host: Server, code: Path, tmp_path: Path
+    local_host: CommandLine, code: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "trainmaster.cli.main",
-        "e",
-        "create",
-        config(tmp_path, "5 hold"),
-        str(code),
-        "-f",
-    ]
-    environment = {
-        "TRAINMASTER_MASTER": local_host.url,
-        "TRAINMASTER_TOKEN": local_host.token(),
-        "PATH": "/usr/bin:/bin",
-    }
-    environment |= {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    command = local_host.command("e", "create", config(tmp_path, "5 hold"), str(code), "-f")
     with out.open("w") as file:
-        following = subprocess.Popen(command, stdout=file, stderr=file, env=environment, cwd=ROOT)
+        following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
     assert processes.wait_until(lambda: "5" in numbers(out.read_text()), 60), out.read_text()
     following.send_signal(signal.SIGINT)
     assert following.wait(20) == 3
@@ -123,27 +109,27 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_reopen_the_log(
     assert "goes on. To reopen the log, run: trainmaster trial logs -f" in said
     experiment_id = int(said.split("Created experiment ")[1].split()[0])
     assert row(local_host, experiment_id)["experiment"]["state"] == "STATE_RUNNING"
-    assert local_host.cli("e", "kill", str(experiment_id)).returncode == 0
-    assert local_host.cli("e", "wait", str(experiment_id), "--polling-interval", "0.2").returncode == 1
+    assert local_host("e", "kill", str(experiment_id)).returncode == 0
+    assert local_host("e", "wait", str(experiment_id), "--polling-interval", "0.2").returncode == 1
 
 
-def test_the_log_can_be_read_in_parts(local_host: Server, code: Path, tmp_path: Path) -> None:
+def test_the_log_can_be_read_in_parts(local_host: CommandLine, code: Path, tmp_path: Path) -> None:
     experiment_id = created(local_host, config(tmp_path, "30"), str(code))
-    assert local_host.cli("e", "wait", str(experiment_id), "--polling-interval", "0.2").returncode == 0
+    assert local_host("e", "wait", str(experiment_id), "--polling-interval", "0.2").returncode == 0
     trial_id = str(row(local_host, experiment_id)["trials"][0]["id"])
-    whole = local_host.cli("trial", "logs", trial_id, "--stdtype", "stdout", "--json").stdout
+    whole = local_host("trial", "logs", trial_id, "--stdtype", "stdout", "--json").stdout
     records = [json.loads(line) for line in whole.splitlines()]
     printed = [record for record in records if record.get("log", "").strip().isdigit()]
     assert [record["log"].strip() for record in printed] == [str(number) for number in range(1, 31)]
-    tail = local_host.cli("trial", "logs", trial_id, "--tail", "3", "--search", "30").stdout
+    tail = local_host("trial", "logs", trial_id, "--tail", "3", "--search", "30").stdout
     assert numbers(tail)[-1:] == ["30"]
-    assert len(local_host.cli("e", "logs", str(experiment_id), "--head", "4").stdout.splitlines()) == 4
+    assert len(local_host("e", "logs", str(experiment_id), "--head", "4").stdout.splitlines()) == 4
     task_id = row(local_host, experiment_id)["trials"][0]["taskId"]
-    assert numbers(local_host.cli("task", "logs", task_id).stdout)[-1] == "30"
+    assert numbers(local_host("task", "logs", task_id).stdout)[-1] == "30"
 
 
 def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
-    local_host: Server, code: Path, tmp_path: Path
+    local_host: CommandLine, code: Path, tmp_path: Path
 ) -> None:
     first = created(
         local_host, config(tmp_path, "1 hold", "first"), str(code), "--config", "resources.slots_per_trial=2"
@@ -154,38 +140,40 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
     ids = [row(local_host, number)["experiment"]["jobId"] for number in (first, second)]
 
     def listed() -> list[dict[str, str]]:
-        answer = local_host.cli("job", "ls", "--csv").stdout
+        answer = local_host("job", "ls", "--csv").stdout
         return [line for line in csv.DictReader(io.StringIO(answer)) if line["ID"] in ids]
 
     try:
         assert [line["Job Name"] for line in listed()] == ["first", "second"]
-        changed = local_host.cli("job", "update", ids[1][:8], "--ahead-of", ids[0][:8])
+        changed = local_host("job", "update", ids[1][:8], "--ahead-of", ids[0][:8])
         assert changed.returncode == 0, changed.stderr
         assert [line["Job Name"] for line in listed()] == ["second", "first"]
         batch = [f"{one[:8]}.priority=1" for one in ids]
-        assert local_host.cli("job", "update-batch", *batch).returncode == 0
+        assert local_host("job", "update-batch", *batch).returncode == 0
         assert [line["Priority"] for line in listed()] == ["1", "1"]
-        heading = local_host.cli("job", "list").stdout.splitlines()[0]
+        heading = local_host("job", "list").stdout.splitlines()[0]
         assert [cell.strip() for cell in heading.split("|")][:9] == [
             "#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User",
         ]  # fmt: skip
-        refused = local_host.cli("job", "update", ids[0], "--priority", "100")
+        refused = local_host("job", "update", ids[0], "--priority", "100")
         assert refused.returncode == 1
         assert "1 to 99" in refused.stderr or "between 1 and 99" in refused.stderr
-        assert local_host.cli("job", "update", "zzz", "--priority", "3").returncode == 1
-        assert local_host.cli("job", "list", "-p", "nowhere").returncode == 1
+        assert local_host("job", "update", "zzz", "--priority", "3").returncode == 1
+        assert local_host("job", "list", "-p", "nowhere").returncode == 1
     finally:
         for number in (first, second):
-            local_host.cli("e", "kill", str(number))
+            local_host("e", "kill", str(number))
 
 
-def test_a_paused_experiment_waits_for_its_activation(local_host: Server, code: Path, tmp_path: Path) -> None:
+def test_a_paused_experiment_waits_for_its_activation(
+    local_host: CommandLine, code: Path, tmp_path: Path
+) -> None:
     number = str(created(local_host, config(tmp_path, "1"), str(code), "--paused"))
     assert row(local_host, int(number))["experiment"]["state"] == "STATE_PAUSED"
-    assert local_host.cli("e", "activate", number).returncode == 0
-    assert local_host.cli("e", "wait", number, "--polling-interval", "0.2").returncode == 0
-    assert local_host.cli("e", "archive", number).returncode == 0
-    mine = json.loads(local_host.cli("e", "list", "-o", "json").stdout)
+    assert local_host("e", "activate", number).returncode == 0
+    assert local_host("e", "wait", number, "--polling-interval", "0.2").returncode == 0
+    assert local_host("e", "archive", number).returncode == 0
+    mine = json.loads(local_host("e", "list", "-o", "json").stdout)
     assert int(number) not in [one["id"] for one in mine]
 
 
@@ -205,41 +193,41 @@ def test_a_paused_experiment_waits_for_its_activation(local_host: Server, code: 
     ],
 )
 def test_a_wrong_config_is_refused_with_a_sentence_that_names_the_field(
-    server: Server, code: Path, tmp_path: Path, text: str, sentence: str
+    tm: CommandLine, code: Path, tmp_path: Path, text: str, sentence: str
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)
-    before = server.cli("e", "list", "-a", "--json").stdout
-    done = server.cli("e", "create", str(file), str(code))
+    before = tm("e", "list", "-a", "--json").stdout
+    done = tm("e", "create", str(file), str(code))
     assert done.returncode == 1
     assert "Failed to create the experiment:" in done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-    assert server.cli("e", "list", "-a", "--json").stdout == before
+    assert tm("e", "list", "-a", "--json").stdout == before
 
 
 def test_a_folder_that_is_too_large_is_refused_before_it_is_sent(
-    server: Server, code: Path, tmp_path: Path
+    tm: CommandLine, code: Path, tmp_path: Path
 ) -> None:
     with (code / "weights.pt").open("wb") as file:
         file.truncate(96 * 1024 * 1024)
-    done = server.cli("e", "create", config(tmp_path, "1"), str(code))
+    done = tm("e", "create", config(tmp_path, "1"), str(code))
     assert done.returncode == 1
     assert "weights.pt" in done.stderr
     assert ".detignore" in done.stderr
 
 
-def test_a_login_is_remembered_and_forgotten(server: Server, tmp_path: Path) -> None:
+def test_a_login_is_remembered_and_forgotten(tm: CommandLine, tmp_path: Path) -> None:
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         nobody = {"TRAINMASTER_TOKEN": "", "DET_USER_TOKEN": "", "XDG_CONFIG_HOME": str(tmp_path)}
-        return server.cli(*words, environment={**nobody, **more}, input="")
+        return tm(*words, environment={**nobody, **more})
 
     assert "nobody is logged in" in run("e", "list").stderr
     wrong = run("user", "login", "admin", DET_USER="admin", DET_PASS="wrong")
     assert wrong.returncode == 1
     assert "refused the login of admin" in wrong.stderr
-    assert run("user", "login", "admin", DET_USER="admin", DET_PASS=server.password).returncode == 0
+    assert run("user", "login", "admin", DET_USER="admin", DET_PASS=tm.server.password).returncode == 0
     assert run("user", "whoami").stdout == "You are logged in as user 'admin'\n"
-    assert server.password not in (tmp_path / "trainmaster" / "auth.json").read_text()
+    assert tm.server.password not in (tmp_path / "trainmaster" / "auth.json").read_text()
     assert run("user", "logout").returncode == 0
     assert "nobody is logged in" in run("user", "whoami").stderr

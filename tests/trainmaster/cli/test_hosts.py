@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.rig.hosts import Host
-from tests.rig.server import Server
+from tests.trainmaster.cli.conftest import CommandLine
 from tests.trainmaster.cli.terminal import Terminal
 
 pytestmark = pytest.mark.hosts
@@ -37,43 +36,34 @@ def people(hosts: list[Host], tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def added(server: Server) -> Iterator[list[str]]:
+def added(tm: CommandLine) -> Iterator[list[str]]:
     """Names of hosts that the test has added; they are removed when it ends."""
     names: list[str] = []
     yield names
     for name in names:
-        server.cli("host", "remove", name, "--yes")
+        tm("host", "remove", name, "--yes")
 
 
-def on_terminal(server: Server, people: dict[str, str], *words: str) -> Terminal:
-    environment = {
-        **os.environ,
-        **people,
-        "TRAINMASTER_MASTER": server.url,
-        "TRAINMASTER_TOKEN": server.token(),
-        "NO_COLOR": "1",
-    }
-    return Terminal([sys.executable, "-m", "trainmaster.cli.main", *words], environment)
+def on_terminal(tm: CommandLine, people: dict[str, str], *words: str) -> Terminal:
+    return Terminal(tm.command(*words), {**tm.environment, **people})
 
 
-def shown(server: Server, name: str) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(server.cli("host", "show", name, "-o", "json").stdout)
+def shown(tm: CommandLine, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(tm("host", "show", name, "-o", "json").stdout)
     return answer
 
 
 def test_a_name_of_the_ssh_config_becomes_a_ready_host(
-    server: Server, hosts: list[Host], people: dict[str, str], added: list[str]
+    tm: CommandLine, hosts: list[Host], people: dict[str, str], added: list[str]
 ) -> None:
     added.append("gpu1")
-    terminal = on_terminal(
-        server, people, "host", "add", "gpu1", "--slots", "2", "--python", "/usr/bin/python3"
-    )
+    terminal = on_terminal(tm, people, "host", "add", "gpu1", "--slots", "2", "--python", "/usr/bin/python3")
     terminal.answer("using your own ssh? [Y/n]", "")
     terminal.expect("The host key of")
     terminal.answer("Is it the right one? [y/N]", "y")
     assert terminal.wait() == 0, terminal.said
     assert "Added host gpu1 to the pool default: 2 slots" in terminal.said
-    host = shown(server, "gpu1")
+    host = shown(tm, "gpu1")
     assert host["state"] == "ready"
     assert host["hostKey"]["state"] == "pinned"
     assert host["hostKey"]["fingerprint"] in terminal.said
@@ -81,44 +71,44 @@ def test_a_name_of_the_ssh_config_becomes_a_ready_host(
 
 
 def test_a_host_key_that_is_not_the_right_one_leaves_nothing_behind(
-    server: Server, hosts: list[Host], people: dict[str, str]
+    tm: CommandLine, hosts: list[Host], people: dict[str, str]
 ) -> None:
-    terminal = on_terminal(server, people, "host", "add", "gpu2")
+    terminal = on_terminal(tm, people, "host", "add", "gpu2")
     terminal.answer("using your own ssh? [Y/n]", "y")
     terminal.answer("Is it the right one? [y/N]", "n")
     assert terminal.wait() == 1
     assert "was not accepted" in terminal.said
-    assert server.cli("host", "show", "gpu2").returncode == 1
+    assert tm("host", "show", "gpu2").returncode == 1
 
 
 def test_a_host_behind_a_jump_host_is_reached_by_way_of_it(
-    server: Server, hosts: list[Host], people: dict[str, str], added: list[str]
+    tm: CommandLine, hosts: list[Host], people: dict[str, str], added: list[str]
 ) -> None:
     added.append("far")
-    done = server.cli("host", "add", "far", "--slots", "1", "--yes", environment=people)
+    done = tm("host", "add", "far", "--slots", "1", "--yes", environment=people)
     assert done.returncode == 0, done.stderr + done.stdout
     assert f"by way of {hosts[0].logins[0]}@{hosts[0].address}" in done.stderr
-    host = shown(server, "far")
+    host = shown(tm, "far")
     assert host["state"] == "ready"
     assert [jump["address"] for jump in host["jumps"]] == [hosts[0].address]
 
 
 def test_a_host_that_refuses_the_servers_key_says_so(
-    server: Server, hosts: list[Host], people: dict[str, str], added: list[str]
+    tm: CommandLine, hosts: list[Host], people: dict[str, str], added: list[str]
 ) -> None:
     added.append("gpu1")
-    done = server.cli("host", "add", "gpu1", "--yes", "--no-key", environment=people)
+    done = tm("host", "add", "gpu1", "--yes", "--no-key", environment=people)
     assert done.returncode == 1
     assert "gpu1 is not ready" in done.stderr
     assert "trainmaster host doctor gpu1" in done.stderr
 
 
 def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
-    server: Server, added: list[str]
+    tm: CommandLine, added: list[str]
 ) -> None:
     added.append("local")
-    assert server.cli("host", "add", "local", "--slots", "1").returncode == 0
-    listed = json.loads(server.cli("host", "list", "-o", "json").stdout)
+    assert tm("host", "add", "local", "--slots", "1").returncode == 0
+    listed = json.loads(tm("host", "list", "-o", "json").stdout)
     assert [host["state"] for host in listed if host["name"] == "local"] == ["ready"]
     for verb, state in (
         ("disable", "disabled"),
@@ -126,15 +116,15 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
         ("drain", "draining"),
         ("enable", "ready"),
     ):
-        assert server.cli("host", verb, "local").returncode == 0
-        assert shown(server, "local")["state"] == state
-    assert server.cli("host", "doctor", "local").returncode == 0
-    assert "local" in server.cli("agent", "list").stdout
-    assert "FREE" in server.cli("slot", "list", "--csv").stdout
-    again = server.cli("host", "add", "local")
+        assert tm("host", verb, "local").returncode == 0
+        assert shown(tm, "local")["state"] == state
+    assert tm("host", "doctor", "local").returncode == 0
+    assert "local" in tm("agent", "list").stdout
+    assert "FREE" in tm("slot", "list", "--csv").stdout
+    again = tm("host", "add", "local")
     assert again.returncode == 1
     assert "already" in again.stderr
-    removal = server.cli("host", "remove", "local", input="")
+    removal = tm("host", "remove", "local", said="")
     assert removal.returncode == 1
     assert "--yes" in removal.stderr
-    assert server.cli("host", "remove", "local", "--yes").returncode == 0
+    assert tm("host", "remove", "local", "--yes").returncode == 0
