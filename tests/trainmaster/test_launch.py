@@ -18,6 +18,7 @@ from tests.trainmaster.stream_server import StreamServer
 from trainmaster.bundle import host_command
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, marked, of_run
+from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner.state import read_shipped, read_state
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
@@ -212,6 +213,16 @@ def test_a_forced_removal_ends_launcher_and_runner(host: TestHost, stream_server
     assert host.verb("remove", {"runs": [paths.key], "force": True})["runs"][paths.key] == {"removed": True}
     assert not paths.root.exists()
     wait_until(lambda: not alive(state, "launcher") and not alive(state, "runner"))
+
+
+def test_launcher_and_runner_end_when_somebody_deletes_the_folder(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    stream_server.down()
+    paths = host.run_script("print('x')")
+    wait_until(lambda: host.status(paths)["state"] == "ended")
+    shutil.rmtree(paths.root)
+    wait_until(lambda: paths.key not in marked(KEEPER_MARKER))
 
 
 def test_a_running_run_is_never_removed(host: TestHost) -> None:

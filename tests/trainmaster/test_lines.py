@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainmaster.runner.lines import Line, LineSplitter, cut_at, level_of, rank_prefix
@@ -47,6 +47,7 @@ def test_a_splitter_started_at_any_line_end_gives_the_rest(data: bytes, cuts: li
 
 
 @given(BAR_STREAMS, st.lists(st.integers(0, 500)))
+@example(b"a\r\r\n", [])
 def test_progress_bars_lose_only_what_is_overwritten(data: bytes, cuts: list[int]) -> None:
     # What a terminal shows in the end: of each line, what stands behind its last \r.
     lines = split(data, cuts, now=0.5)

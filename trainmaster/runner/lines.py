@@ -115,7 +115,10 @@ class LineSplitter:
         for start, stop, after, progress in _segments(data):
             consumed = after
             text, end = data[start:stop], self._start + after
-            if not progress:
+            if not progress and not text and self._state is not None:
+                lines.append(self._state._replace(end=end))  # nothing overwrote it: the newline is its own
+                self._state = None
+            elif not progress:
                 lines.extend(_pieces(text, self._start + start, end, self.limit))
                 self._state = None
             elif text:

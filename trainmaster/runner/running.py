@@ -174,6 +174,9 @@ class Runner:
         if now - self._upkeep_at < _UPKEEP_SECONDS:
             return
         self._upkeep_at = now
+        if not self.paths.spec.exists():
+            say(f"The folder of {self.paths.key} is gone, and with it all work of its runner.")
+            os._exit(0)
         self._save_shipped(finished=False)
         shipped = self.shipper.offset
         if shipped - self.outbox.freed >= _FREE_BYTES or self.outbox.dropped:
