@@ -27,13 +27,21 @@ _FIRST_WAIT_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 3.0
 _PAGE = 200
 _RETRIED = (429, 502, 503, 504)
-#: a stream is quiet while its job is; the server writes an empty line well before this
+#: a stream is quiet while its job is; after this it is opened anew, in case the connection is dead
 STREAM_TIMEOUT_SECONDS = 120.0
 UPLOAD_TIMEOUT_SECONDS = 600.0
 
 
 class StreamFailed(HttpError):
-    """The server ended a stream with an error of its own."""
+    """The server ended a stream with an error of its own; `code` is its status."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        self.code = code
+        super().__init__(sentence)
+
+
+class StreamQuiet(Unreachable):
+    """Nothing came for a long time: the job says nothing, or the connection is dead without a word."""
 
 
 class Client:
@@ -46,11 +54,13 @@ class Client:
         cert_sha256: Optional[str] = None,
         notify: Callable[[str], None] = lambda sentence: None,
         retry_limit_seconds: float = RETRY_LIMIT_SECONDS,
+        stream_timeout_seconds: float = STREAM_TIMEOUT_SECONDS,
     ) -> None:
         self.url = url.rstrip("/")
         self._http = ServerClient(url, token=token, cert_sha256=cert_sha256)
         self._notify = notify
         self._limit = retry_limit_seconds
+        self._stream_timeout = stream_timeout_seconds
 
     @property
     def token(self) -> Optional[str]:
@@ -96,13 +106,15 @@ class Client:
                 return found
 
     def lines(self, path: str, query: Query = ()) -> Iterator[Json]:
-        """The records of an NDJSON stream, to its proper end. Raises Unreachable when it breaks off."""
-        with self._http.stream("GET", path, query=query, timeout=STREAM_TIMEOUT_SECONDS) as response:
+        """The records of an NDJSON stream, to its proper end.
+
+        Raises Unreachable when it breaks off, StreamQuiet when nothing comes, StreamFailed with the server's error.
+        """
+        with self._http.stream("GET", path, query=query, timeout=self._stream_timeout) as response:
             for line in _lines(response):
                 record = json.loads(line)
                 if "error" in record:
-                    error = record["error"]
-                    raise StreamFailed(str(error.get("message") or error.get("error") or error))
+                    raise _stream_failure(record["error"])
                 yield record.get("result", record)
 
     def upload(self, path: str, body: Any, progress: Progress) -> Any:
@@ -230,10 +242,22 @@ def _host(name: str) -> str:
     return f"/api/v1/hosts/{quote(name, safe='')}"
 
 
+def _stream_failure(error: Any) -> StreamFailed:
+    if not isinstance(error, dict):
+        return StreamFailed(str(error), 500)
+    code = error.get("code")
+    return StreamFailed(
+        str(error.get("message") or error.get("error") or error), code if isinstance(code, int) else 500
+    )
+
+
 def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
     rest = b""
     while True:
-        piece = response.read1(65536)
+        try:
+            piece = response.read1(65536)
+        except socket.timeout as error:
+            raise StreamQuiet("Nothing came for a while.") from error
         if not piece:
             break
         *whole, rest = (rest + piece).split(b"\n")

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import say
-from trainmaster.client import Client
+from trainmaster.client import Client, StreamFailed, StreamQuiet
 from trainmaster.http import Answered, Later, Unreachable
 
 Json = Dict[str, Any]
@@ -20,6 +20,7 @@ LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR", "STATE_DELETED", "STATE_DELETE_FAILED")
 RECONNECT_LIMIT_SECONDS = 120.0
 _POLL_SECONDS = 1.0
+_AWAY = 503  # what the server says while its database is away
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +131,11 @@ def follow(
             if is_over():
                 return
             broken_since = None
-        except (Unreachable, Later) as error:
+        except StreamQuiet:
+            broken_since = None
+        except (Unreachable, Later, StreamFailed) as error:
+            if isinstance(error, StreamFailed) and error.code != _AWAY:
+                raise
             broken_since = _still_patient(error, broken_since, patience_seconds)
         time.sleep(_POLL_SECONDS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,26 @@ def test_a_stream_that_stays_broken_is_a_failure(server: ScriptedServer) -> None
     server.on("GET", LOGS, lines(record(1), complete=False))
     with pytest.raises(CliError, match="the log stream broke off"):
         followed(server, patience_seconds=1.5)
+
+
+def test_a_quiet_stream_is_opened_anew_without_a_word_and_without_end(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = threading.Event()
+    quiet = [lines(record(1), until=never), lines(until=never), lines(until=never)]
+    server.on("GET", LOGS, *quiet, lines(record(2)))
+    shown: list[str] = []
+    client = Client(server.url, stream_timeout_seconds=0.3)
+    follow(client, LOGS, [], lambda one: shown.append(one["id"]), lambda: True, patience_seconds=0.5)
+    never.set()
+    assert shown == ["1", "2"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_stream_that_ends_because_the_database_is_away_goes_on_later(server: ScriptedServer) -> None:
+    away = {"error": {"code": 503, "error": "The database does not answer."}, "message": "…"}
+    server.on("GET", LOGS, lines(record(1), away), lines(record(2)))
+    assert followed(server) == ["1", "2"]
 
 
 def test_an_error_inside_the_stream_is_the_servers_sentence(server: ScriptedServer) -> None:
