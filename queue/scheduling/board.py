@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 
+from scheduling.ranking import standing
 from scheduling.world import HostView, Placement, Request, Snapshot
 
 
@@ -186,7 +187,7 @@ class Chooser:
         return None
 
 
-def slot_board(snapshot: Snapshot, order: Callable[[Run], tuple[float | str, ...]]) -> Board:
+def slot_board(snapshot: Snapshot, order: Callable[[Run], tuple[float, ...]]) -> Board:
     """The board of slots. `order` sorts the runs of a host: who is stopped first stands first."""
     hosts = [Host(index, view) for index, view in enumerate(snapshot.hosts)]
     usable: dict[int, int] = {}  # slot id -> host index
@@ -215,7 +216,7 @@ def slot_board(snapshot: Snapshot, order: Callable[[Run], tuple[float | str, ...
     return _with_runs(hosts, runs, snapshot.pool.fitting == "worst", order)
 
 
-def aux_board(snapshot: Snapshot, order: Callable[[Run], tuple[float | str, ...]]) -> Board:
+def aux_board(snapshot: Snapshot, order: Callable[[Run], tuple[float, ...]]) -> Board:
     """The board of places for zero-slot work, one place a run."""
     hosts = [Host(index, view) for index, view in enumerate(snapshot.hosts)]
     index_of = {view.id: index for index, view in enumerate(snapshot.hosts)}
@@ -236,9 +237,10 @@ def aux_board(snapshot: Snapshot, order: Callable[[Run], tuple[float | str, ...]
 
 
 def _with_runs(
-    hosts: list[Host], runs: list[Run], worst: bool, order: Callable[[Run], tuple[float | str, ...]]
+    hosts: list[Host], runs: list[Run], worst: bool, order: Callable[[Run], tuple[float, ...]]
 ) -> Board:
-    for run in sorted(runs, key=order):
+    last_first = sorted(runs, key=lambda run: standing(run.request), reverse=True)
+    for run in sorted(last_first, key=order):
         for index, count in run.parts.items():
             hosts[index].runs.append(run)
             if run.stopping:

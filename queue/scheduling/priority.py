@@ -9,9 +9,12 @@ from scheduling.reasons import ReleaseCode
 from scheduling.world import Request
 
 
-def stop_order(run: Run) -> tuple[float | str, ...]:
-    """Who is stopped first stands first: lowest priority, then what has saved before, then the newest."""
-    return (-run.request.priority, not saves(run), -run.placement.started_at, run.request.task_id)
+def stop_order(run: Run) -> tuple[float, ...]:
+    """Who is stopped first stands first: lowest priority, then what has saved before, then the newest.
+
+    What is equal in all of these is stopped in the reverse of its standing.
+    """
+    return (-run.request.priority, not saves(run), -run.placement.started_at)
 
 
 class PriorityRules:

@@ -1,0 +1,112 @@
+"""Weighted max-min fair share over slots: who is entitled to what, and the rules that follow from it.
+
+Slots are granted request by request, always to the job that has the least for its weight, until nothing more
+fits: so what one job cannot use goes to the others, a gang is granted whole or not at all, and the grants
+depend on the demand, never on what happens to run. Work that is not granted may run where room is left and
+is stopped when a granted request needs the room.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduling.board import Run
+from scheduling.fitting import saves
+from scheduling.reasons import ReleaseCode
+from scheduling.world import Request, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """`order`: ids of the granted tasks, first granted first. `shares`: job id -> slots granted."""
+
+    order: dict[str, int]
+    shares: dict[str, int]
+
+
+def by_age(requests: Iterable[Request]) -> list[Request]:
+    """Oldest job first, its tasks together."""
+    requests = list(requests)
+    first: dict[str, float] = {}
+    for request in requests:
+        first[request.job_id] = min(request.submitted_at, first.get(request.job_id, request.submitted_at))
+    return sorted(requests, key=lambda r: (first[r.job_id], r.job_id, r.submitted_at, r.task_id))
+
+
+def capacity(snapshot: Snapshot) -> int:
+    """Slots that may be used now, and those that running work holds on hosts that are off."""
+    return sum(
+        slot.held_by is not None or (host.off is None and slot.usable)
+        for host in snapshot.hosts
+        for slot in host.slots
+    )
+
+
+def grants(requests: list[Request], slots: int) -> Grants:
+    """Share `slots` among the jobs of `requests` (in order of age; those that can start one day)."""
+    jobs: dict[str, list[Request]] = {}
+    order: dict[str, int] = {}
+    shares: dict[str, int] = {}
+    left = slots
+    for request in requests:
+        shares.setdefault(request.job_id, 0)
+        if request.running is not None and not request.preemptible:  # cannot be taken back
+            left -= request.slots
+            shares[request.job_id] += request.slots
+            order[request.task_id] = len(order)
+        else:
+            jobs.setdefault(request.job_id, []).append(request)
+    least = [
+        (shares[job_id] / wanted[0].weight, age, iter(wanted))
+        for age, (job_id, wanted) in enumerate(jobs.items())
+    ]
+    heapq.heapify(least)
+    while least and left > 0:
+        _, age, wanted = heapq.heappop(least)
+        for request in wanted:
+            held = shares[request.job_id]
+            if request.slots <= left and held + request.slots <= (request.max_slots or held + request.slots):
+                left -= request.slots
+                shares[request.job_id] += request.slots
+                order[request.task_id] = len(order)
+                heapq.heappush(least, (shares[request.job_id] / request.weight, age, wanted))
+                break
+    return Grants(order, shares)
+
+
+def stop_order(run: Run) -> tuple[float, ...]:
+    """Who is stopped first stands first: what has saved before, then the newest.
+
+    What is equal in all of these is stopped in the reverse of its standing.
+    """
+    return (not saves(run), -run.placement.started_at)
+
+
+class FairShareRules:
+    """Granted requests may stop work that is not granted."""
+
+    def __init__(self, granted: Grants) -> None:
+        self._granted = granted.order
+
+    def may_stop(self, request: Request, run: Run) -> bool:
+        other = run.request
+        if request.task_id not in self._granted or other.task_id in self._granted or not other.preemptible:
+            return False
+        return run.placement.on_sufferance or other.job_id != request.job_id
+
+    def release_code(self, request: Request, run: Run) -> ReleaseCode:
+        return ReleaseCode.ON_SUFFERANCE if run.placement.on_sufferance else ReleaseCode.ABOVE_SHARE
+
+    def rights(self, request: Request) -> str:
+        return request.job_id if request.task_id in self._granted else ""
+
+    def borrows(self, request: Request) -> bool:
+        return request.preemptible
+
+    def reserves(self, request: Request) -> bool:
+        return request.task_id in self._granted
+
+    def always_on_sufferance(self, request: Request) -> bool:
+        return request.preemptible and request.task_id not in self._granted

@@ -1,0 +1,105 @@
+"""Weighted max-min fair share over slots."""
+
+import pytest
+
+from scheduling.reasons import WaitCode
+from tests.rig.pool_worlds import World, host
+
+
+def fair(*sizes: int) -> World:
+    return World([host(number, size) for number, size in enumerate(sizes, 1)], scheduler="fair_share")
+
+
+def submit_many(world: World, job: str, count: int, slots: int = 1, **fields: object) -> None:
+    for number in range(count):
+        world.submit(f"{job}.{number:03}", slots, job=job, **fields)
+
+
+@pytest.mark.parametrize(
+    ("demands", "weights", "shares"),
+    [
+        ((3, 7), (10, 30), (2, 6)),
+        ((10, 30), (1, 1), (4, 4)),
+        ((10, 30), (3, 1), (6, 2)),
+        ((1, 30), (1, 1), (1, 7)),
+        ((8, 8), (1, 1), (4, 4)),
+    ],
+)
+def test_shares_follow_weight_and_what_one_cannot_use_goes_to_the_other(
+    demands: tuple[int, int], weights: tuple[float, float], shares: tuple[int, int]
+) -> None:
+    world = fair(8)
+    for job, demand, weight in zip("ab", demands, weights, strict=True):
+        submit_many(world, job, demand, weight=weight)
+    world.settle()
+    assert (world.held_by_job()["a"], world.held_by_job()["b"]) == shares
+    assert world.plan.shares == dict(zip("ab", shares, strict=True))
+
+
+def test_a_newcomer_gets_its_share_of_a_full_pool_at_once() -> None:
+    world = fair(8)
+    submit_many(world, "a", 8)
+    world.settle()
+    submit_many(world, "b", 8)
+    plan = world.tick()
+    assert len(plan.releases) == 4
+    assert {release.task_id[0] for release in plan.releases} == {"a"}
+    world.settle()
+    assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (4, 4)
+    assert world.why("a.007").sentence == "a.007 holds 4; its fair share now is 4 slots"
+
+
+def test_a_changed_weight_moves_slots() -> None:
+    world = fair(8)
+    submit_many(world, "a", 8)
+    submit_many(world, "b", 8)
+    world.settle()
+    for number in range(8):
+        world.edit(f"b.{number:03}", weight=3.0)
+    world.settle()
+    assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (2, 6)
+
+
+def test_max_slots_caps_a_share() -> None:
+    world = fair(8)
+    submit_many(world, "a", 8, max_slots=2)
+    submit_many(world, "b", 8)
+    world.settle()
+    assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (2, 6)
+
+
+def test_work_that_may_not_be_stopped_counts_as_given() -> None:
+    world = fair(8)
+    submit_many(world, "a", 6, preemptible=False)
+    world.settle()
+    submit_many(world, "b", 8)
+    world.settle()
+    assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (6, 2)
+
+
+def test_gangs_never_deadlock_each_other() -> None:
+    world = fair(4, 4)
+    world.submit("gang1", 8)
+    world.submit("gang2", 8)
+    world.settle()
+    assert world.running == {"gang1"}
+    world.finish("gang1")
+    world.settle()
+    assert world.running == {"gang2"}
+
+
+def test_a_request_that_never_fits_takes_nobodys_share() -> None:
+    world = fair(8)
+    submit_many(world, "never", 1, slots=12)
+    submit_many(world, "a", 8)
+    world.settle()
+    assert world.held_by_job()["a"] == 8
+    assert world.why("never.000").code == WaitCode.NEVER_FITS
+
+
+def test_zero_slot_work_starts_first_come_first_served() -> None:
+    world = World([host(1, 1, aux_capacity=1)], scheduler="fair_share")
+    submit_many(world, "aux", 2, slots=0)
+    submit_many(world, "a", 1)
+    world.settle()
+    assert world.running == {"aux.000", "a.000"}

@@ -1,0 +1,287 @@
+"""The priority scheduler in the situations that its documents describe."""
+
+from dataclasses import replace
+
+from scheduling.reasons import ReleaseCode, WaitCode
+from tests.rig.pool_worlds import World, host
+
+
+def test_the_documented_scenario_of_eight_gpus() -> None:
+    world = World([host(1, 8)])
+    for number in range(20):
+        world.submit(f"search.{number}", 1, job="search", priority=2)
+    world.settle()
+    assert world.running == {f"search.{number}" for number in range(8)}
+    world.submit("urgent", 4, priority=1)
+    world.settle()
+    assert world.running == {"urgent", *(f"search.{number}" for number in range(4))}
+    world.submit("notebook", 1, priority=3, preemptible=False)
+    world.settle()
+    assert "notebook" not in world.running
+    while any(request.job_id == "search" for request in world.snapshot.requests):
+        world.finish(*sorted(task for task in world.running if task.startswith("search")))
+        world.settle()
+    world.finish("urgent")
+    world.settle()
+    assert world.running == {"notebook"}
+    world.submit("whole", 8, priority=1)
+    world.settle()
+    assert world.running == {"notebook"}
+    assert "whole" in world.plan.reservations
+    world.submit("filler", 4, priority=2)
+    world.settle()
+    assert world.running == {"notebook", "filler"}
+    assert world.backfilled == {"filler"}
+    world.finish("notebook")
+    world.settle()
+    assert world.running == {"whole"}
+    assert world.released[-1] == "filler"
+    world.finish("whole")
+    world.settle()
+    assert world.running == {"filler"}
+    assert world.backfilled == set()
+
+
+def test_without_preemption_the_urgent_job_waits_until_the_search_needs_less() -> None:
+    world = World([host(1, 8)], preemption=False)
+    for number in range(20):
+        world.submit(f"search.{number}", 1, job="search", priority=2)
+    world.settle()
+    world.submit("urgent", 4, priority=1)
+    world.settle()
+    for number in range(4):
+        assert "urgent" not in world.running
+        world.finish(f"search.{number}")
+        world.settle()
+    assert "urgent" in world.running
+    assert world.released == []
+
+
+def test_moving_a_job_ahead_of_an_equal_that_runs_stops_it() -> None:
+    world = World([host(1, 1)])
+    world.submit("job1", 1)
+    world.submit("job2", 1)
+    world.settle()
+    assert world.running == {"job1"}
+    world.move_ahead("job2", of="job1")
+    plan = world.tick()
+    assert [(r.task_id, r.for_task_id, r.reason) for r in plan.releases] == [
+        ("job1", "job2", ReleaseCode.MOVED_AHEAD)
+    ]
+    assert plan.order == ("job2", "job1")
+    world.settle()
+    assert world.running == {"job2"}
+    world.edit("job1", priority=1)
+    world.edit("job2", priority=1)
+    world.settle()
+    assert (world.running, world.plan.order) == ({"job2"}, ("job2", "job1"))
+    world.move_ahead("job1", of="job2")
+    world.settle()
+    assert world.running == {"job1"}
+
+
+def test_moving_a_job_ahead_stops_nothing_without_preemption() -> None:
+    world = World([host(1, 1)], preemption=False)
+    world.submit("job1", 1)
+    world.submit("job2", 1)
+    world.settle()
+    world.move_ahead("job2", of="job1")
+    world.settle()
+    assert (world.running, world.plan.order, world.released) == ({"job1"}, ("job2", "job1"), [])
+
+
+def test_an_equal_is_never_stopped_for_age_alone() -> None:
+    world = World([host(1, 1)])
+    world.submit("older", 1, blocked_reason="its newest checkpoint is still being uploaded")
+    world.submit("younger", 1)
+    world.settle()
+    assert world.running == {"younger"}
+    assert world.why("older").sentence == "its newest checkpoint is still being uploaded"
+    world.edit("older", blocked_reason=None)
+    world.settle()
+    assert (world.running, world.released) == ({"younger"}, [])
+
+
+def test_the_lowest_priority_then_the_newest_is_stopped_and_no_more_than_needed() -> None:
+    world = World([host(1, 4)])
+    world.submit("low", 1, priority=60)
+    world.submit("old", 1, priority=50)
+    world.tick()
+    world.submit("new", 1, priority=50)
+    world.submit("kept", 1, priority=10)
+    world.settle()
+    world.submit("first", 1, priority=5)
+    world.submit("second", 1, priority=5)
+    world.settle()
+    assert world.released == ["low", "new"]
+
+
+def test_a_larger_victim_alone_spares_the_smaller_one() -> None:
+    world = World([host(1, 8)])
+    world.submit("small", 1, priority=60)
+    world.submit("large", 7, priority=50)
+    world.settle()
+    world.submit("urgent", 7, priority=1)
+    world.settle()
+    assert world.released == ["large"]
+
+
+def test_what_has_never_saved_is_stopped_last_among_equals() -> None:
+    world = World([host(1, 2)])
+    world.submit("saves", 1)
+    world.tick()
+    world.submit("never", 1)
+    world.settle()
+    running = world["saves"].running
+    assert running is not None
+    world.edit("saves", running=replace(running, last_saved_at=1.0))
+    world.submit("urgent", 1, priority=1)
+    world.settle()
+    assert world.released == ["saves"]
+
+
+def test_nothing_is_stopped_if_that_would_not_be_enough() -> None:
+    world = World([host(1, 8)])
+    world.submit("command", 1, preemptible=False, priority=90)
+    world.submit("trial", 4, priority=90)
+    world.settle()
+    world.submit("whole", 8, priority=1)
+    world.settle()
+    assert world.released == []
+    assert world.why("whole").sentence == "needs 8 on one host: gpu-1 has 3 free, 5 held by command and trial"
+
+
+def test_what_is_being_freed_is_said_with_the_host_and_by_whom() -> None:
+    world = World([host(5, 8)])
+    world.submit("exp 138", 6, priority=42)
+    world.settle()
+    world.submit("exp 152", 8, priority=20)
+    world.submit("exp 147", 1, priority=50)
+    world.tick()
+    assert world.why("exp 152").sentence == "needs 8 on one host: gpu-5 has 2 free, 6 being freed by exp 138"
+    assert world.why("exp 147").sentence == "the 2 free slots on gpu-5 are kept for exp 152"
+    assert world.why("exp 147").code == WaitCode.KEPT_FOR
+    assert world.tick().releases == ()
+
+
+def test_twelve_on_hosts_of_eight_never_start_and_stand_in_nobodys_way() -> None:
+    world = World([host(1, 8), host(2, 8)])
+    world.submit("twelve", 12, priority=1)
+    world.submit("eight", 8)
+    world.submit("sixteen", 16)
+    world.settle()
+    assert world.running == {"eight"}
+    assert world.why("twelve").sentence == "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8"
+    assert world.why("twelve").code == WaitCode.NEVER_FITS
+    world.finish("eight")
+    world.settle()
+    assert world.running == {"sixteen"}
+
+
+def test_never_is_said_for_each_cause() -> None:
+    world = World([host(1, 8), host(2, 8)])
+    world.submit("far", 64)
+    world.submit("one-host", 16, single_host=True)
+    world.submit("avoids", 8, avoid_hosts=frozenset({"gpu-1", "gpu-2"}))
+    world.submit("limited", 4, max_slots=2)
+    world.settle()
+    assert world.running == set()
+    assert world.why("far").sentence == "asks 64; the hosts here have 16 slots together"
+    assert world.why("one-host").sentence == "asks 16 on one host; the largest host here has 8: 8 or fewer"
+    assert "gpu-1 and gpu-2" in world.why("avoids").sentence
+    assert world.why("limited").sentence == "asks 4; max_slots of its job is 2"
+
+
+def test_nothing_is_placed_where_people_or_outsiders_said_no() -> None:
+    off = [{"enabled": False}, {"draining": True}, {"silent": True}, {"suspended": True}]
+    world = World([host(n, 2, **why) for n, why in enumerate(off, 1)] + [host(9, 2, outside={0: "root"})])
+    world.submit("one", 1)
+    world.submit("two", 2)
+    world.submit("zero", 0)
+    world.settle()
+    assert world.running == {"one", "zero"}
+    assert world.why("two").code == WaitCode.HOSTS_OFF
+    assert "gpu-1 is disabled" in world.why("two").sentence
+
+
+def test_a_stream_of_small_jobs_does_not_starve_a_gang() -> None:
+    world = World([host(1, 4), host(2, 4)])
+    for number in range(8):
+        world.submit(f"small.{number}", 1)
+    world.settle()
+    world.submit("gang", 8)
+    for number in range(8, 40):
+        world.submit(f"small.{number}", 1)
+        world.settle()
+        if "gang" in world.running:
+            break
+        world.finish(min(world.running - world.backfilled))
+    assert "gang" in world.running
+
+
+def test_max_slots_holds_in_a_priority_pool() -> None:
+    world = World([host(1, 8)])
+    for number in range(4):
+        world.submit(f"t{number}", 2, job="capped", max_slots=4)
+    world.submit("other", 4)
+    world.settle()
+    assert world.running == {"t0", "t1", "other"}
+    assert world.why("t2").sentence == "its job holds 4 of at most 4 slots (max_slots); this asks 2 more"
+
+
+def test_best_fit_takes_the_fullest_host_and_worst_fit_the_emptiest() -> None:
+    for policy, expected in (("best", "h2"), ("worst", "h3")):
+        world = World([host(1, 8), host(2, 8), host(3, 8)], fitting=policy)
+        for number, size in ((1, 2), (2, 4)):
+            world.submit(
+                f"fill{number}", size, single_host=True, avoid_hosts=frozenset({"h3", f"h{3 - number}"})
+            )
+        world.tick()
+        world.submit("job", 2)
+        start = next(start for start in world.tick().starts if start.task_id == "job")
+        assert [part[0] for part in start.hosts] == [expected]
+
+
+def test_a_gang_takes_whole_equal_hosts_and_mixed_ones_only_where_allowed() -> None:
+    hosts = [host(1, 8), host(2, 4), host(3, 4)]
+    for mixed, running in ((False, set[str]()), (True, {"sixteen"})):
+        world = World(hosts, allow_heterogeneous_fits=mixed)
+        world.submit("sixteen", 16)
+        world.settle()
+        assert world.running == running
+    world = World([host(2, 4), host(3, 4)])
+    world.submit("eight", 8)
+    world.settle()
+    assert world.running == {"eight"}
+
+
+def test_zero_slot_work_has_its_own_places() -> None:
+    world = World([host(1, 1, aux_capacity=2)])
+    world.submit("training", 1)
+    for number in range(3):
+        world.submit(f"aux{number}", 0, preemptible=False)
+    world.settle()
+    assert world.running == {"training", "aux0", "aux1"}
+    assert world.why("aux2").sentence == "every host has as much zero-slot work as it may hold"
+    world.finish("aux0")
+    world.settle()
+    assert "aux2" in world.running
+
+
+def test_an_empty_pool_says_so() -> None:
+    world = World([], name="a100")
+    world.submit("job", 1)
+    world.settle()
+    assert "pool a100 has no hosts yet" in world.why("job").sentence
+
+
+def test_a_gang_stops_whole_hosts_and_starts_when_they_are_free() -> None:
+    world = World([host(1, 2), host(2, 2), host(3, 2)])
+    for number in range(6):
+        world.submit(f"t{number}", 1, priority=50 + number)
+    world.settle()
+    world.submit("gang", 4, priority=1)
+    world.settle()
+    assert "gang" in world.running
+    assert len(world.released) == 4
+    assert world.running == {"gang", "t0", "t1"}
