@@ -1,7 +1,7 @@
 """What every test may ask for. The parts are real, and start only for the tests that need them."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in
 
 from tests.rig import parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
-from tests.rig.server import Server  # noqa: E402
+from tests.rig.server import LIVE, Server  # noqa: E402
 from webui import environment  # noqa: E402
 from webui.embedded.ports import LOOPBACK  # noqa: E402
 from webui.embedded.postgres import Postgres  # noqa: E402
@@ -97,3 +97,14 @@ def _served(address: str) -> Iterator[Server]:
             yield running.start()
         finally:
             running.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows the end of what the running servers have logged."""
+    report = yield
+    if report.failed:
+        for running in LIVE:
+            report.sections.append(("up", running.said()[-2000:]))
+            report.sections += [(f"{name}.log", running.log(name)[-4000:]) for name in ("web", "worker")]
+    return report

@@ -32,6 +32,9 @@ SCALED = {
 }
 
 
+LIVE: "list[Server]" = []  # for reports: a failed test shows what its server had to say
+
+
 class Server:
     """One `up`. The password of its admin is known from the first start; `restart` keeps the data."""
 
@@ -93,6 +96,8 @@ class Server:
             raise RuntimeError(f"`up` did not get ready:\n{self.said(begin)[-4000:]}")
         if found := re.search(r"password (\S+)", self.said(begin)):
             self.password = found[1]
+        if self not in LIVE:
+            LIVE.append(self)
         return self
 
     def said(self, begin: int = 0) -> str:
@@ -112,6 +117,8 @@ class Server:
             self.process.wait()
 
     def close(self) -> None:
+        if self in LIVE:
+            LIVE.remove(self)
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.stop()
@@ -144,7 +151,8 @@ class Server:
         )
 
     def log(self, name: str) -> str:
-        return (self.data / "log" / f"{name}.log").read_text(errors="replace")
+        path = self.data / "log" / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def request(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
         """One REST call: the decoded JSON, or HTTPError with its body read into `reason`."""

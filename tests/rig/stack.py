@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,6 +162,20 @@ class Stack:
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
             return [json.loads(line)["result"] for line in answer.read().splitlines() if line]
+
+    def follow_until(self, experiment_id: int, beginning: str, limit_seconds: float) -> tuple[str, float]:
+        """The first line that begins so, and the time at which it was read from the followed log."""
+        trial_id = self.trial(experiment_id)["id"]
+        request = urllib.request.Request(
+            f"{self.server.url}/api/v1/trials/{trial_id}/logs?follow=true",
+            headers={"Authorization": f"Bearer {self.token}"},
+        )
+        with urllib.request.urlopen(request, timeout=limit_seconds) as answer:
+            for raw in answer:
+                text = json.loads(raw).get("result", {}).get("log", "")
+                if text.startswith(beginning):
+                    return text, time.time()
+        raise AssertionError(f"the log ended without a line that begins with {beginning!r}")
 
     def run_keys(self, experiment_id: int) -> list[str]:
         """Run keys of the newest attempt of the experiment's trial."""
