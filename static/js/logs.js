@@ -1,12 +1,14 @@
 // The log viewer. Lines have numbers: history is read backwards from a number, the socket sends what comes after one,
 // and so the two join without gap or repeat. Only the rows in view exist in the page.
 
+import { keysAreOn } from "./keys.js";
 import { spell } from "./live.js";
 
 const ROW = 19;
 const PAGE = 500;
 const MOST_LINES = 100_000;
 const STALE_AFTER_MS = 10_000;
+const STALLED_AFTER_S = 10;
 const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const ANSI = /\u001b\[[0-9;?]*[ -/]*[@-~]/g;
 
@@ -16,6 +18,7 @@ const space = view.querySelector(".log-space");
 const rows = view.querySelector(".log-rows");
 const paused = document.getElementById("log-paused");
 const chips = root.querySelector(".ranks");
+const nothing = document.getElementById("log-nothing");
 const stateMark = document.getElementById("log-state");
 const errorMark = document.getElementById("log-error");
 const fields = {
@@ -26,6 +29,7 @@ const fields = {
 };
 
 const log = { lines: [], upto: 0, readFrom: null, atStart: false, following: true, unseen: 0, loading: false, generation: 0, ended: false };
+let lastTop = 0;
 let filter = fromAddress();
 let socket = null;
 let attempt = 0;
@@ -78,20 +82,24 @@ async function readBack() {
   for (const rank of filter.ranks) query.append("rank", rank);
   for (const level of levels()) query.append("level", level);
   try {
-    const answer = await fetch(`${root.dataset.lines}?${query}`);
-    const data = await answer.json();
+    const answer = await fetch(`${root.dataset.lines}?${query}`, { headers: { Accept: "application/json" } });
+    if (answer.redirected) { toLogin(); return; }
+    const data = answer.ok || answer.status === 400 ? await answer.json() : {};
     if (generation !== log.generation) return;
-    if (!answer.ok) { complain(data.message || "The log could not be read."); return; }
+    if (!answer.ok) { complain(data.message || "The log could not be read just now."); return; }
     complain("");
     const first = log.readFrom === null;
     log.lines = data.lines.concat(log.lines);
     log.readFrom = data.first;
     log.atStart = data.done;
     if (first) log.upto = Math.max(data.upto, log.upto);
+    const top = view.scrollTop;
     resize();
     if (first) toEnd();
-    else view.scrollTop += data.lines.length * ROW;
+    else scrollTo(top + data.lines.length * ROW);
     draw();
+  } catch { // the server is away: the mark beside the filters says so, and the next connection reads again
+    return;
   } finally {
     if (generation === log.generation) log.loading = false;
   }
@@ -107,12 +115,13 @@ async function restart() {
   draw();
   const generation = log.generation;
   await readBack();
-  if (generation !== log.generation) return;
-  if (socket?.readyState === WebSocket.OPEN) ask();
-  else if (!socket || socket.readyState > WebSocket.OPEN) connect();
+  if (generation === log.generation && socket?.readyState === WebSocket.OPEN) ask();
 }
 
-function ask() {
+// History first: the socket then sends what comes after it. Asked before that, it would send the history again.
+async function ask() {
+  if (log.readFrom === null) await readBack();
+  if (log.readFrom === null || socket.readyState !== WebSocket.OPEN) return;
   socket.send(JSON.stringify({
     generation: log.generation, after: log.upto, ranks: filter.ranks, levels: levels(), search: filter.search, regex: filter.regex,
   }));
@@ -124,11 +133,13 @@ function connect() {
   socket.onopen = () => { attempt = 0; lastWord = Date.now(); ask(); };
   socket.onmessage = (message) => { lastWord = Date.now(); take(JSON.parse(message.data)); };
   socket.onclose = (event) => {
-    if (event.code === 4401) { location.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`; return; }
+    if (event.code === 4401) { toLogin(); return; }
     attempt += 1;
     setTimeout(connect, Math.min(10_000, 300 * 2 ** attempt) * (0.5 + Math.random() / 2));
   };
 }
+
+function toLogin() { location.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`; }
 
 function take(frame) {
   if (frame.error) complain(frame.error);
@@ -144,15 +155,11 @@ function add(lines) {
   if (!lines.length) return;
   log.lines.push(...lines);
   log.upto = lines[lines.length - 1][0];
-  if (log.following) {
-    const over = log.lines.length - MOST_LINES;
-    if (over > 0) { log.lines.splice(0, over); log.atStart = false; log.readFrom = log.lines[0][0]; }
-    resize();
-    toEnd();
-  } else {
-    log.unseen += lines.length;
-    resize();
-  }
+  const over = log.following ? log.lines.length - MOST_LINES : 0;
+  if (over > 0) { log.lines.splice(0, over); log.atStart = false; log.readFrom = log.lines[0][0]; }
+  if (!log.following) log.unseen += lines.length;
+  resize();
+  if (log.following) toEnd();
   draw();
 }
 
@@ -160,18 +167,29 @@ function add(lines) {
 
 function resize() { space.style.height = `${log.lines.length * ROW}px`; }
 
-function toEnd() { view.scrollTop = view.scrollHeight; }
+function scrollTo(top) { view.scrollTop = top; lastTop = view.scrollTop; }
+
+function toEnd() { scrollTo(view.scrollHeight); }
 
 function draw() {
   const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 20);
   const last = Math.min(log.lines.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + 20);
   rows.style.transform = `translateY(${first * ROW}px)`;
   rows.replaceChildren(...log.lines.slice(first, last).map(row));
+  root.toggleAttribute("data-at-start", log.atStart);
+  nothing.hidden = log.lines.length > 0 || log.readFrom === null;
+  if (!nothing.hidden) nothing.textContent = whyNothing();
   paused.hidden = log.following;
   if (!log.following) {
-    const at = pausedAt ? pausedAt.toISOString().slice(11, 19) : "";
-    paused.textContent = `View paused at ${at} UTC · ${log.unseen} new lines · jump to end`;
+    const at = pausedAt.toISOString().slice(11, 19);
+    const text = `View paused at ${at} UTC · ${log.unseen} new line${log.unseen === 1 ? "" : "s"} · jump to end`;
+    if (paused.textContent !== text) paused.textContent = text;
   }
+}
+
+function whyNothing() {
+  if (filter.ranks.length || filter.level || filter.search) return "No line fits this filter.";
+  return log.ended ? "It ended without a line." : "No line yet. The first ones stand here as soon as a rank writes.";
 }
 
 function row([number, time, rank, stream, level, host, text]) {
@@ -207,20 +225,25 @@ function textCell(text) {
   return part;
 }
 
+// A rank that says nothing while others go on is marked: it may hang.
+const isStalled = (age, ranks) => !log.ended && age >= STALLED_AFTER_S && ranks.some((other) => other.rank >= 0 && other.age < STALLED_AFTER_S / 3);
+
 function showRanks(ranks) {
-  for (const { rank, age } of ranks) {
+  for (const { rank, age, host } of ranks) {
     let chip = chips.querySelector(`[data-rank="${rank}"]`);
     if (!chip) {
       chip = document.createElement("button");
       chip.className = "pill";
       chip.dataset.rank = rank;
       chip.append(document.createElement("b"), document.createElement("small"));
-      chip.title = rank < 0 ? "Lines outside any rank: only these" : `Only rank ${rank}; with Ctrl or Shift add it`;
       chip.firstChild.textContent = rank < 0 ? "no rank" : rank;
       const after = [...chips.children].find((other) => Number(other.dataset.rank) > rank);
       chips.insertBefore(chip, after || null);
     }
-    chip.lastChild.textContent = log.ended ? "" : `${age < 10 ? age.toFixed(1) : Math.round(age)} s`;
+    const stalled = rank >= 0 && isStalled(age, ranks);
+    chip.classList.toggle("stalled", stalled);
+    chip.title = rank < 0 ? "Lines outside any rank: only these" : `Only rank ${rank} on ${host}; with Ctrl or Shift it is added`;
+    chip.lastChild.textContent = log.ended ? "" : `${stalled ? "silent " : ""}${spell(age)}`;
   }
   markChips();
 }
@@ -258,8 +281,10 @@ function follow() {
 
 view.addEventListener("scroll", () => {
   const atEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW;
+  const up = view.scrollTop < lastTop;
+  lastTop = view.scrollTop;
   if (atEnd && !log.following) { log.following = true; log.unseen = 0; }
-  else if (!atEnd && log.following) { log.following = false; pausedAt = new Date(); }
+  else if (up && !atEnd && log.following) { log.following = false; pausedAt = new Date(); }
   if (view.scrollTop < 40 * ROW) readBack();
   draw();
 }, { passive: true });
@@ -271,11 +296,10 @@ fields.level.addEventListener("change", () => { filter.level = fields.level.valu
 fields.times.addEventListener("change", () => root.classList.toggle("hide-times", !fields.times.checked));
 
 view.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
   if (event.key === "f") follow();
   else if (event.key === "a") choose("all");
   else if (/^\d$/.test(event.key)) choose(Number(event.key), false);
-  else if (event.key === "/") { event.preventDefault(); fields.search.focus(); }
 });
 
 setInterval(() => {
@@ -290,4 +314,5 @@ fields.level.value = filter.level;
 fields.search.value = filter.search;
 fields.regex.checked = filter.regex;
 markChips();
+connect();
 restart();

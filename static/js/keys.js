@@ -1,0 +1,42 @@
+// The keyboard: `/` searches, `g` then j, e or h goes to a room, `?` shows the keys. Single keys act only while the focus
+// is in no field, and can be switched off; the choice stays in this browser.
+
+const OFF = "trainmaster.keys.off";
+const GO_WITHIN_MS = 1500;
+const ROOMS = { e: "/experiments", j: "/jobs", h: "/hosts" };
+
+let goPressedAt = 0;
+
+export function keysAreOn() {
+  try { return localStorage.getItem(OFF) === null; } catch { return true; }
+}
+
+function switchKeys(on) {
+  try { if (on) localStorage.removeItem(OFF); else localStorage.setItem(OFF, "1"); } catch { /* a browser that keeps nothing */ }
+}
+
+const isField = (element) => element.closest("input, select, textarea, [contenteditable]") !== null;
+
+function showHelp() {
+  const dialog = document.getElementById("keys");
+  if (!dialog || dialog.open) return;
+  dialog.querySelector("input").checked = keysAreOn();
+  dialog.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target) || document.querySelector("dialog[open]")) return;
+  if (!keysAreOn()) return;
+  if (event.key === "?") { event.preventDefault(); showHelp(); return; }
+  if (event.key === "/") {
+    const search = document.querySelector('[data-key="/"]');
+    if (search) { event.preventDefault(); search.focus(); search.select(); }
+    return;
+  }
+  if (event.key === "g") { goPressedAt = Date.now(); return; }
+  if (ROOMS[event.key] && Date.now() - goPressedAt < GO_WITHIN_MS) location.href = ROOMS[event.key];
+  goPressedAt = 0;
+});
+
+document.getElementById("show-keys")?.addEventListener("click", showHelp);
+document.getElementById("keys-on")?.addEventListener("change", (event) => switchKeys(event.target.checked));

@@ -1,0 +1,48 @@
+"""One server, two hosts and one browser, logged in as the admin, for the tests of each module."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rig import parts
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.hosts import HostRig
+from tests.rig.server import Server
+from tests.rig.stack import Stack
+
+
+@pytest.fixture(scope="module")
+def empty_server() -> Iterator[Server]:
+    """The whole server without hosts or experiments, on loopback."""
+    with parts.private_folder("server") as path:
+        path.chmod(0o711)
+        server = Server(path / "data")
+        try:
+            yield server.start()
+        finally:
+            server.close()
+
+
+@pytest.fixture(scope="module")
+def stack(host_rig: HostRig) -> Iterator[Stack]:
+    """The server on the hosts' bridge, and gpu1 and gpu2 with two slots each."""
+    with parts.private_folder("server") as path:
+        path.chmod(0o711)
+        server = Server(path / "data", host_rig.server_address)
+        try:
+            stack = Stack(server.start(), host_rig.take(2))
+            stack.add_hosts()
+            yield stack
+        finally:
+            server.close()
+
+
+@pytest.fixture(scope="module")
+def browser(stack: Stack) -> Iterator[Browser]:
+    """Chromium, logged in to the stack."""
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    with running_browser(stack.server.url) as window:
+        window.look(dark=False, width=1440)
+        window.login("admin", stack.server.password)
+        yield window

@@ -1,0 +1,110 @@
+"""The Logs page in a real browser: live, by rank, paused by scrolling, complete at the end."""
+
+import re
+
+import pytest
+
+from tests.rig.browser import Browser
+from tests.rig.stack import Stack, config, counting
+
+pytestmark = [pytest.mark.browser, pytest.mark.hosts]
+
+LAST = 160
+PAUSE_SECONDS = 0.1
+#: (rank, number of the line) of the rows that exist in the page
+ROWS = """
+return [...document.querySelectorAll(".log-row[data-rank]")].map((row) =>
+  [Number(row.dataset.rank), row.querySelector(".text").textContent]);
+"""
+NUMBER = re.compile(r"line (\d+)")
+
+
+def rows(browser: Browser) -> list[tuple[int, int]]:
+    """(rank, n) of each `line n` in the page, from top to bottom."""
+    return [
+        (rank, int(found[1]))
+        for rank, text in browser.run(ROWS)
+        if rank >= 0 and (found := NUMBER.fullmatch(text))
+    ]
+
+
+def highest(browser: Browser, rank: int) -> int:
+    return max((number for row_rank, number in rows(browser) if row_rank == rank), default=0)
+
+
+def read_through(browser: Browser) -> list[tuple[int, int]]:
+    """All rows, as a person sees them who scrolls from the top to the end."""
+    browser.run("document.getElementById('log-view').scrollTop = 0")
+    # history is read backwards while one scrolls: the top is reached when nothing more comes before it
+    browser.wait(lambda: browser.all("#log[data-at-start]"), "the beginning of the log")
+    browser.run("document.getElementById('log-view').scrollTop = 0")
+    found: dict[int, tuple[int, int]] = {}
+    position = 0
+    while True:
+        height, step, seen = browser.run(
+            """
+            const view = document.getElementById("log-view");
+            view.scrollTop = arguments[0];
+            view.dispatchEvent(new Event("scroll"));
+            return [view.scrollHeight, view.clientHeight, [...document.querySelectorAll(".log-row[data-rank]")].map(
+              (row) => [Number(row.dataset.number), Number(row.dataset.rank), row.querySelector(".text").textContent])];
+            """,
+            position,
+        )
+        for number, rank, text in seen:
+            if match := NUMBER.fullmatch(text):
+                found[number] = (rank, int(match[1]))
+        if position + step >= height:
+            return [found[number] for number in sorted(found)]
+        position += step
+
+
+def test_a_person_follows_one_rank_of_a_gang_live(stack: Stack, browser: Browser) -> None:
+    experiment = stack.submit(counting(LAST, PAUSE_SECONDS), config(4))
+    stack.wait(lambda: stack.get(f"/api/v1/experiments/{experiment}/trials")["trials"], 20, "a trial")
+    browser.open(f"/trials/{stack.trial(experiment)['id']}/logs")
+
+    browser.wait(lambda: {rank for rank, _ in rows(browser)} == {0, 1, 2, 3}, "lines of all ranks", 60)
+    assert browser.text("#log-state") == "Live"
+
+    browser.click('.ranks [data-rank="2"]')
+    assert "rank=2" in browser.driver.current_url
+    browser.wait(lambda: {rank for rank, _ in rows(browser)} == {2}, "only lines of rank 2")
+    for _ in range(3):  # they go on arriving, each time further, and nobody else's
+        before = highest(browser, 2)
+        browser.wait(lambda before=before: highest(browser, 2) > before, "more lines of rank 2")
+        assert {rank for rank, _ in rows(browser)} == {2}
+
+    pausing(browser)
+
+    assert stack.wait_end(experiment) == "STATE_COMPLETED"
+    browser.wait(lambda: browser.text("#log-state") == "Complete", "the log to be complete")
+    browser.driver.refresh()
+    browser.wait(lambda: highest(browser, 2) == LAST, "the end of rank 2 after a reload")
+    assert {rank for rank, _ in rows(browser)} == {2}, "the address keeps the filter"
+    assert browser.one('.ranks [data-rank="2"]').get_attribute("aria-pressed") == "true"
+
+    browser.click('.ranks [data-rank="all"]')
+    browser.wait(lambda: {rank for rank, _ in rows(browser)} == {0, 1, 2, 3}, "all ranks again")
+    everything = read_through(browser)
+    for rank in range(4):
+        numbers = [number for row_rank, number in everything if row_rank == rank]
+        assert numbers == list(range(1, LAST + 1)), f"rank {rank} has a gap or a repeat: {numbers}"
+    assert browser.complaints() == []
+
+
+def pausing(browser: Browser) -> None:
+    """Scrolling up pauses the view and counts what is new; the button goes on."""
+    browser.wait(lambda: highest(browser, 2) > 60, "more lines than fit the view", 40)
+    browser.run("const view = document.getElementById('log-view'); view.scrollTop -= 300;")
+    browser.wait(lambda: browser.one("#log-paused").is_displayed(), "the view to pause")
+    top = browser.run("return document.getElementById('log-view').scrollTop")
+    browser.wait(
+        lambda: re.search(r"[1-9]\d* new lines?", browser.text("#log-paused")), "new lines to be counted"
+    )
+    assert re.search(r"View paused at \d\d:\d\d:\d\d UTC", browser.text("#log-paused"))
+    assert browser.run("return document.getElementById('log-view').scrollTop") == top, "the view stands still"
+    browser.click("#log-paused")
+    browser.wait(lambda: not browser.one("#log-paused").is_displayed(), "the view to follow again")
+    newest = highest(browser, 2)
+    browser.wait(lambda: highest(browser, 2) > newest, "lines after the jump")

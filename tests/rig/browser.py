@@ -1,0 +1,171 @@
+"""A real Chromium over WebDriver, and what tests read from its pages."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import (
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+    WebDriverException,
+)
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+from webui.embedded.processes import wait_until
+
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+LIMIT_SECONDS = 20.0
+FIRST_PAINT = """
+const paints = performance.getEntriesByType("paint").filter((entry) => entry.name === "first-contentful-paint");
+return paints.length ? paints[0].startTime : null;
+"""
+#: Elements that stick out of the window, for the message of a failed test.
+STICKING_OUT = """
+const width = document.documentElement.clientWidth;
+if (document.documentElement.scrollWidth <= width) return [];
+const scrolls = (element) => {
+  for (let at = element.parentElement; at && at !== document.body; at = at.parentElement)
+    if (getComputedStyle(at).overflowX !== "visible") return true;
+  return false;
+};
+return [...document.querySelectorAll("body *")]
+  .filter((element) => element.getBoundingClientRect().right > width + 1 && !scrolls(element))
+  .map((element) => `${element.tagName}.${element.className}: ${element.textContent.trim().slice(0, 40)}`);
+"""
+
+
+def programs() -> tuple[str, str] | None:
+    """Chromium and its driver, or None where one is missing."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    return (chromium, driver) if chromium and driver else None
+
+
+class Browser:
+    """One window that shows pages of one server."""
+
+    def __init__(self, driver: webdriver.Chrome, url: str) -> None:
+        self.driver = driver
+        self.url = url
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.url + path)
+
+    def login(self, user: str, password: str) -> None:
+        """Log in by the form, as a person does."""
+        self.open("/login")
+        self.one("#username").send_keys(user)
+        self.one("#password").send_keys(password)
+        self.one("button.primary").click()
+        self.wait(lambda: self.path() != "/login", "the login to succeed")
+
+    def path(self) -> str:
+        return str(self.run("return location.pathname"))
+
+    def look(self, *, dark: bool, width: int, height: int = 860) -> None:
+        """Set the system's theme and the exact size of the window."""
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def one(self, selector: str) -> WebElement:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def click(self, selector: str) -> None:
+        """Click what a live update is about to bring, or may replace at any moment."""
+
+        def clicked() -> bool:
+            try:
+                self.one(selector).click()
+            except (NoSuchElementException, StaleElementReferenceException, ElementNotInteractableException):
+                return False
+            return True
+
+        self.wait(clicked, f"{selector} to be clicked")
+
+    def text(self, selector: str) -> str:
+        """The text of the first such element, empty without one."""
+        return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: Callable[[], Any], what: str, limit_seconds: float = LIMIT_SECONDS) -> None:
+        assert wait_until(lambda: bool(condition()), limit_seconds), (
+            f"waited {limit_seconds} s for {what} on {self.driver.current_url}: {self.text('main')[-1500:]}"
+        )
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings on the console since the last look."""
+        entries: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries if entry["level"] in {"SEVERE", "WARNING"}]
+
+    def first_paint_ms(self) -> float | None:
+        """Milliseconds from the navigation to the first contentful paint."""
+        found = self.run(FIRST_PAINT)
+        return None if found is None else float(found)
+
+    def sticking_out(self) -> list[str]:
+        """What makes the page wider than the window."""
+        return [str(element) for element in self.run(STICKING_OUT)]
+
+    def violations(self) -> list[str]:
+        """What axe-core finds on the page as it stands."""
+        from axe_selenium_python import axe  # its script is a part of the package
+
+        if not self.run("return Boolean(window.axe)"):
+            self.run(Path(axe._DEFAULT_SCRIPT).read_text())
+        found = self.driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run({resultTypes: ['violations']}).then((result) => done(result.violations),"
+            " (error) => done([{id: String(error), nodes: []}]))"
+        )
+        return [
+            f"{each['id']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"
+            for each in found
+            for node in each["nodes"] or [{"html": "", "any": []}]
+        ]
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.driver.get_screenshot_as_png())
+
+
+@contextmanager
+def running_browser(url: str) -> Iterator[Browser]:
+    """A browser of its own profile; ended at the end."""
+    found = programs()
+    assert found is not None, "needs chromium and chromedriver"
+    options = Options()
+    options.binary_location = found[0]
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(found[1]))
+    try:
+        yield Browser(driver, url)
+    finally:
+        try:
+            driver.quit()
+        except WebDriverException:
+            driver.service.stop()
