@@ -1,0 +1,152 @@
+"""Submit to the first line of rank 0, beside plain `ssh host torchrun`, in turns, on the same two hosts.
+
+Both run the same script over 2 hosts x 2 ranks (gloo); its rank 0 prints the time after the first all_reduce. The
+plain way has its code on the hosts already and starts both nodes at once, as a careful user's script would. The page
+cache is warm for both. `python -m benchmarks.first_line` writes benchmarks/reports/first_line.md.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rig.hosts import Host, HostRig
+from tests.rig.server import Server, free_port
+from tests.rig.stack import Stack, config
+
+RUNS = int(os.environ.get("RUNS", "7"))
+WARM_UP = 2
+FLOOR, GOAL = 1.25, 1.0
+REPORT = Path(__file__).parent / "reports" / "first_line.md"
+ENTRYPOINT = "python3 -m determined.launch.torch_distributed first.py"
+
+SCRIPT = """
+import os, time
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    print("first line at", time.time(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@dataclass
+class Sample:
+    """Seconds from the start of the attempt to the print on the host, and to its being readable here."""
+
+    printed: float
+    visible: float
+
+
+def plain(hosts: list[Host], folder: Path) -> Sample:
+    """Two ssh commands at once, static address, output read from the first."""
+    port = free_port()
+    begun = time.time()
+    nodes = []
+    for rank, host in enumerate(hosts):
+        command = (
+            f"cd {folder} && OMP_NUM_THREADS=1 exec {sys.executable} -m torch.distributed.run --nnodes 2 "
+            f"--nproc_per_node 2 --node_rank {rank} --master_addr {hosts[0].address} --master_port {port} first.py"
+        )
+        nodes.append(subprocess.Popen([*host.ssh(), command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+    assert nodes[0].stdout is not None
+    line = next((line for line in nodes[0].stdout if line.startswith("first line at")), "")
+    seen = time.time()
+    for node in nodes:
+        node.communicate()
+    if not line:
+        raise RuntimeError("plain torchrun did not print its first line")
+    return Sample(float(line.split()[-1]) - begun, seen - begun)
+
+
+def ours(stack: Stack) -> Sample:
+    """POST the experiment, then follow the trial's log until the line is there."""
+    begun = time.time()
+    experiment = stack.submit({"first.py": SCRIPT}, config(4, ENTRYPOINT, environment=VARIABLES))
+    line, seen = stack.follow_until(experiment, "first line at", 60)
+    printed = float(line.split()[-1])
+    state = stack.wait_end(experiment)
+    if state != "STATE_COMPLETED":
+        raise RuntimeError(f"the experiment ended as {state}")
+    return Sample(printed - begun, seen - begun)
+
+
+VARIABLES = {"environment_variables": ["OMP_NUM_THREADS=1"]}
+
+
+def measure() -> tuple[list[Sample], list[Sample]]:
+    """(plain, ours), taken in turns after a warm-up of both."""
+    with tempfile.TemporaryDirectory(prefix="first-line-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "first.py").write_text(SCRIPT)
+        rig = HostRig(folder / "hosts")
+        server = Server(folder / "server" / "data", rig.server_address)
+        (folder / "server").mkdir(mode=0o755)
+        try:
+            hosts = rig.take(2)
+            stack = Stack(server.start(), hosts)
+            stack.add_hosts(python=sys.executable)
+            both: tuple[list[Sample], list[Sample]] = ([], [])
+            for number in range(WARM_UP + RUNS):
+                samples = plain(hosts, folder), ours(stack)
+                print(f"{number}: plain {samples[0].printed:.2f} s, ours {samples[1].printed:.2f} s", flush=True)
+                if number >= WARM_UP:
+                    both[0].append(samples[0])
+                    both[1].append(samples[1])
+            return both
+        finally:
+            server.close()
+            rig.close()
+
+
+def report(plain_runs: list[Sample], our_runs: list[Sample]) -> str:
+    """The figures as a page; ratios are of medians, and of pairs for the spread."""
+
+    def row(name: str, pick: str) -> str:
+        theirs = sorted(getattr(sample, pick) for sample in plain_runs)
+        mine = sorted(getattr(sample, pick) for sample in our_runs)
+        pairs = sorted(getattr(b, pick) / getattr(a, pick) for a, b in zip(plain_runs, our_runs, strict=True))
+        ratio = statistics.median(mine) / statistics.median(theirs)
+        return (
+            f"| {name} | {statistics.median(theirs):.2f} [{theirs[0]:.2f}, {theirs[-1]:.2f}] "
+            f"| {statistics.median(mine):.2f} [{mine[0]:.2f}, {mine[-1]:.2f}] | {ratio:.2f} "
+            f"| {pairs[0]:.2f} to {pairs[-1]:.2f} |"
+        )
+
+    return "\n".join(
+        [
+            "# Submit to the first line of rank 0",
+            "",
+            f"2 hosts x 2 ranks, gloo, warm page cache, {len(plain_runs)} pairs in turns on {os.cpu_count()} cores; "
+            f"seconds, median [least, most]. Floor: {FLOOR} x; goal: {GOAL} x.",
+            "",
+            "| until the line is | plain `ssh` + `torchrun` | Trainmaster | ratio of medians | ratios of pairs |",
+            "|---|---|---|---|---|",
+            row("printed on the host", "printed"),
+            row("readable by the user", "visible"),
+            "",
+        ]
+    )
+
+
+def main() -> int:
+    plain_runs, our_runs = measure()
+    text = report(plain_runs, our_runs)
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(text)
+    print(text)
+    ratio = statistics.median(s.printed for s in our_runs) / statistics.median(s.printed for s in plain_runs)
+    return 0 if ratio <= FLOOR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
