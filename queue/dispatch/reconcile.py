@@ -45,17 +45,35 @@ def open_members(host: Host) -> list[Member]:
 
 
 def hosts_to_ask() -> list[uuid.UUID]:
-    """Hosts with something open on them: those are asked in every sweep."""
+    """Hosts with something open on them: those are asked in every sweep.
+
+    Not the silent ones: the probe finds them when they return, and asking would only fill the worker with waits.
+    """
     return list(
         Host.objects.filter(members__in=Member.objects.exclude(state=MemberState.ENDED))
         .exclude(admission=Host.Admission.LOST)
+        .exclude(contact=Host.Contact.SILENT)
         .values_list("pk", flat=True)
         .distinct()
     )
 
 
+#: hosts that a thread of this process is asking right now
+_asking: set[uuid.UUID] = set()
+
+
 def host(host_id: uuid.UUID) -> None:
-    """Ask one host about its runs and settle what differs."""
+    """Ask one host about its runs and settle what differs. A slow answer is waited for once, not once a sweep."""
+    if host_id in _asking:
+        return
+    _asking.add(host_id)
+    try:
+        _ask(host_id)
+    finally:
+        _asking.discard(host_id)
+
+
+def _ask(host_id: uuid.UUID) -> None:
     row = Host.objects.get(pk=host_id)
     members = open_members(row)
     if not members:
@@ -130,7 +148,7 @@ def _settle_ended(member: Member, run: dict[str, Any]) -> None:
     age = timezone.now().timestamp() - float(ended_at) if ended_at else DRAIN_SECONDS + 1
     skew = member.host.clock_skew_seconds or 0.0
     missing = int(run.get("unshipped_bytes") or 0)
-    if age + skew < DRAIN_SECONDS and (missing or not run.get("shipped")):
+    if age + skew < DRAIN_SECONDS and not run.get("finished"):
         return
     if missing:
         if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):

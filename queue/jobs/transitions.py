@@ -462,7 +462,10 @@ def _is_earlier(new: dict[str, Any], standing: dict[str, Any]) -> bool:
 
 @transaction.atomic
 def terminate(allocation_id: str, *, exit_reason: Reason, exit_code: int | None) -> Allocation | None:
-    """Close an allocation whose members have all ended. The token dies with it. None: not yet, or already."""
+    """Close an allocation whose members have all ended. None: not yet, or already.
+
+    From now on its token opens nothing but the rest of the uploads of its own checkpoints.
+    """
     allocation = lock_allocation(allocation_id)
     if allocation.state == AllocationState.TERMINATED:
         return None
@@ -479,7 +482,7 @@ def terminate(allocation_id: str, *, exit_reason: Reason, exit_code: int | None)
     }
     _step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
-        exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(), token_hash="",
+        exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(),
     )  # fmt: skip
     mark_dirty(allocation.pool_id)
     return allocation

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from accounts.models import LoginToken, User, token_hash
 from experiments.models import Trial
 from jobs.models import Allocation
+from jobs.states import AllocationState
 
 #: A process inside a task names itself by this header, in addition to `Authorization` or instead of it.
 RUN_TOKEN_HEADER = "Grpc-Metadata-x-allocation-token"
@@ -50,7 +51,8 @@ def principal_of(token: str) -> User | Allocation | None:
     user = LoginToken.find_user(token)
     if user is not None:
         return user
-    return Allocation.objects.select_related("task__job").filter(token_hash=token_hash(token)).first()
+    open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
+    return open_ones.select_related("task__job").filter(token_hash=token_hash(token)).first()
 
 
 def by_token(request: HttpRequest) -> User | Allocation | None:

@@ -49,9 +49,15 @@ def member_of(token: str, allocation_id: str, index: int) -> int:
     return int(row[0])
 
 
-def run_of(token: str) -> Run:
-    """The open allocation of this token. Raises Refused (401)."""
-    row = Allocation.objects.filter(token_hash=token_hash(token)).values_list("pk", "task_id").first()
+def run_of(token: str, *, over_too: bool = False) -> Run:
+    """The open allocation of this token. Raises Refused (401).
+
+    With `over_too` also one that is over: the uploads of its checkpoints may outlive its ranks.
+    """
+    rows = Allocation.objects.filter(token_hash=token_hash(token))
+    if not over_too:
+        rows = rows.exclude(state=AllocationState.TERMINATED)
+    row = rows.values_list("pk", "task_id").first()
     if row is None:
         raise _unknown_token()
     return Run(*row)
