@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_POST
@@ -77,7 +78,7 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
     return show(request, "experiment", context, room="Experiments", fragment="experiment")
 
 
-def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponse:
+def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponseBase:
     """GET shows a tab; POST carries out the action of that name."""
     if request.method == "POST":
         return act(request, experiment_id, tab)

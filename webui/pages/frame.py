@@ -9,6 +9,7 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.models import User
@@ -17,14 +18,14 @@ from hosts.models import Host
 from jobs.models import Job
 from jobs.states import JobState
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def page(view: View) -> View:
     """A page for people who are logged in."""
 
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         return view(request, *args, **kwargs)
 
     return cast(View, login_required(guarded))
