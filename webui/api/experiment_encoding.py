@@ -38,7 +38,7 @@ def with_numbers() -> QuerySet[Experiment]:
         checkpoint_count=_number(kept, "trial__experiment", Count("pk"), IntegerField()),
         checkpoint_bytes=_number(kept, "trial__experiment", Sum("size_bytes"), BigIntegerField()),
         held=Exists(held),
-        running=Exists(held.filter(state=AllocationState.RUNNING)),
+        running=Exists(held.filter(started_at__isnull=False)),
         username=F("owner__username"),
         pool_name=F("job__pool__name"),
     )

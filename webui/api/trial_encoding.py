@@ -61,7 +61,7 @@ def trials_with_numbers() -> QuerySet[Trial]:
             output_field=BigIntegerField(),
         ),
         held=Exists(held),
-        running=Exists(held.filter(state=AllocationState.RUNNING)),
+        running=Exists(held.filter(started_at__isnull=False)),
     )
 
 

@@ -64,6 +64,7 @@ def require_changeable(user: User, thing: Any, what: str) -> None:
 class WorkspacesQuery(encoding.PageQuery):
     sortBy = serializers.CharField(required=False)
     name = serializers.CharField(required=False, allow_blank=True)
+    nameCaseSensitive = serializers.CharField(required=False, allow_blank=True)
     archived = serializers.BooleanField(required=False, allow_null=True, default=None)
     users = serializers.ListField(child=serializers.CharField(), required=False)
 
@@ -83,6 +84,8 @@ class Workspaces(ApiView):
         rows = workspaces_with_numbers()
         if query.get("name"):
             rows = rows.filter(name__icontains=query["name"])
+        if query.get("nameCaseSensitive"):
+            rows = rows.filter(name=query["nameCaseSensitive"])
         if query["archived"] is not None:
             rows = rows.filter(archived=query["archived"])
         if query.get("users"):
@@ -97,7 +100,8 @@ class Workspaces(ApiView):
                 row = Workspace.objects.create(name=name, owner=person(request))
         except IntegrityError as error:
             raise Conflict(f"there is already a workspace {name}") from error
-        return Response({"workspace": encode_workspace(find(row.pk))})
+        # the client walks over the bindings of Kubernetes namespaces; there are none here
+        return Response({"workspace": encode_workspace(find(row.pk)), "namespaceBindings": {}})
 
 
 class OneWorkspace(ApiView):

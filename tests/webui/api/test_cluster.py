@@ -4,6 +4,7 @@ import pytest
 from django.db import connection
 from django.test import Client, override_settings
 
+from accounts.models import User
 from tests.rig.api import Cast
 
 
@@ -74,3 +75,13 @@ def test_the_openapi_document_lists_every_resource(cast: Cast) -> None:
     assert "get" in paths["/api/v1/allocations/{allocation_id}/signals/preemption"]
     assert paths["/api/v1/job-queues"]["post"]["requestBody"]
     assert cast.stranger.refused("GET", "openapi")[0] == 401
+
+
+def test_the_page_for_people_lists_every_request_and_asks_for_a_login(cast: Cast) -> None:
+    client = Client()
+    assert client.get("/api/v1/docs").status_code == 302
+    client.force_login(User.objects.get(username="vic"))
+    text = client.get("/api/v1/docs").content.decode()
+    assert "POST /api/v1/job-queues" in text
+
+    assert "<code>config</code> (required): string" in text

@@ -28,6 +28,7 @@ def test_an_editor_makes_renames_archives_and_deletes_a_workspace(cast: Cast) ->
     pk = cast.ada.post("workspaces", {"name": "lab"})["workspace"]["id"]
     assert cast.ada.refused("POST", "workspaces", {"name": "lab"})[0] == 409
     assert cast.bob.refused("PATCH", f"workspaces/{pk}", {"name": "mine"})[0] == 403
+    assert [row["id"] for row in cast.vic.get("workspaces?nameCaseSensitive=lab")["workspaces"]] == [pk]
     assert cast.ada.patch(f"workspaces/{pk}", {"name": "lab 2"})["workspace"]["name"] == "lab 2"
     cast.ada.post(f"workspaces/{pk}/archive")
     assert [row["name"] for row in cast.vic.get("workspaces?archived=true")["workspaces"]] == ["lab 2"]

@@ -1,0 +1,69 @@
+"""Determined's published client, in a virtual environment of its own, before a server with a host of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rig.server import Server
+from webui.embedded.processes import wait_until
+
+CLIENT = "determined==0.38.1"
+LIMIT_SECONDS = 120
+
+
+@pytest.fixture(scope="session")
+def det_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its `det`: of DETERMINED_VENV where that is set, else installed for this session."""
+    given = os.environ.get("DETERMINED_VENV")
+    venv = Path(given) if given else tmp_path_factory.mktemp("determined")
+    if not given:
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([str(venv / "bin/pip"), "install", "--quiet", CLIENT], check=True)
+    return venv / "bin/det"
+
+
+class PublishedClient:
+    """`det`, logged in as the admin, with settings of its own."""
+
+    def __init__(self, program: Path, server: Server, home: Path) -> None:
+        self.program, self.server, self.home = program, server, home
+
+    def __call__(self, *words: str) -> str:
+        """What it prints; it must succeed."""
+        ran = self.run(*words)
+        assert ran.returncode == 0, f"det {' '.join(words)}:\n{ran.stdout}\n{ran.stderr}"
+        return ran.stdout
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("DET_", "PYTHON"))
+        }
+        environment |= {
+            "HOME": str(self.home),
+            "DET_MASTER": self.server.url,
+            "DET_USER": "admin",
+            "DET_PASS": self.server.password,
+            "NO_COLOR": "1",
+        }
+        return subprocess.run(
+            [str(self.program), *words], env=environment, text=True, capture_output=True, timeout=LIMIT_SECONDS,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def det(server: Server, det_program: Path, tmp_path_factory: pytest.TempPathFactory) -> PublishedClient:
+    """The client, and a host named `compat` that runs on this machine without sshd."""
+    token = server.token()
+    server.request("POST", "/api/v1/hosts", {"name": "compat", "transport": "local", "slots": 2}, token)
+
+    def ready() -> bool:
+        return bool(server.request("GET", "/api/v1/hosts/compat", token=token)["host"]["state"] == "ready")
+
+    assert wait_until(ready, 60), server.request("GET", "/api/v1/hosts/compat", token=token)
+    return PublishedClient(det_program, server, tmp_path_factory.mktemp("home"))
