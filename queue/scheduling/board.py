@@ -84,6 +84,7 @@ class Board:
         self.worst = worst
         self.by_cap: dict[int, list[Host]] = {}
         self.stopping_for: dict[str, list[Host]] = {}
+        self.reserved: dict[int, Host] = {}  # hosts with claims of gangs that cannot use them yet
         self.touched: list[int] = []  # host indexes in the order of change; choosers read it from a cursor
         self._buckets: dict[int, dict[int, list[int]]] = {}  # cap -> firm free slots -> heap of host indexes
         for host in hosts:
@@ -112,7 +113,10 @@ class Board:
 
     def claim(self, host: Host, count: int, request: Request, pledged: bool) -> None:
         host.claimed += count
-        host.pledged += count if pledged else 0
+        if pledged:
+            host.pledged += count
+        else:
+            self.reserved[host.index] = host
         host.by.append(request)
         self._changed(host)
 

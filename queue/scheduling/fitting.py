@@ -86,28 +86,40 @@ def now(board: Board, shape: Shape) -> Parts | None:
 
 def on_sufferance(board: Board, shape: Shape) -> Parts | None:
     """Free slots that are kept for a gang which cannot use them yet."""
-    fitting = [h for h in board.hosts if h.cap >= shape.need <= h.lendable and not h.avoided(shape.avoid)]
+    if not board.reserved:
+        return None  # then nothing is free but what `now` has looked at
+    fitting = [h for h in board.reserved.values() if h.lendable >= shape.need and not h.avoided(shape.avoid)]
     if fitting:
         sign = -1 if board.worst else 1
         return [(min(fitting, key=lambda host: (sign * host.free, host.index)), shape.need)]
     return whole_hosts(board, shape, lambda host: () if host.lendable == host.cap else None)
 
 
-def after_stops(board: Board, shape: Shape, own: list[Host]) -> Parts | None:
-    """Slots that are free or being freed. `own`: hosts where runs are stopping for this very request."""
+def after_stops(
+    board: Board, shape: Shape, own: list[Host], first: Callable[[], Host | None]
+) -> Parts | None:
+    """Slots that are free or being freed. `own`: hosts where runs are stopping for this very request.
+
+    `first` answers the first host of the pool for which `comes_free` is true.
+    """
 
     def whole(host: Host) -> Cost | None:
         return () if host.free + host.coming == host.cap and not host.claimed else None
 
-    for hosts in (sorted(own, key=lambda host: host.index), board.hosts):
-        for host in hosts:
-            if host.coming and host.soon >= shape.need and not host.avoided(shape.avoid):
-                return [(host, shape.need)]
-        if own and hosts is not board.hosts:
-            parts = whole_hosts(board, shape, whole, own)
-            if parts is not None and any(host in own for host, _ in parts):
-                return parts
-    return whole_hosts(board, shape, whole)
+    for host in sorted(own, key=lambda host: host.index):
+        if comes_free(host, shape):
+            return [(host, shape.need)]
+    if own:
+        parts = whole_hosts(board, shape, whole, own)
+        if parts is not None and any(host in own for host, _ in parts):
+            return parts
+    single = first()
+    return [(single, shape.need)] if single is not None else whole_hosts(board, shape, whole)
+
+
+def comes_free(host: Host, shape: Shape) -> bool:
+    """Will the runs that are stopping here leave room for it?"""
+    return host.coming > 0 and host.soon >= shape.need and not host.avoided(shape.avoid)
 
 
 def victims_on(host: Host, need: int, may_stop: MayStop) -> list[Run] | None:

@@ -56,6 +56,7 @@ class Pass:
         self._hopeless: dict[tuple[Shape, bool], Reason | None] = {}
         self._stuck: dict[tuple[Shape, bool, str], Reason] = {}
         self._choosers: dict[tuple[Shape, str], tuple[Chooser, list[Request]]] = {}
+        self._coming: dict[Shape, Chooser] = {}
         self._unreservable: set[tuple[Shape, str]] = set()
 
     def run(self, queue: Iterable[Request]) -> None:
@@ -125,8 +126,16 @@ class Pass:
         self._held_by_job[request.job_id] = self._held_by_job.get(request.job_id, 0) + request.slots
 
     def _await_stops(self, request: Request, shape: Shape, own: list[Host]) -> Reason | None:
-        parts = fitting.after_stops(self._board, shape, own)
+        parts = fitting.after_stops(self._board, shape, own, lambda: self._first_to_come_free(shape))
         return None if parts is None else self._pledge(request, parts)
+
+    def _first_to_come_free(self, shape: Shape) -> Host | None:
+        if shape not in self._coming:
+            among = (host for host in self._board.hosts if host.cap >= shape.need)
+            self._coming[shape] = Chooser(
+                self._board, lambda host: () if fitting.comes_free(host, shape) else None, among
+            )
+        return self._coming[shape].best()
 
     def _pledge(self, request: Request, parts: Parts) -> Reason:
         """Claim slots that are free or being freed: nobody else may use them."""

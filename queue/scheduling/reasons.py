@@ -174,3 +174,18 @@ def behind(jobs: int) -> Reason:
 
 def no_preemption(pool: str) -> Reason:
     return Reason(WaitCode.NO_PREEMPTION, f"pool {pool} stops nothing for it: preemption is off there")
+
+
+def not_usable(out: list[tuple[str, str]]) -> Reason:
+    """`out`: (host name, why nothing is placed there, or not on all of it)."""
+    text = f"not used for it: {listed([f'{name} ({why})' for name, why in out])}"
+    return Reason(WaitCode.HOSTS_OFF, text, {"hosts": dict(out)})
+
+
+def host_held(host: str, free: int, need: int, runs: list[tuple[str, int, str]]) -> Reason:
+    """`runs`: (label, slots held on this host, why it is not stopped for the one that waits)."""
+    who = listed([f"{label} ({held}, {why})" for label, held, why in runs], most=4) or "others"
+    text = f"{host}: {free} of {need} free; held by {who}"
+    return Reason(
+        WaitCode.HELD, text, {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
+    )
