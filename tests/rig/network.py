@@ -64,6 +64,27 @@ class Network:
         (self.folder / "owner.json").write_text(json.dumps(me.as_dict()))
         ip("addr", "add", f"{self.address}/24", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """Containers may allow a bridge, but neither namespaces nor mounts in them."""
+        namespace = f"{self.bridge}-0"
+        ip("netns", "add", namespace)
+        mount = "mount -t tmpfs tmpfs /run && mount --bind /etc/passwd /etc/group && hostname trial"
+        ip(
+            "netns",
+            "exec",
+            namespace,
+            "unshare",
+            "--mount",
+            "--uts",
+            "--propagation",
+            "private",
+            "sh",
+            "-ec",
+            mount,
+        )
+        ip("netns", "del", namespace)
 
     def add(self, number: int) -> tuple[str, str, str]:
         """A namespace wired to the bridge: (its name, its address, the link's name on this side)."""
@@ -112,7 +133,10 @@ def remove(subnet: int) -> None:
         namespace = line.split()[0]
         if namespace.startswith(f"{bridge}-"):
             kill_all(namespace)
-            ip("netns", "del", namespace)
+            with contextlib.suppress(
+                NotAllowed
+            ):  # refused with half a set-up; the rest is taken down all the same
+                ip("netns", "del", namespace)
     for entry in json.loads(ip("-j", "link", "show", "type", "veth") or "[]"):
         if entry.get("ifname", "").startswith(f"tmv{subnet}-"):  # goes with its namespace, but not at once
             with contextlib.suppress(NotAllowed):
