@@ -302,6 +302,8 @@ class HostRig:
             _make_open(folder / "var-lib")
             _make_homes(folder)
         else:
+            if os.geteuid() == 0:
+                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # as sshd's own service would
             me = pwd.getpwuid(os.geteuid()).pw_name
             host = Host(name, LOOPBACK, _free_port(), folder, (me,), self.client_key)
         _write_sshd_config(host)
