@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,10 @@ class PublishedClient:
 
 
 @pytest.fixture(scope="module")
-def det(server: Server, det_program: Path, tmp_path_factory: pytest.TempPathFactory) -> PublishedClient:
-    """The client, and a host named `compat` that runs on this machine without sshd."""
+def det(
+    server: Server, det_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PublishedClient]:
+    """The client, and a host named `compat` that runs on this machine without sshd. Nothing runs on afterwards."""
     token = server.token()
     server.request("POST", "/api/v1/hosts", {"name": "compat", "transport": "local", "slots": 2}, token)
 
@@ -66,4 +69,11 @@ def det(server: Server, det_program: Path, tmp_path_factory: pytest.TempPathFact
         return bool(server.request("GET", "/api/v1/hosts/compat", token=token)["host"]["state"] == "ready")
 
     assert wait_until(ready, 60), server.request("GET", "/api/v1/hosts/compat", token=token)
-    return PublishedClient(det_program, server, tmp_path_factory.mktemp("home"))
+    yield PublishedClient(det_program, server, tmp_path_factory.mktemp("home"))
+    for experiment in server.request("GET", "/api/v1/experiments", token=token)["experiments"]:
+        server.request("POST", f"/api/v1/experiments/{experiment['id']}/kill", token=token)
+
+    def idle() -> bool:
+        return not server.request("GET", "/api/v1/tasks", token=token)["allocationIdToSummary"]
+
+    assert wait_until(idle, 60)
