@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any, NamedTuple
 
 from events.models import Event
+from jobs import exits
 from jobs.states import AllocationState, MemberState, Reason, TaskState
 from logs.levels import Level
 
@@ -77,18 +77,9 @@ def _failure(detail: dict[str, Any]) -> str:
     if detail.get("host"):
         where.append(f"on {detail['host']}")
     parts = [" ".join(where)] if where else []
-    if detail.get("code") is not None:
-        parts.append(f"exit code {detail['code']}")
-    if detail.get("signal"):
-        parts.append(f"killed by {_signal_name(int(detail['signal']))}")
+    if detail.get("code") is not None or detail.get("signal"):
+        parts.append(exits.words(detail.get("code"), detail.get("signal")))
     return f" ({', '.join(parts)})" if parts else ""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _of_member(event: Event) -> Sentence | None:

@@ -41,7 +41,7 @@ _DETAILS = [
     Column("Searcher metric", lambda row: row.get("searcherMetricValue")),
     Column("Checkpoints", lambda row: row.get("checkpointCount")),
     Column("Task", lambda row: row.get("taskId")),
-    Column("Failure", lambda row: row.get("failure") or row.get("firstFailure")),
+    Column("Failure", lambda row: (row.get("failure") or {}).get("sentence")),
 ]
 
 
@@ -49,6 +49,8 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
     trial = client.trial(args.trial_id)
     output.show_one(trial, _DETAILS, args.output)
     if args.output == "table":
+        for line in (trial.get("failure") or {}).get("lines", []):
+            print(f"  | {line}")
         print()
         _workloads(client, args)
     return OK

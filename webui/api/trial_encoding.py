@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.db.models import (
@@ -19,6 +20,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 from rest_framework import serializers
 
+from experiments import failures
 from experiments.models import Checkpoint, Trial
 from experiments.states import CheckpointState, TrialState
 from jobs.models import Allocation
@@ -121,6 +123,12 @@ def best_checkpoint(trial: Trial) -> Checkpoint | None:
     return trial.checkpoints.filter(steps_completed=steps, state=CheckpointState.COMPLETED).first()
 
 
+def _failure(trial: Trial) -> Json | None:
+    """Ours beside the dialect: which rank failed first, how, and what it said last."""
+    failure = failures.latest(trial)
+    return asdict(failure) if failure else None
+
+
 def encode_trial(trial: Any, *, full: bool = True) -> Json:
     """One row of `trials_with_numbers`."""
     end = trial.ended_at or timezone.now()
@@ -147,5 +155,6 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "totalCheckpointSize": str(trial.checkpoint_bytes),
             "summaryMetrics": trial.summary_metrics,
             "metadata": trial.metadata,
+            "failure": _failure(trial) if full else None,
         }
     )

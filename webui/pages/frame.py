@@ -14,7 +14,7 @@ from django.shortcuts import render
 
 from accounts.models import User
 from experiments.models import Experiment
-from hosts.models import Host
+from hosts import registry
 from jobs.models import Job
 from jobs.states import JobState
 
@@ -53,18 +53,14 @@ def show(
 
 
 def _site() -> dict[str, Any]:
-    listens_beyond = settings.LISTEN_ADDRESS not in {"127.0.0.1", "::1", "localhost"}
-    return {
-        "cluster_name": settings.CLUSTER_NAME,
-        "plain_http_banner": listens_beyond and not (settings.TLS or settings.CERT_SHA256),
-    }
+    return {"cluster_name": settings.CLUSTER_NAME, "plain_http_banner": settings.INSECURE_HTTP}
 
 
 def _rooms(current: str) -> list[dict[str, Any]]:
     rooms = [
         ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
-        ("Hosts", "/hosts", Host.objects.count()),
+        ("Hosts", "/hosts", registry.present().count()),
         ("REST API", "/api/v1/docs", None),
     ]
     return [

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
 
+from accounts.models import User
+from hosts import registry
 from hosts.models import ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, TaskState
-from webui.pages.frame import page, show
+from scheduling.reasons import NEVER, WaitCode
+from webui.pages.frame import page, show, user_of
 
-#: above this many, one bar stands for the lamps
+#: above this many, one bar stands for the lamps, and a number for the names
 MOST_LAMPS = 32
+MOST_HOSTS = 4
 
 
 @dataclass
@@ -31,15 +37,20 @@ class Row:
     preparing: bool
     on_sufferance: bool
     start: str
+    started: datetime | None
     why: str
     never: bool
+    #: slots that are being freed for it
+    coming_free: int
 
     @property
     def lamps(self) -> list[str]:
         if self.needed > MOST_LAMPS:
             return []
         full = "preparing" if self.preparing else "held"
-        return [full] * self.held + ["waiting"] * max(0, self.needed - self.held)
+        coming = min(self.coming_free, max(0, self.needed - self.held))
+        free = max(0, self.needed - self.held - coming)
+        return [full] * self.held + ["preparing"] * coming + ["waiting"] * free
 
     @property
     def share(self) -> int:
@@ -54,20 +65,38 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     if pool is None:
         raise Http404(f"There is no resource pool {pool_name}; there are {', '.join(p.name for p in pools)}.")
     rows = rows_of(pool)
-    slots = Slot.objects.filter(host__pool=pool)
+    chips = _chips(rows, user_of(request))
+    chosen = request.GET.get("show", "all")
+    slots = Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False)
     used = SlotHold.objects.filter(released_at=None, slot__host__pool=pool).count()
     context = {
         "pool": pool,
         "pools": [(p, Job.objects.filter(pool=p, state=JobState.ACTIVE).count()) for p in pools],
-        "rows": rows,
+        "rows": dict(chips).get(chosen, rows),
+        "chips": [(name, len(found)) for name, found in chips],
+        "chosen": chosen,
         "paused": list(Job.objects.filter(pool=pool, state=JobState.PAUSED).select_related("owner")),
         "slots": slots.count(),
         "used": used,
+        "outside": slots.exclude(outside={}).count(),
         "scheduled": sum(1 for row in rows if row.state != "QUEUED"),
         "queued": sum(1 for row in rows if row.state == "QUEUED"),
         "took_ms": pool.plan.get("took_ms"),
+        "planned_at": pool.planned_at,
     }
     return show(request, "queue", context, room="Job Queue", fragment="queue")
+
+
+def _chips(rows: list[Row], user: User) -> list[tuple[str, list[Row]]]:
+    """What the list can be narrowed to, with the rows of each."""
+    mine = [row for row in rows if row.job.owner_id == user.pk]
+    return [
+        ("all", rows),
+        ("mine", mine),
+        ("mine, waiting", [row for row in mine if row.state == "QUEUED"]),
+        ("never fits", [row for row in rows if row.never]),
+        ("being stopped", [row for row in rows if row.state == "STOPPING"]),
+    ]
 
 
 def rows_of(pool: ResourcePool) -> list[Row]:
@@ -132,14 +161,10 @@ def _row(
     else:
         state = "STOPPING" if AllocationState.TERMINATING in states else "QUEUED"
     started = min((attempt.started_at or attempt.assigned_at for attempt in attempts), default=None)
-    why = ", ".join(hosts) if attempts else str(wait["sentence"]) if wait else "looked at in the next pass"
-    never = (
-        wait is not None
-        and not attempts
-        and wait.get("code") in {"never_fits", "avoids_hosts", "over_max_slots"}
-    )
+    why = _where(hosts, attempts) if attempts else str(wait["sentence"]) if wait else "looked at in the next pass"
+    never = wait is not None and not attempts and wait.get("code") in NEVER
     if started is not None:
-        start = f"Started {started.astimezone(UTC):%H:%M}"
+        start = f"Started {_clock(started)}"
     else:
         start = "Never" if never else _forecast(pool, tasks)
     return Row(
@@ -152,15 +177,38 @@ def _row(
         preparing=not running,
         on_sufferance=any(attempt.on_sufferance for attempt in attempts),
         start=start,
+        started=started,
         why=why,
         never=never,
+        coming_free=_coming_free(wait) if wait is not None and not attempts else 0,
     )
 
 
+def _where(hosts: list[str], attempts: list[Allocation]) -> str:
+    """The hosts, and why it is being stopped if it is."""
+    stops = {attempt.get_stop_reason_display() for attempt in attempts if attempt.stop_reason}
+    place = ", ".join(hosts) if len(hosts) <= MOST_HOSTS else f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
+    return "; ".join(filter(None, [place, *sorted(stops)]))
+
+
+def _coming_free(wait: dict[str, Any]) -> int:
+    """Slots that runs which are being stopped will leave to it (`reasons.coming_free`)."""
+    if wait.get("code") != WaitCode.COMING_FREE:
+        return 0
+    return sum(int(coming) for _, _, coming in wait.get("data", {}).get("hosts", []))
+
+
 def _forecast(pool: ResourcePool, tasks: list[Task]) -> str:
-    """`12:44 to 12:50`, never a bare minute; a dash when nothing is known."""
+    """`12:44 to 12:50`, never a bare minute; `not known` without a forecast."""
     spans = [span for task in tasks if (span := (pool.plan.get("forecast") or {}).get(task.pk))]
     if not spans:
-        return "-"
+        return "not known"
     earliest, latest = min(spans)
-    return f"{datetime.fromtimestamp(earliest, UTC):%H:%M} to {datetime.fromtimestamp(latest, UTC):%H:%M}"
+    return f"{_clock(datetime.fromtimestamp(earliest, UTC))} to {_clock(datetime.fromtimestamp(latest, UTC))}"
+
+
+def _clock(moment: datetime) -> str:
+    """The minute in UTC, with the date before it unless it is today's."""
+    now = timezone.now()
+    moment = moment.astimezone(UTC)
+    return f"{moment:%H:%M}" if moment.date() == now.date() else f"{moment:%b %d %H:%M}"

@@ -19,6 +19,7 @@ def login(request: HttpRequest) -> HttpResponse:
     """The login form; afterwards the page that was asked for."""
     context = {
         "cluster_name": settings.CLUSTER_NAME,
+        "plain_http_banner": settings.INSECURE_HTTP,
         "next": request.POST.get("next") or request.GET.get("next", ""),
         "username": request.POST.get("username", ""),
     }

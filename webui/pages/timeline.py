@@ -6,22 +6,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from events.models import Event
 from jobs.states import Reason
 from webui.pages import words
 
-SUBJECTS = {
-    Event.Kind.EXPERIMENT: "Experiment",
-    Event.Kind.TRIAL: "Trial",
-    Event.Kind.TASK: "Request",
-    Event.Kind.ALLOCATION: "Attempt",
-    Event.Kind.MEMBER: "Host's part",
-    Event.Kind.CHECKPOINT: "Checkpoint",
-    Event.Kind.JOB: "Job",
-    Event.Kind.HOST: "Host",
+NEWEST = 200
+#: (kind, state) -> what happened; {n} is the attempt's number, {host} the host, {s} the subject
+_SENTENCES = {
+    (Event.Kind.ALLOCATION, "ASSIGNED"): "Attempt {n} got slots",
+    (Event.Kind.ALLOCATION, "STARTING"): "Attempt {n} is launched on all its hosts",
+    (Event.Kind.ALLOCATION, "RUNNING"): "Attempt {n} runs",
+    (Event.Kind.ALLOCATION, "TERMINATING"): "Attempt {n} is being stopped",
+    (Event.Kind.ALLOCATION, "TERMINATED"): "Attempt {n} ended",
+    (Event.Kind.MEMBER, "LAUNCHED"): "{host}: launched",
+    (Event.Kind.MEMBER, "RUNNING"): "{host}: the entrypoint started",
+    (Event.Kind.MEMBER, "ENDED"): "{host}: its part ended",
+    (Event.Kind.TASK, "WAITING"): "The trial stands in the queue",
 }
+#: Reasons that such a sentence already says.
+_SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED}
+_SUBJECTS = {Event.Kind.EXPERIMENT: "Experiment {s}", Event.Kind.TRIAL: "Trial {s}", Event.Kind.CHECKPOINT: "Checkpoint {s}"}
+#: A task only repeats what its attempts and its trial say, but for its way into the queue.
+_REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")
+_ACTORS = {"server": "the server", "scheduler": "the scheduler"}
 
 
 @dataclass(frozen=True)
@@ -31,9 +40,9 @@ class Entry:
     actor: str
 
 
-def of(events: QuerySet[Event], limit: int = 200) -> list[Entry]:
+def of(events: QuerySet[Event], limit: int = NEWEST) -> list[Entry]:
     """The newest events first."""
-    return [_entry(event) for event in events.order_by("-id")[:limit]]
+    return [_entry(event) for event in events.exclude(_REPEATS).order_by("-id")[:limit]]
 
 
 def of_experiment(experiment_id: int, task_ids: Iterable[str]) -> list[Entry]:
@@ -44,18 +53,30 @@ def of_experiment(experiment_id: int, task_ids: Iterable[str]) -> list[Entry]:
 
 
 def _entry(event: Event) -> Entry:
-    kind = SUBJECTS.get(Event.Kind(event.kind), event.kind)
-    subject = event.detail.get("host") if event.kind == Event.Kind.MEMBER else event.subject
-    name = f"{kind} {str(subject).rsplit('.', 1)[-1] if event.kind == Event.Kind.ALLOCATION else str(subject)[:8]}"
-    if event.kind == Event.Kind.MEMBER:
-        name = f"Part on {subject}"
-    to = words.state(event.to_state).text.lower() if event.to_state else ""
-    sentence = f"{name}: {to}" if to else name
-    if event.reason in Reason.values:
-        sentence += f", {Reason(event.reason).label}"
-    elif event.reason:
-        sentence += f", {event.reason.replace('_', ' ')}"
-    return Entry(event.at, sentence + _details(event), event.actor)
+    kind = Event.Kind(event.kind)
+    names = {
+        "n": event.subject.rsplit(".", 1)[-1],
+        "host": event.detail.get("host", ""),
+        "s": event.subject[:8],
+    }
+    known = _SENTENCES.get((kind, event.to_state))
+    if known:
+        sentence = known.format(**names)
+        reason = "" if event.reason in _SAID else _reason(event.reason)
+    else:
+        to = words.word_of(kind, event.to_state)
+        subject = _SUBJECTS.get(kind, "").format(**names)
+        sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
+    sentence = ", ".join(filter(None, [sentence, reason]))
+    return Entry(event.at, sentence[:1].upper() + sentence[1:] + _details(event), _actor(event.actor))
+
+
+def _reason(code: str) -> str:
+    return str(Reason(code).label) if code in Reason.values else code.replace("_", " ")
+
+
+def _actor(actor: str) -> str:
+    return _ACTORS.get(actor) or actor.split(":", 1)[-1]
 
 
 def _details(event: Event) -> str:

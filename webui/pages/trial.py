@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from events.models import Event
-from experiments import phases
+from experiments import failures, phases
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from jobs.states import AllocationState
@@ -50,7 +50,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "current": current if running else None,
         "waiting": verdicts.waiting(trial),
         "silent": verdicts.silent_hosts(current),
-        "failure": verdicts.failure(trial),
+        "failure": failures.latest(trial),
         "missing_bytes": verdicts.missing_bytes(trial),
         "ended": trial.state in TRIAL_END_STATES,
         "actions": [

@@ -1,39 +1,14 @@
-"""Why a trial waits and why it ended, in sentences (ux.md 4 and 5)."""
+"""Why a trial waits, and which of its hosts are silent, in sentences (ux.md 4)."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 from django.utils import timezone
 
 from experiments.models import Trial
 from hosts.models import Host
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, MemberState, Reason, TaskState
-from logs import read
+from jobs.states import AllocationState, MemberState, TaskState
 from logs.models import Stream
-from webui.pages import words
-
-LAST_LINES = 12
-NOT_FAILURES = [
-    Reason.COMPLETED,
-    Reason.PREEMPTED,
-    Reason.PAUSED_BY_USER,
-    Reason.CANCELED_BY_USER,
-    Reason.KILLED_BY_USER,
-    Reason.SEARCHER_STOPPED,
-]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The first failure of an attempt: which rank, where, how, and what it said last."""
-
-    attempt: int
-    sentence: str
-    lines: list[str]
-    rank: int | None
 
 
 def waiting(trial: Trial) -> str:
@@ -64,39 +39,6 @@ def silent_hosts(allocation: Allocation | None) -> str:
         f"{'; '.join(parts)}. Its work is not touched: it goes on when the host answers, "
         "or when somebody declares the host lost."
     )
-
-
-def failure(trial: Trial) -> Failure | None:
-    """The first failure of the latest attempt that failed."""
-    allocation = (
-        trial.task.allocations.filter(state=AllocationState.TERMINATED)
-        .exclude(exit_reason__in=NOT_FAILURES)
-        .order_by("-number")
-        .first()
-    )
-    if allocation is None:
-        return None
-    detail = allocation.exit_detail
-    rank = detail.get("rank")
-    return Failure(allocation.number, _sentence(allocation, detail), _last_lines(trial, rank), rank)
-
-
-def _sentence(allocation: Allocation, detail: dict[str, Any]) -> str:
-    reason = Reason(allocation.exit_reason).label
-    if detail.get("sentence"):
-        return f"Attempt {allocation.number}: {reason} {detail.get('host', '')}: {detail['sentence']}"
-    how = words.exit_code(detail.get("code", allocation.exit_code), detail.get("signal"))
-    if detail.get("rank") is not None:
-        return (
-            f"Attempt {allocation.number}: rank {detail['rank']} on {detail.get('host')} failed first, {how}."
-        )
-    where = f" on {detail['host']}" if detail.get("host") else ""
-    return f"Attempt {allocation.number}: {reason}{where}, {how}."
-
-
-def _last_lines(trial: Trial, rank: int | None) -> list[str]:
-    ranks = frozenset({rank}) if rank is not None else frozenset()
-    return [line.text for line in read.tail(trial.task_id, read.Filters(ranks=ranks), LAST_LINES)]
 
 
 def parts(allocation: Allocation | None) -> list[Member]:

@@ -46,7 +46,24 @@ HOST_STATES = {
     "draining": Word("Draining", "preparing"),
     "failed": Word("Not added", "failed"),
     "lost": Word("Lost", "failed"),
+    "removed": Word("Removed", "rest"),
+    "reachable": Word("Reachable", "running"),
 }
+
+
+ROUTES = {
+    "url": "the configured address",
+    "seen": "the address that the host sees",
+    "tunnel": "a tunnel through SSH",
+}
+
+
+def word_of(kind: str, code: str) -> str:
+    """A state in the running text of a timeline, in lower case."""
+    if not code:
+        return ""
+    word = host_state(code) if kind == "host" else state(code)
+    return word.text.lower()
 
 
 def state(code: str) -> Word:
@@ -55,16 +72,3 @@ def state(code: str) -> Word:
 
 def host_state(code: str) -> Word:
     return HOST_STATES.get(code, Word(code.capitalize(), "rest"))
-
-
-def exit_code(code: int | None, signal: int | None) -> str:
-    """An exit code in words; a guess is never stated as a fact."""
-    if signal or (code is not None and code > 128):
-        number = signal or (code or 0) - 128
-        names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-        return f"ended by {names.get(number, f'signal {number}')}"
-    if code is None:
-        return "ended without an exit code"
-    return {126: "exit code 126 (not executable)", 127: "exit code 127 (command not found)"}.get(
-        code, f"exit code {code}"
-    )

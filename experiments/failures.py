@@ -1,0 +1,74 @@
+"""Why a trial failed: the first failing rank, where, how, and what it said last (ux.md 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.models import Trial
+from jobs import exits
+from jobs.models import Allocation
+from jobs.states import AllocationState, Reason
+from logs import read
+
+LAST_LINES = 12
+NOT_FAILURES = [
+    Reason.COMPLETED,
+    Reason.PREEMPTED,
+    Reason.PAUSED_BY_USER,
+    Reason.CANCELED_BY_USER,
+    Reason.KILLED_BY_USER,
+    Reason.SEARCHER_STOPPED,
+]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failure of an attempt. `rank` is None when none is known (a launch that failed, a lost host)."""
+
+    attempt: int
+    sentence: str
+    lines: list[str]
+    rank: int | None
+    host: str
+    code: int | None
+
+
+def latest(trial: Trial) -> Failure | None:
+    """The failure of the newest attempt that failed, with the last lines of the rank that failed first."""
+    allocation = (
+        Allocation.objects.filter(task_id=trial.task_id, state=AllocationState.TERMINATED)
+        .exclude(exit_reason__in=NOT_FAILURES)
+        .order_by("-number")
+        .first()
+    )
+    if allocation is None:
+        return None
+    detail = allocation.exit_detail
+    rank = detail.get("rank")
+    code = detail.get("code", allocation.exit_code)
+    return Failure(
+        allocation.number,
+        _sentence(allocation, detail, code),
+        _last_lines(trial, rank),
+        rank,
+        str(detail.get("host") or ""),
+        code,
+    )
+
+
+def _sentence(allocation: Allocation, detail: dict[str, Any], code: int | None) -> str:
+    attempt, reason = f"Attempt {allocation.number}", Reason(allocation.exit_reason).label
+    where = f" on {detail['host']}" if detail.get("host") else ""
+    if detail.get("sentence"):
+        return f"{attempt}: {reason}{where}: {detail['sentence']}"
+    how = exits.words(code, detail.get("signal"))
+    if detail.get("rank") is not None:
+        return f"{attempt}: rank {detail['rank']}{where} failed first, {how}."
+    return f"{attempt}: {reason}{where}, {how}."
+
+
+def _last_lines(trial: Trial, rank: int | None) -> list[str]:
+    """Of the rank, or of whoever spoke last when no rank is known."""
+    ranks = frozenset({rank}) if rank is not None else frozenset()
+    return [line.text for line in read.tail(trial.task_id, read.Filters(ranks=ranks), LAST_LINES)]
