@@ -23,7 +23,7 @@ from hosts import observe, registry
 from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, MemberState, Reason
+from jobs.states import AllocationState, MemberState, Reason, StopKind
 from logs import store as log_store
 from logs import streams
 
@@ -161,6 +161,13 @@ def _settle_ended(member: Member, run: dict[str, Any]) -> None:
         ended_at=ended_at,
         first_failure=None,
     )
+
+
+def leave_disabled_hosts() -> None:
+    """What runs on a disabled host is stopped and starts elsewhere, without counting a restart (features.md 6)."""
+    disabled = Member.objects.filter(host__enabled=False).exclude(state=MemberState.ENDED)
+    for allocation_id in set(disabled.values_list("allocation_id", flat=True)):
+        transitions.request_stop(allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor="server")
 
 
 # --- the rest of a sweep --------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def sweep() -> None:
     reconcile.note_silence()
     reconcile.declare_lost_hosts()
     reconcile.forgotten()
+    reconcile.leave_disabled_hosts()
     reconcile.merge_event_lines()
     for host_id in reconcile.hosts_to_ask():
         sweep_host.apply_async((str(host_id),), expires=30, retry=False)

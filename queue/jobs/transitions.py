@@ -16,7 +16,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Max
 from django.utils import timezone
 
 from accounts.models import User, token_hash
@@ -76,11 +76,19 @@ def create_job(
         max_slots=max_slots,
         preemptible=preemptible,
         state=state,
-        position=timezone.now().timestamp(),
+        position=_last_position(pool, priority),
     )
     record(Event.Kind.JOB, job.id, to_state=state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
     mark_dirty(pool.pk)
     return job
+
+
+def _last_position(pool: ResourcePool, priority: int) -> float:
+    """Behind every job of this priority, even if the clock was set back or a move went far."""
+    rows = Job.objects.filter(pool=pool, priority=priority).exclude(state=JobState.ENDED)
+    last = rows.aggregate(Max("position"))["position__max"]
+    now = timezone.now().timestamp()
+    return now if last is None else max(now, last + 1.0)
 
 
 @transaction.atomic

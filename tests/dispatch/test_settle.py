@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatch import passes, settle
+from dispatch import passes, reconcile, settle
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
+from hosts import registry
 from jobs import transitions
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason, StopKind, TaskState
@@ -150,3 +151,14 @@ def test_a_silent_host_keeps_its_gang_open_but_not_its_gangs_slots() -> None:
     assert SlotHold.objects.filter(released_at=None, member=second).count() == 2
     second.refresh_from_db()
     assert second.state == MemberState.RUNNING and trial_of(experiment).task.state == TaskState.RUNNING
+
+
+def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_restart() -> None:
+    experiment = running()
+    registry.disable(members_of(experiment)[0].host_id, actor="user:admin")
+    reconcile.leave_disabled_hosts()
+    attempt = attempt_of(experiment)
+    assert attempt.stop_kind == StopKind.STOP and attempt.stop_reason == Reason.HOST_DISABLED
+    end(members_of(experiment)[0], 143)
+    trial = trial_of(experiment)
+    assert trial.task.state == TaskState.WAITING and trial.restarts == 0
