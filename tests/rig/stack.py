@@ -6,11 +6,15 @@ import base64
 import json
 import time
 import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
-from tests.rig.hosts import Host, processes_with_marker
+from tests.rig import parts
+from tests.rig.hosts import Host, HostRig, processes_with_marker
 from tests.rig.server import Server
 from webui.embedded.processes import wait_until
 
@@ -88,13 +92,21 @@ class Stack:
     def post(self, path: str, body: Any = None) -> Json:
         return dict(self.server.request("POST", path, body, token=self.token) or {})
 
+    def refused(self, method: str, path: str, body: Any = None, token: str | None = None) -> tuple[int, str]:
+        """Status and text of an answer that must be an error."""
+        try:
+            answer = self.server.request(method, path, body, token=self.token if token is None else token)
+        except HTTPError as error:
+            return error.code, str(error.msg)
+        raise AssertionError(f"{method} {path} was not refused: {str(answer)[:500]}")
+
     def add_hosts(self, slots: int = 2, python: str = "", **more: Any) -> None:
         """Add every host, accept its key, and wait until it is ready."""
         key = self.get("/api/v1/hosts/server-key")["publicKey"]
         for host in self.hosts:
             host.authorize(key)
             body = {"name": host.name, "transport": "ssh", "address": host.address, "port": host.port}
-            self.post("/api/v1/hosts", {**body, "user": "root", "slots": slots, "python": python, **more})
+            self.post("/api/v1/hosts", {**body, "user": host.logins[0], "slots": slots, "python": python, **more})
         for host in self.hosts:
             self.wait(lambda host=host: self._admitted(host), 60, f"{host.name} to be ready")
 
@@ -189,6 +201,19 @@ class Stack:
     def wait(self, condition: Any, limit_seconds: float, what: str) -> None:
         assert wait_until(condition, limit_seconds), f"waited {limit_seconds} s for {what}"
 
+    def host_state(self, name: str) -> str:
+        return str(self.get(f"/api/v1/hosts/{name}")["host"]["state"])
+
+    def holders(self) -> dict[str, str]:
+        """`<host>/<slot>` -> the task that holds the slot, of all held slots of all hosts."""
+        hosts = self.get("/api/v1/hosts")["hosts"]
+        return {
+            f"{host['name']}/{slot['index']}": slot["heldBy"]["taskId"]
+            for host in hosts
+            for slot in host["slots"]
+            if slot["heldBy"]
+        }
+
     def assert_nothing_runs(self, run_keys: list[str]) -> None:
         """No process of these runs is left on any host."""
         left = {key: processes_with_marker(key) for key in run_keys}
@@ -200,6 +225,18 @@ class Stack:
         expected = [f"line {number}" for number in range(1, last + 1)]
         for rank in range(ranks):
             assert found[rank] == expected, f"rank {rank}: {len(found[rank])} lines, {found[rank][-3:]} last"
+
+
+@contextmanager
+def running_stack(rig: HostRig, hosts: int = 2, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
+    """A server of its own on the hosts' bridge, with hosts as new that it does not know yet."""
+    with parts.private_folder("server") as path:
+        path.chmod(0o711)
+        server = Server(path / "data", rig.server_address, settings)
+        try:
+            yield Stack(server.start(), rig.take(hosts))
+        finally:
+            server.close()
 
 
 def code_of(folder: Path) -> dict[str, str]:
