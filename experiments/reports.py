@@ -69,7 +69,9 @@ def metrics_reported(experiment: Experiment, trial: Trial, data: dict[str, Any])
     Trial.objects.filter(pk=trial.pk).update(**fields)
     metric = fields.get("searcher_metric")
     if metric is not None and experiment.state not in EXPERIMENT_END_STATES:
-        search.validation_reported(experiment, trial, metric, steps)
+        time_metric = (experiment.config.get("searcher") or {}).get("time_metric")
+        time = number(values.get(time_metric)) if time_metric else None
+        search.validation_reported(experiment, trial, metric, steps, time)
 
 
 def _validation(

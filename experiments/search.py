@@ -27,10 +27,12 @@ def start(experiment: Experiment, *, actor: str) -> None:
     _apply(experiment, state, operations, actor)
 
 
-def validation_reported(experiment: Experiment, trial: Trial, metric: float, steps_completed: int) -> None:
-    _feed(
-        experiment, searching.ValidationReported(str(trial.request_id), metric, steps_completed), "searcher"
-    )
+def validation_reported(
+    experiment: Experiment, trial: Trial, metric: float, steps_completed: int, time: float | None = None
+) -> None:
+    """`time` is the value of the config's `time_metric`, which then measures the rungs instead of the steps."""
+    event = searching.ValidationReported(str(trial.request_id), metric, steps_completed, time=time)
+    _feed(experiment, event, "searcher")
 
 
 def trial_exited(experiment: Experiment, trial: Trial, reason: searching.ExitReason) -> None:

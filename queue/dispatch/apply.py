@@ -37,6 +37,7 @@ def _release(item: Release) -> bool:
         reason=Reason.PREEMPTED,
         actor=_ACTOR,
         preemption_timeout_seconds=timeout,
+        for_task_id=item.for_task_id,
     )
 
 

@@ -72,13 +72,16 @@ def _hosts(pool: ResourcePool) -> tuple[HostView, ...]:
 
 
 def _requests(pool: ResourcePool, now: datetime) -> tuple[Request, ...]:
+    # a job that was moved to another pool is seen here too until its last attempt has left
+    leaving = Allocation.objects.filter(pool=pool).exclude(state=AllocationState.TERMINATED)
+    here = Q(job__pool=pool, state__in=[TaskState.WAITING, TaskState.RUNNING])
     tasks = list(
         Task.objects.select_related("job")
-        .filter(job__pool=pool, state__in=[TaskState.WAITING, TaskState.RUNNING])
+        .filter(here | Q(pk__in=leaving.values("task_id")))
         .exclude(Q(state=TaskState.WAITING) & ~Q(job__state=JobState.ACTIVE))
         .order_by("job__priority", "job__position", "created_at")
     )
-    placements = _placements([task.pk for task in tasks if task.state == TaskState.RUNNING])
+    placements = _placements(pool, [task.pk for task in tasks if task.state == TaskState.RUNNING])
     return tuple(
         Request(
             task_id=task.pk,
@@ -111,10 +114,10 @@ def _blocked(task: Task, now: datetime) -> str | None:
     return Reason(task.blocked_by).label if task.blocked_by else None
 
 
-def _placements(task_ids: list[str]) -> dict[str, Placement]:
-    """Where the open allocations of these tasks stand, by task."""
+def _placements(pool: ResourcePool, task_ids: list[str]) -> dict[str, Placement]:
+    """Where the open allocations of these tasks stand in this pool, by task."""
     allocations = list(
-        Allocation.objects.filter(task_id__in=task_ids).exclude(state=AllocationState.TERMINATED)
+        Allocation.objects.filter(task_id__in=task_ids, pool=pool).exclude(state=AllocationState.TERMINATED)
     )
     by_member = SlotHold.objects.filter(released_at=None, member__allocation__in=allocations)
     held: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -137,6 +140,7 @@ def _placements(task_ids: list[str]) -> dict[str, Placement]:
             slots={host: tuple(ids) for host, ids in held[allocation.pk].items()},
             started_at=allocation.assigned_at.timestamp(),
             stopping=allocation.state == AllocationState.TERMINATING,
+            stopping_for=allocation.stop_for_task or None,
             on_sufferance=allocation.on_sufferance,
             last_saved_at=saved[allocation.task_id].timestamp() if allocation.task_id in saved else None,
         )

@@ -105,6 +105,8 @@ class Allocation(models.Model):
     stop_actor = models.CharField(max_length=160, blank=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_grace_seconds = models.FloatField(null=True)
+    #: the task that the slots are being freed for
+    stop_for_task = models.CharField(max_length=96, blank=True)
     #: a PREEMPT becomes a STOP at this time
     stop_deadline_at = models.DateTimeField(null=True)
     preempt_acked_at = models.DateTimeField(null=True)

@@ -305,6 +305,7 @@ def request_stop(
     actor: str,
     grace_seconds: float | None = None,
     preemption_timeout_seconds: float | None = None,
+    for_task_id: str = "",
 ) -> bool:
     """Ask an open allocation to leave (PREEMPT) or to end (STOP). A STOP overrides a PREEMPT, never the reverse."""
     allocation = lock_allocation(allocation_id)
@@ -323,6 +324,7 @@ def request_stop(
         "stop_reason": reason,
         "stop_actor": actor,
         "stop_requested_at": now,
+        "stop_for_task": for_task_id,
         "stop_grace_seconds": grace_seconds if grace_seconds is not None else settings.STOP_GRACE_SECONDS,
         "stop_deadline_at": now + timedelta(seconds=timeout) if kind == StopKind.PREEMPT else None,
     }
