@@ -1,0 +1,107 @@
+"""What runners ship, applied once: lines, reports, states and the end, in one transaction with the offset."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dispatch import intake, passes
+from experiments.models import Checkpoint, Experiment
+from experiments.states import CheckpointState, ExperimentState
+from jobs.models import Member
+from jobs.states import AllocationState, MemberState
+from logs import read, streams
+from metrics.models import Report
+from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+
+
+def started(slots: int = 1) -> tuple[Experiment, Member]:
+    make_host("gpu1", slots)
+    experiment = submit_experiment(slots=slots)
+    passes.run(experiment.job.pool_id)
+    return experiment, members_of(experiment)[0]
+
+
+def batch(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def log(text: str, rank: int | None = 0) -> dict[str, Any]:
+    return {"k": "log", "f": "rank0.stdout", "e": 1, "t": 1.0, "r": rank, "s": "stdout", "l": None, "m": text}
+
+
+def core(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": {"type": kind, **fields}}
+
+
+def test_a_run_from_its_first_record_to_its_last() -> None:
+    experiment, member = started()
+    body = batch(
+        {"k": "state", "t": 1.0, "state": "running"},
+        log("line 1"),
+        core("metrics", group="validation", steps_completed=5, metrics={"loss": 0.5}, t=1.0),
+        core("progress", progress=0.5),
+        {"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None},
+    )
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    experiment.refresh_from_db()
+    trial = trial_of(experiment)
+    assert experiment.state == ExperimentState.COMPLETED and experiment.best_metric == 0.5
+    assert trial.steps_completed == 5 and Report.objects.get().values == {"loss": 0.5}
+    assert "line 1" in [line.text for line in read.forward(trial.task_id).lines]
+
+
+def test_a_batch_counts_once() -> None:
+    _, member = started()
+    body = batch(log("once"))
+    intake.store(member.pk, 0, body)
+    with pytest.raises(streams.OffsetConflict) as conflict:
+        intake.store(member.pk, 0, body)
+    assert conflict.value.stored == len(body)
+    assert [line.text for line in read.forward(member.allocation.task_id).lines].count("once") == 1
+
+
+def test_a_report_that_cannot_be_applied_is_named_and_blocks_nothing() -> None:
+    experiment, member = started()
+    body = batch(
+        core("checkpoint", uuid="no uuid"),
+        core("metrics", group="training", steps_completed=1, metrics={"x": 1}),
+    )
+    intake.store(member.pk, 0, body)
+    assert Report.objects.count() == 1
+    told = [line.text for line in read.forward(trial_of(experiment).task_id).lines]
+    assert any("could not be stored" in text for text in told)
+
+
+def test_a_checkpoint_in_server_storage_is_partial_until_it_is_uploaded() -> None:
+    experiment, member = started()
+    uuid = "6f2b7c1e-0000-4000-8000-000000000001"
+    report = core(
+        "checkpoint", uuid=uuid, steps_completed=7, resources={"a.txt": 3}, storage={"type": "server"}
+    )
+    intake.store(member.pk, 0, batch(report))
+    checkpoint = Checkpoint.objects.get()
+    assert checkpoint.state == CheckpointState.PARTIAL and checkpoint.steps_completed == 7
+    assert trial_of(experiment).latest_checkpoint == checkpoint
+
+
+@pytest.mark.parametrize("body", [b'{"k": "log"', b"not json\n", b"[1]\n"])
+def test_a_torn_or_wrong_batch_is_refused_with_a_sentence(body: bytes) -> None:
+    _, member = started()
+    with pytest.raises(intake.BadBatch):
+        intake.store(member.pk, 0, body)
+    assert streams.stored(member.pk) == 0
+
+
+def test_a_late_runner_is_told_that_it_is_over() -> None:
+    experiment, member = started()
+    end = batch({"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None})
+    intake.store(member.pk, 0, end)
+    member.refresh_from_db()
+    assert member.state == MemberState.ENDED and attempt_of(experiment).state == AllocationState.TERMINATED
+    with pytest.raises(intake.Over):
+        intake.store(member.pk, len(end), batch(log("too late")))
+    with pytest.raises(intake.Over):
+        intake.heartbeat(member.pk, {"state": "running"})

@@ -1,0 +1,119 @@
+"""A pass on real rows: who starts, who is stopped, why the others wait; and any number of ticks at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from dispatch import passes
+from experiments import transitions as experiments
+from hosts.models import Host, PoolChange
+from hosts.pools import default_pool
+from jobs.models import Allocation, SlotHold, Task
+from jobs.states import AllocationState, Reason, StopKind, TaskState
+from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
+
+
+def run_pass() -> int:
+    return passes.run(default_pool().pk)
+
+
+@pytest.mark.django_db
+def test_a_gang_gets_whole_equal_hosts_and_consecutive_members() -> None:
+    make_host("gpu1", 2), make_host("gpu2", 2)
+    experiment = submit_experiment(slots=4)
+    run_pass()
+    members = list(attempt_of(experiment).members.order_by("index"))
+    assert [member.slots for member in members] == [2, 2]
+    assert len({member.host_id for member in members}) == 2
+
+
+@pytest.mark.django_db
+def test_twelve_slots_on_hosts_of_eight_wait_and_say_why() -> None:
+    make_host("gpu1", 8), make_host("gpu2", 8)
+    experiment = submit_experiment(slots=12)
+    run_pass()
+    pool = default_pool()
+    wait = pool.plan["waits"][trial_of(experiment).task_id]
+    assert wait["code"] == "never_fits" and "asks 12" in wait["sentence"]
+    assert pool.plan["order"] == [str(experiment.job_id)]
+    assert not Allocation.objects.exists()
+
+
+@pytest.mark.django_db
+def test_nothing_starts_on_a_host_that_is_silent_disabled_draining_or_suspended() -> None:
+    host = make_host("gpu1", 2)
+    experiment = submit_experiment(slots=2)
+    for fields in (
+        {"contact": Host.Contact.SILENT},
+        {"enabled": False},
+        {"draining": True},
+        {"admission": Host.Admission.SUSPENDED},
+    ):
+        Host.objects.filter(pk=host.pk).update(**fields)
+        PoolChange.objects.create(pool=default_pool())
+        run_pass()
+        assert trial_of(experiment).task.state == TaskState.WAITING, fields
+        good = {"contact": Host.Contact.REACHABLE, "enabled": True, "draining": False}
+        Host.objects.filter(pk=host.pk).update(admission=Host.Admission.READY, **good)
+    PoolChange.objects.create(pool=default_pool())
+    run_pass()
+    assert trial_of(experiment).task.state == TaskState.RUNNING
+
+
+@pytest.mark.django_db
+def test_a_higher_priority_stops_the_lower_and_the_slots_are_remembered_for_it() -> None:
+    make_host("gpu1", 2)
+    low = submit_experiment(slots=2, priority=50)
+    run_pass()
+    high = submit_experiment(slots=2, priority=10)
+    run_pass()
+    attempt = attempt_of(low)
+    assert attempt.stop_kind == StopKind.PREEMPT and attempt.stop_reason == Reason.PREEMPTED
+    assert attempt.stop_for_task == trial_of(high).task_id
+    assert trial_of(high).task.state == TaskState.WAITING
+
+
+@pytest.mark.django_db
+def test_a_paused_experiment_is_not_in_the_queue_and_a_backed_off_task_waits_its_time() -> None:
+    make_host("gpu1", 2)
+    paused, later = submit_experiment(), submit_experiment()
+    experiments.pause(paused.pk, actor="user:ada")
+    Task.objects.filter(trial__experiment=later).update(not_before=timezone.now() + timedelta(seconds=60))
+    run_pass()
+    assert not Allocation.objects.exists()
+    assert default_pool().plan["order"] == [str(later.job_id)]
+    assert "tried again" in default_pool().plan["waits"][trial_of(later).task_id]["sentence"]
+
+
+@pytest.mark.django_db
+def test_a_pass_is_made_when_something_changed_and_not_otherwise() -> None:
+    make_host("gpu1", 2)
+    submit_experiment()
+    assert run_pass() >= 1
+    assert run_pass() == 0
+    submit_experiment()
+    assert run_pass() >= 1
+
+
+@pytest.mark.django_db(transaction=True, serialized_rollback=True)
+def test_ticks_at_once_give_no_slot_twice_and_no_task_two_attempts() -> None:
+    make_host("gpu1", 4), make_host("gpu2", 4)
+    for number in range(12):
+        submit_experiment(slots=1 + number % 2)
+
+    def tick(_: int) -> int:
+        try:
+            return run_pass()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(tick, range(24)))
+    run_pass()
+    held = list(SlotHold.objects.filter(released_at=None).values_list("slot_id", flat=True))
+    assert len(held) == len(set(held)) == 8
+    open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
+    assert open_ones.count() == Task.objects.filter(state=TaskState.RUNNING).count()
