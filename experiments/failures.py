@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from django.db.models import QuerySet
 
 from experiments.models import Trial
 from jobs import exits
@@ -34,14 +37,24 @@ class Failure:
     code: int | None
 
 
+def sentences(trials: Iterable[Trial]) -> dict[int, str]:
+    """Trial id -> how its newest failed attempt failed, one query for all; trials that never failed are left out."""
+    trial_of = {trial.task_id: trial.pk for trial in trials}
+    return {
+        trial_of[each.task_id]: _sentence(
+            each, each.exit_detail, each.exit_detail.get("code", each.exit_code)
+        )
+        for each in _failed().filter(task__in=trial_of).order_by("number")
+    }
+
+
+def _failed() -> QuerySet[Allocation]:
+    return Allocation.objects.filter(state=AllocationState.TERMINATED).exclude(exit_reason__in=NOT_FAILURES)
+
+
 def latest(trial: Trial) -> Failure | None:
     """The failure of the newest attempt that failed, with the last lines of the rank that failed first."""
-    allocation = (
-        Allocation.objects.filter(task_id=trial.task_id, state=AllocationState.TERMINATED)
-        .exclude(exit_reason__in=NOT_FAILURES)
-        .order_by("-number")
-        .first()
-    )
+    allocation = _failed().filter(task_id=trial.task_id).order_by("-number").first()
     if allocation is None:
         return None
     detail = allocation.exit_detail

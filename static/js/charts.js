@@ -10,27 +10,42 @@ function colours() {
 }
 
 function themed(figure) {
-  const { ink, ink2, line } = colours();
+  const { ink, ink2, line, panel } = colours();
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickfont: { color: ink2 } };
   return {
     ...figure.layout,
+    title: undefined, // the panel's heading says it
+    margin: { l: 52, r: 8, t: 8, b: 40 },
+    height: undefined,
+    autosize: true,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: ink2, activecolor: ink },
+    hoverlabel: { bgcolor: panel, bordercolor: line, font: { color: ink } },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: ink, size: 12, family: "system-ui, sans-serif" },
-    xaxis: { ...axis, ...figure.layout.xaxis },
+    xaxis: { ...axis, ...figure.layout.xaxis, title: { ...figure.layout.xaxis?.title, font: { size: 12, color: ink2 } } },
     yaxis: { ...axis, ...figure.layout.yaxis },
   };
 }
 
 const inView = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+  for (const entry of entries) {
+    entry.target.inView = entry.isIntersecting;
+    if (entry.isIntersecting) draw(entry.target);
+  }
+});
+
+// Panels that come later make the earlier ones narrower.
+const sized = new ResizeObserver((entries) => {
+  for (const { target } of entries) if (target.drawn) Plotly.Plots.resize(target);
 });
 
 function draw(place) {
   const figure = place.figure;
   if (!figure || place.drawn === figure) return;
   place.drawn = figure;
-  Plotly.react(place, figure.data, themed(figure), { responsive: true, displaylogo: false });
+  Plotly.react(place, figure.data, themed(figure), { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 
 function place(name) {
@@ -41,11 +56,21 @@ function place(name) {
     panel.dataset.name = name;
     const chart = document.createElement("div");
     chart.className = "chart";
-    panel.append(chart);
+    chart.setAttribute("role", "img");
+    const heading = document.createElement("h2");
+    heading.textContent = name;
+    panel.append(heading, chart);
     section.append(panel);
     inView.observe(chart);
+    sized.observe(chart);
   }
-  return panel.firstElementChild;
+  return panel.lastElementChild;
+}
+
+// `loss: training loss 0.12 at step 190, validation loss 0.15 at step 180`
+function described(figure) {
+  const ends = figure.data.map(({ name, x, y }) => `${name} ${Number(y.at(-1)).toPrecision(4)} at step ${x.at(-1)}`);
+  return `${figure.name}: ${ends.join(", ")}`;
 }
 
 async function load() {
@@ -57,8 +82,8 @@ async function load() {
   for (const figure of figures) {
     const chart = place(figure.name);
     chart.figure = figure;
-    const box = chart.getBoundingClientRect();
-    if (box.top < innerHeight && box.bottom > 0) draw(chart);
+    chart.setAttribute("aria-label", described(figure));
+    if (chart.inView) draw(chart);
   }
 }
 

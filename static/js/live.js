@@ -9,20 +9,25 @@ let lastWord = 0;
 let attempt = 0;
 let opened = false;
 
-function show(word, lamp) {
-  const place = document.getElementById("connection");
-  if (!place || place.dataset.word === word) return;
-  place.dataset.word = word;
-  place.querySelector(".word").textContent = word;
-  place.querySelector(".lamp").className = `lamp ${lamp}`;
+// The word is read out when it changes; the age beside it, which changes all the time, is only seen.
+export function showConnection(place, word, lamp, ageMs) {
+  const age = ageMs === null ? "" : `${spell(ageMs / 1000)} old`;
+  const [wordPlace, agePlace] = [place.querySelector(".word"), place.querySelector(".age")];
+  if (wordPlace.textContent !== word) wordPlace.textContent = word;
+  if (agePlace.textContent !== age) agePlace.textContent = age;
+  if (place.dataset.lamp !== lamp) {
+    place.dataset.lamp = lamp;
+    place.querySelector(".lamp").className = `lamp ${lamp}`;
+  }
 }
 
 function showAge() {
-  if (!lastWord) return;
+  const place = document.getElementById("connection");
   const age = Date.now() - lastWord;
-  if (!socket || socket.readyState !== WebSocket.OPEN) show(`Reconnecting · data ${spell(age / 1000)} old`, "waiting");
-  else if (age > STALE_AFTER_MS) show(`Stale · ${spell(age / 1000)} old`, "failed");
-  else show("Connected", "running");
+  if (!socket || socket.readyState !== WebSocket.OPEN) {
+    if (attempt) showConnection(place, "Reconnecting", "waiting", lastWord ? age : null);
+  } else if (age > STALE_AFTER_MS) showConnection(place, "Stale", "failed", age);
+  else showConnection(place, "Connected", "running", null);
 }
 
 function refresh(topic) {
@@ -54,6 +59,66 @@ function connect() {
     attempt += 1;
     setTimeout(connect, Math.min(10_000, 300 * 2 ** attempt) * (0.5 + Math.random() / 2));
   };
+}
+
+// --- swapping parts without a jolt ---
+
+const withoutTimes = (html) => html.replace(/(<time[^>]*data-ago[^>]*>)[^<]*/g, "$1").replace(/csrfmiddlewaretoken" value="[^"]*"/g, "");
+const shown = new WeakMap(); // part -> what it shows, as it came
+let before = null;
+
+function nameOf(element) {
+  if (!element || element === document.body) return null;
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  if (element.href) return `a[href="${CSS.escape(element.getAttribute("href"))}"]`;
+  const action = element.form?.getAttribute("action");
+  return action ? `form[action="${CSS.escape(action)}"] button` : null;
+}
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { target: part, xhr } = event.detail;
+  if (new URL(xhr.responseURL).pathname === "/login") { location.reload(); event.detail.shouldSwap = false; return; }
+  const text = withoutTimes(xhr.responseText);
+  // What is the same stays; what a person works with (a question, marked text) is not pulled from under his hands.
+  const busy = document.querySelector("dialog[open]:not(#keys)") || (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));
+  if (text === shown.get(part) || busy) { event.detail.shouldSwap = false; return; }
+  shown.set(part, text);
+  before = {
+    focus: part.contains(document.activeElement) ? nameOf(document.activeElement) : null,
+    open: [...part.querySelectorAll("details[open][id]")].map((details) => details.id),
+    scrolled: [...part.querySelectorAll("pre, .table")].map((element) => [element.scrollLeft, element.scrollTop]),
+  };
+});
+
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (!before) return;
+  const part = event.detail.target;
+  for (const id of before.open) document.getElementById(id)?.setAttribute("open", "");
+  part.querySelectorAll("pre, .table").forEach((element, index) => {
+    [element.scrollLeft, element.scrollTop] = before.scrolled[index] ?? [0, 0];
+  });
+  if (before.focus) part.querySelector(before.focus)?.focus({ preventScroll: true });
+  before = null;
+  tell();
+});
+
+// One sentence at a time, and at most one per 5 s, for those who listen to the page: what `data-told` says now.
+const TELL_EVERY_MS = 5_000;
+let told = sentence();
+let toldAt = 0;
+let telling = null;
+
+function sentence() {
+  return document.querySelector("[data-told]")?.dataset.told ?? "";
+}
+
+function tell() {
+  clearTimeout(telling);
+  if (sentence() === told) return;
+  const wait = toldAt + TELL_EVERY_MS - Date.now();
+  if (wait > 0) { telling = setTimeout(tell, wait); return; }
+  [told, toldAt] = [sentence(), Date.now()];
+  document.getElementById("told").textContent = told;
 }
 
 export function spell(seconds) {

@@ -2,7 +2,7 @@
 // and so the two join without gap or repeat. Only the rows in view exist in the page.
 
 import { keysAreOn } from "./keys.js";
-import { spell } from "./live.js";
+import { showConnection, spell } from "./live.js";
 
 const ROW = 19;
 const PAGE = 500;
@@ -57,13 +57,6 @@ function toAddress() {
 }
 
 const levels = () => (filter.level ? LEVELS.slice(LEVELS.indexOf(filter.level)) : []);
-
-function say(word, lamp) {
-  if (stateMark.dataset.word === word) return;
-  stateMark.dataset.word = word;
-  stateMark.querySelector(".word").textContent = word;
-  stateMark.querySelector(".lamp").className = `lamp ${lamp}`;
-}
 
 function complain(text) {
   errorMark.textContent = text || "";
@@ -197,6 +190,7 @@ function row([number, time, rank, stream, level, host, text]) {
   line.className = `log-row ${(level || "").toLowerCase()}${stream === "s" || stream === "server" ? " server" : ""}`;
   line.dataset.number = number;
   if (rank !== null) line.dataset.rank = rank;
+  if (level && new RegExp(`\\b${level}\\b`, "i").test(text)) line.classList.add("says-level");
   line.append(
     cell("no", number),
     cell("at", new Date(time * 1000).toISOString().slice(11, 23)),
@@ -243,7 +237,7 @@ function showRanks(ranks) {
     const stalled = rank >= 0 && isStalled(age, ranks);
     chip.classList.toggle("stalled", stalled);
     chip.title = rank < 0 ? "Lines outside any rank: only these" : `Only rank ${rank} on ${host}; with Ctrl or Shift it is added`;
-    chip.lastChild.textContent = log.ended ? "" : `${stalled ? "silent " : ""}${spell(age)}`;
+    chip.lastChild.textContent = log.ended ? "" : `${stalled ? "silent " : ""}${age < 10 ? `${age.toFixed(1)} s` : spell(age)}`;
   }
   markChips();
 }
@@ -304,10 +298,10 @@ view.addEventListener("keydown", (event) => {
 
 setInterval(() => {
   const age = Date.now() - lastWord;
-  if (!socket || socket.readyState !== WebSocket.OPEN) say(lastWord ? `Reconnecting · ${spell(age / 1000)} old` : "Connecting", "waiting");
-  else if (log.ended) say("Complete", "rest");
-  else if (age > STALE_AFTER_MS) say(`Stale · ${spell(age / 1000)} old`, "failed");
-  else say("Live", "running");
+  if (!socket || socket.readyState !== WebSocket.OPEN) showConnection(stateMark, lastWord ? "Reconnecting" : "Connecting", "waiting", lastWord ? age : null);
+  else if (log.ended) showConnection(stateMark, "Complete", "rest", null);
+  else if (age > STALE_AFTER_MS) showConnection(stateMark, "Stale", "failed", age);
+  else showConnection(stateMark, "Live", "running", null);
 }, 500);
 
 fields.level.value = filter.level;

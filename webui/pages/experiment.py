@@ -18,7 +18,7 @@ from experiments import contexts, phases, transitions
 from experiments.config import masked
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
-from webui.pages import timeline
+from webui.pages import timeline, verdicts
 from webui.pages.frame import actor, page, show, user_of
 
 TABS = ["overview", "config", "code", "timeline"]
@@ -57,10 +57,12 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
     for trial in trials:
         trial.experiment = experiment
     words = phases.of_trials(trials)
+    why = verdicts.of_trials(trials, experiment.job.pool)
     context = {
         "experiment": experiment,
         "phase": phases.of_experiments([experiment])[experiment.pk],
-        "trials": [(trial, words[trial.pk]) for trial in trials],
+        "trials": [(trial, words[trial.pk], why.get(trial.pk, "")) for trial in trials],
+        "why": why.get(trials[0].pk, "") if len(trials) == 1 else "",
         "tab": tab,
         "tabs": TABS,
         "actions": actions(experiment, len(trials)),
@@ -93,7 +95,7 @@ def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> Http
 def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
     """What may be done now; the button says its scope."""
     hidden = {"unarchive"} if not experiment.archived else {"archive"}
-    scope = f" ({trials} trials)" if trials > 1 else ""
+    scope = f" experiment ({trials} trials)" if trials > 1 else ""
     return [
         {"name": name, "label": f"{label}{scope if name in {'pause', 'cancel', 'kill'} else ''}"}
         for name, (label, _, states) in ACTIONS.items()
@@ -137,7 +139,9 @@ def _code(request: HttpRequest, experiment: Experiment) -> dict[str, object]:
             content = contexts.read_file(experiment.context, path)
         except contexts.NoSuchFile as error:
             raise Http404(f"The code of experiment {experiment.pk} has no file {path}.") from error
-        found["content"] = coloured(content[:MOST_SHOWN_BYTES].decode("utf-8", "replace"), path)
+        text = content[:MOST_SHOWN_BYTES].decode("utf-8", "replace")
+        found["content"] = coloured(text, path)
+        found["line_numbers"] = "\n".join(str(number) for number in range(1, len(text.splitlines()) + 1))
         found["cut"] = len(content) > MOST_SHOWN_BYTES
     return found
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from accounts.models import User
 from experiments import phases
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from webui.pages.frame import page, show, user_of
 
@@ -31,9 +31,10 @@ def listing(request: HttpRequest) -> HttpResponse:
     current = pages.get_page(request.GET.get("page"))
     found = list(current.object_list)
     words = phases.of_experiments(found)
+    why = _why(found, words)
     context = {
         "page": current,
-        "experiments": [(experiment, words[experiment.pk]) for experiment in found],
+        "experiments": [(each, words[each.pk], why.get(each.pk, "")) for each in found],
         "chips": list(CHIPS),
         "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
         "chosen": request.GET,
@@ -41,6 +42,21 @@ def listing(request: HttpRequest) -> HttpResponse:
         "ended": EXPERIMENT_END_STATES,
     }
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
+
+
+def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
+    """Experiment id -> why it waits, for those that are queued: what the last pass said of their first trial."""
+    queued = {
+        each.pk: each.job.pool.plan.get("waits") or {} for each in found if words[each.pk] == phases.QUEUED
+    }
+    tasks = (
+        Trial.objects.filter(experiment__in=queued).order_by("-pk").values_list("experiment_id", "task_id")
+    )
+    return {
+        experiment: str(queued[experiment][task]["sentence"])
+        for experiment, task in tasks
+        if task in queued[experiment]
+    }
 
 
 def _filtered(request: HttpRequest) -> QuerySet[Experiment]:

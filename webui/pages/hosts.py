@@ -31,7 +31,10 @@ class Key:
 
 def keys_to_accept(host: Host) -> list[Key]:
     """Fingerprints of what was pinned (empty: nothing yet) and of what is offered now."""
-    ways = [(jump.get("address", ""), jump.get("host_key") or "", jump.get("offered_host_key") or "") for jump in host.jumps]
+    ways = [
+        (jump.get("address", ""), jump.get("host_key") or "", jump.get("offered_host_key") or "")
+        for jump in host.jumps
+    ]
     return [
         Key(whose, fingerprint(pinned) if pinned else "", fingerprint(offered), offered)
         for whose, pinned, offered in [*ways, (host.name, host.host_key, host.offered_host_key)]

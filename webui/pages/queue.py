@@ -161,12 +161,14 @@ def _row(
     else:
         state = "STOPPING" if AllocationState.TERMINATING in states else "QUEUED"
     started = min((attempt.started_at or attempt.assigned_at for attempt in attempts), default=None)
-    why = _where(hosts, attempts) if attempts else str(wait["sentence"]) if wait else "looked at in the next pass"
+    why = (
+        _where(hosts, attempts)
+        if attempts
+        else str(wait["sentence"])
+        if wait
+        else "looked at in the next pass"
+    )
     never = wait is not None and not attempts and wait.get("code") in NEVER
-    if started is not None:
-        start = f"Started {_clock(started)}"
-    else:
-        start = "Never" if never else _forecast(pool, tasks)
     return Row(
         job=job,
         place=index,
@@ -176,7 +178,7 @@ def _row(
         needed=sum(task.slots for task in tasks),
         preparing=not running,
         on_sufferance=any(attempt.on_sufferance for attempt in attempts),
-        start=start,
+        start=_start(started, never, pool, tasks),
         started=started,
         why=why,
         never=never,
@@ -187,7 +189,11 @@ def _row(
 def _where(hosts: list[str], attempts: list[Allocation]) -> str:
     """The hosts, and why it is being stopped if it is."""
     stops = {attempt.get_stop_reason_display() for attempt in attempts if attempt.stop_reason}
-    place = ", ".join(hosts) if len(hosts) <= MOST_HOSTS else f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
+    place = (
+        ", ".join(hosts)
+        if len(hosts) <= MOST_HOSTS
+        else f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
+    )
     return "; ".join(filter(None, [place, *sorted(stops)]))
 
 
@@ -196,6 +202,12 @@ def _coming_free(wait: dict[str, Any]) -> int:
     if wait.get("code") != WaitCode.COMING_FREE:
         return 0
     return sum(int(coming) for _, _, coming in wait.get("data", {}).get("hosts", []))
+
+
+def _start(started: datetime | None, never: bool, pool: ResourcePool, tasks: list[Task]) -> str:
+    if started is not None:
+        return f"Started {_clock(started)}"
+    return "Never" if never else _forecast(pool, tasks)
 
 
 def _forecast(pool: ResourcePool, tasks: list[Task]) -> str:

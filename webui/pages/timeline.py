@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from events.models import Event
+from jobs import exits
 from jobs.states import Reason
 from webui.pages import words
 
@@ -27,7 +28,11 @@ _SENTENCES = {
 }
 #: Reasons that such a sentence already says.
 _SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED}
-_SUBJECTS = {Event.Kind.EXPERIMENT: "Experiment {s}", Event.Kind.TRIAL: "Trial {s}", Event.Kind.CHECKPOINT: "Checkpoint {s}"}
+_SUBJECTS = {
+    Event.Kind.EXPERIMENT: "Experiment {s}",
+    Event.Kind.TRIAL: "Trial {s}",
+    Event.Kind.CHECKPOINT: "Checkpoint {s}",
+}
 #: A task only repeats what its attempts and its trial say, but for its way into the queue.
 _REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")
 _ACTORS = {"server": "the server", "scheduler": "the scheduler"}
@@ -84,9 +89,9 @@ def _details(event: Event) -> str:
     if hosts := detail.get("hosts"):
         return f" ({', '.join(hosts)})"
     if event.kind == Event.Kind.MEMBER and detail.get("code") is not None and event.to_state == "ENDED":
-        return f" ({words.exit_code(detail['code'], detail.get('signal'))})"
+        return f" ({exits.words(detail['code'], detail.get('signal'))})"
     if detail.get("rank") is not None:
-        how = words.exit_code(detail.get("code"), detail.get("signal"))
+        how = exits.words(detail.get("code"), detail.get("signal"))
         return f" (rank {detail['rank']} on {detail.get('host')}, {how})"
     if detail.get("restarts"):
         return f" (restart {detail['restarts']} of {detail['max_restarts']})"

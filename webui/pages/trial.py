@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from events.models import Event
@@ -46,7 +48,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "tab": tab,
         "tabs": TABS,
         "attempts": attempts,
-        "members": verdicts.parts(current) if running else [],
+        "parts": verdicts.parts(current),
         "current": current if running else None,
         "waiting": verdicts.waiting(trial),
         "silent": verdicts.silent_hosts(current),
@@ -54,9 +56,13 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "missing_bytes": verdicts.missing_bytes(trial),
         "ended": trial.state in TRIAL_END_STATES,
         "actions": [
-            a for a in actions(trial.experiment, 1) if a["name"] in {"pause", "activate", "cancel", "kill"}
+            each
+            for each in actions(trial.experiment, trial.experiment.trials.count())
+            if each["name"] in {"pause", "activate", "cancel", "kill"}
         ],
         "may_act": may_act(request, trial.experiment),
+        "entrypoint": _words(trial.experiment.config.get("entrypoint") or ""),
+        "follow": f"trainmaster trial logs {trial.pk} --follow",
         "max_restarts": trial.experiment.config.get("max_restarts", 5),
     }
     if tab == "checkpoints":
@@ -67,6 +73,10 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
     template = "trial_logs" if tab == "logs" else "trial"
     return show(request, template, context, room="Experiments", fragment="trial")
+
+
+def _words(entrypoint: str | list[str]) -> str:
+    return entrypoint if isinstance(entrypoint, str) else shlex.join(entrypoint)
 
 
 @page

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from django.utils import timezone
 
+from experiments import failures
 from experiments.models import Trial
-from hosts.models import Host
+from experiments.states import TrialState
+from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, TaskState
 from logs.models import Stream
@@ -20,32 +26,69 @@ def waiting(trial: Trial) -> str:
     return str(wait["sentence"]) if wait else "It will be looked at in the next pass."
 
 
+def of_trials(trials: Iterable[Trial], pool: ResourcePool) -> dict[int, str]:
+    """Trial id -> why it waits or how it failed, in one sentence; trials without either are left out."""
+    trials = list(trials)
+    waits = pool.plan.get("waits") or {}
+    said = {
+        trial.pk: str(waits[trial.task_id]["sentence"])
+        for trial in trials
+        if trial.task_id in waits and trial.task.state == TaskState.WAITING
+    }
+    return said | failures.sentences(trial for trial in trials if trial.state == TrialState.ERROR)
+
+
 def silent_hosts(allocation: Allocation | None) -> str:
     """The hosts of a live attempt that do not answer, with their age: silence is shown, never acted on."""
     if allocation is None or allocation.state == AllocationState.TERMINATED:
         return ""
-    members = allocation.members.exclude(state=MemberState.ENDED).select_related("host")
-    parts = []
-    for member in members:
-        host = member.host
-        if host.contact != Host.Contact.SILENT:
-            continue
-        heard = max(filter(None, [host.last_seen_at, host.last_heartbeat_at]), default=None)
-        age = f" for {(timezone.now() - heard).total_seconds():.0f} s" if heard else ""
-        parts.append(f"{host.name} silent{age}")
-    if not parts:
+    members = list(allocation.members.select_related("host"))
+    live = [member.host for member in members if member.state != MemberState.ENDED]
+    silent = [host for host in live if host.contact == Host.Contact.SILENT]
+    if not silent:
         return ""
+    alone = len(silent) == len(live) < len(members)
+    who = "; ".join(
+        f"{host.name}{' ' if alone else ' silent '}{_silent_for(host)}".rstrip() for host in silent
+    )
+    held = f"Held by silent {who}: the rest of its gang has ended" if alone else who
     return (
-        f"{'; '.join(parts)}. Its work is not touched: it goes on when the host answers, "
+        f"{held}. Its work is not touched: it goes on when the host answers, "
         "or when somebody declares the host lost."
     )
 
 
-def parts(allocation: Allocation | None) -> list[Member]:
-    """The gang of an attempt, with hosts."""
+def _silent_for(host: Host) -> str:
+    heard = max(filter(None, [host.last_seen_at, host.last_heartbeat_at]), default=None)
+    return f"for {(timezone.now() - heard).total_seconds():.0f} s" if heard else ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An attempt's part on one host: its run folder, and the command that logs in there (empty: this machine)."""
+
+    member: Member
+    folder: str
+    ssh: str
+
+
+def parts(allocation: Allocation | None) -> list[Part]:
+    """The gang of an attempt."""
     if allocation is None:
         return []
-    return list(allocation.members.select_related("host"))
+    return [_part(member) for member in allocation.members.select_related("host")]
+
+
+def _part(member: Member) -> Part:
+    host = member.host
+    folder = f"{host.workdir}/runs/{member.run_key}" if host.workdir else ""
+    if host.transport == Host.Transport.LOCAL:
+        return Part(member, folder, "")
+    command = ["ssh", *(["-p", str(host.port)] if host.port != 22 else [])]
+    if host.jumps:
+        command += ["-J", ",".join(f"{jump['user']}@{jump['address']}:{jump['port']}" for jump in host.jumps)]
+    where = f"{host.login_user}@{host.address}" if host.login_user else host.address
+    return Part(member, folder, shlex.join([*command, where]))
 
 
 def missing_bytes(trial: Trial) -> int:

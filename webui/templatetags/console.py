@@ -23,9 +23,20 @@ def state_lamp(code: str) -> SafeString:
 
 
 @register.filter
+def state_word(code: str) -> str:
+    return words.state(str(code)).text
+
+
+@register.filter
 def host_lamp(code: str) -> SafeString:
     word = words.host_state(str(code))
     return format_html('<span class="state"><span class="lamp {}"></span>{}</span>', word.lamp, word.text)
+
+
+@register.filter
+def route(code: str) -> str:
+    """How a host reaches the server."""
+    return words.ROUTES.get(code, "not known yet")
 
 
 @register.filter
@@ -37,6 +48,30 @@ def ago(value: datetime | str | float | None) -> SafeString:
     exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return format_html(
         '<time datetime="{}" title="{}" data-ago>{}</time>', moment.isoformat(), exact, _relative(moment)
+    )
+
+
+@register.filter
+def exact_text(value: datetime) -> str:
+    """The exact time in UTC, for a title."""
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@register.filter
+def rounded(value: object) -> str:
+    """A number with the digits that people compare; anything else as it is."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@register.simple_tag
+def copied(text: object) -> SafeString:
+    """Text in monospace that a click on the mark beside it copies (static/js/copy.js)."""
+    return format_html(
+        '<span class="copied"><code>{}</code><button type="button" class="plain" data-copy="{}" aria-label="Copy {}">'
+        "Copy</button></span>",
+        text,
+        text,
+        text,
     )
 
 

@@ -1,0 +1,260 @@
+"""Every page in a real browser: both themes, wide and narrow, with no row, one and a thousand."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import ROOT, Server
+from tests.rig.stack import LAUNCHER, Stack, config, counting
+
+pytestmark = [pytest.mark.browser, pytest.mark.hosts]
+
+WIDE, NARROW = 1440, 390
+FAILS_ON_2 = """
+import sys, time
+if sys.argv[1] == "2":
+    print("the last words of rank 2", flush=True)
+    sys.exit(3)
+time.sleep(60)
+"""
+REPORTS = """
+import determined as det
+with det.core.init() as core:
+    for step in range(1, 20):
+        core.train.report_training_metrics(step, {"loss": 1 / step})
+    core.train.report_validation_metrics(20, {"loss": 0.04})
+    with core.checkpoint.store_path({"steps_completed": 20}) as (path, _):
+        (path / "weights").write_text("some")
+"""
+MANY = """
+import uuid
+from accounts.models import User
+from experiments.models import Context, Experiment, Project
+from hosts.pools import default_pool
+from jobs.models import Job
+
+owner, pool, project = User.objects.get(username="admin"), default_pool(), Project.objects.first()
+nothing = {"archive": b"", "size_bytes": 0, "listing": []}
+context, _ = Context.objects.get_or_create(sha256="0" * 64, defaults=nothing)
+common = {"owner": owner, "pool": pool, "kind": "EXPERIMENT", "state": "ENDED"}
+jobs = Job.objects.bulk_create(Job(name=f"old-{n}", position=float(n), **common) for n in range(1000))
+config = {"searcher": {"name": "single", "metric": "loss"}, "resources": {"slots_per_trial": 1}, "entrypoint": "x"}
+Experiment.objects.bulk_create(
+    Experiment(job=job, state="COMPLETED", name=job.name, owner=owner, project=project, config=config,
+               original_config="", context=context, seed=1)
+    for job in jobs
+)
+"""
+
+
+def shell(server: Server, code: str) -> None:
+    """Run code in the server's Django, over its database."""
+    command = [sys.executable, str(ROOT / "manage.py"), "shell", "--no-imports", "-c", code]
+    subprocess.run(command, env=server.environment, cwd=ROOT, check=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def seen(stack: Stack) -> dict[str, int]:
+    """Trials that have ended well and badly, one that runs, and one that can never fit."""
+    ended = stack.submit({"train.py": REPORTS}, config(1, "python3 train.py"))
+    failed = stack.submit({"launch.py": LAUNCHER, "worker.py": FAILS_ON_2}, config(4))
+    assert stack.wait_end(ended) == "STATE_COMPLETED"
+    assert stack.wait_end(failed) == "STATE_ERROR"
+    running = stack.submit(counting(100_000, 0.3), config(4))
+    stack.wait_lines(running, 4)
+    never = stack.submit(counting(1, 1), config(3))
+    trials = {"ended": ended, "failed": failed, "running": running, "never": never}
+    stack.wait(lambda: "trials" in stack.get(f"/api/v1/experiments/{never}/trials"), 20, "the last trial")
+    return {f"{name} trial": int(stack.trial(each)["id"]) for name, each in trials.items()} | trials
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:
+    browser.complaints()
+    yield browser
+    browser.look(dark=False, width=WIDE)
+
+
+def addresses(seen: dict[str, int]) -> list[str]:
+    experiment, trial = f"/experiments/{seen['ended']}", f"/trials/{seen['ended trial']}"
+    return [
+        "/experiments",
+        experiment,
+        *(f"{experiment}/{tab}" for tab in ("config", "code", "timeline")),
+        trial,
+        *(f"{trial}/{tab}" for tab in ("metrics", "checkpoints", "logs", "timeline")),
+        f"/trials/{seen['failed trial']}",
+        f"/trials/{seen['running trial']}",
+        f"/trials/{seen['running trial']}/logs",
+        f"/trials/{seen['never trial']}",
+        "/jobs",
+        "/hosts",
+        "/hosts/gpu1",
+        "/api/v1/docs",
+    ]
+
+
+def look_at(browser: Browser, address: str, paints: dict[str, float], complained: str = "") -> list[str]:
+    """What is wrong with the page in any theme and width."""
+    wrong = []
+    for dark in (False, True):
+        for width in (WIDE, NARROW):
+            browser.look(dark=dark, width=width)
+            browser.open(address)
+            where = f"{address} at {width} px, {'dark' if dark else 'light'}"
+            if browser.all("#connection"):
+                browser.wait(lambda: browser.text("#connection .word") == "Connected", "the connection")
+            if browser.all("#charts") and not browser.all("#charts .empty"):
+                browser.wait(lambda: browser.all("#charts .main-svg"), "the charts")
+            wrong += [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]
+            wrong += [f"{where}: {each}" for each in browser.violations()]
+            said = [each for each in browser.complaints() if not complained or complained not in each]
+            wrong += [f"{where}: console: {each}" for each in said]
+            paints[where] = browser.first_paint_ms() or 0.0
+    return wrong
+
+
+def report(paints: dict[str, float]) -> None:
+    """First paints are reported, not asserted: a shared machine may be slow."""
+    slowest = sorted(paints.items(), key=lambda entry: -entry[1])
+    median = slowest[len(slowest) // 2][1]
+    print(
+        f"first paint of {len(slowest)} views: median {median:.0f} ms, slowest {slowest[0][1]:.0f} ms ({slowest[0][0]})"
+    )
+    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
+        text = "".join(f"{paint:6.0f} ms  {where}\n" for where, paint in slowest)
+        (Path(folder) / "first_paint.txt").write_text(text)
+
+
+def test_every_page_is_clean_in_both_themes_wide_and_narrow(page: Browser, seen: dict[str, int]) -> None:
+    paints: dict[str, float] = {}
+    wrong = [each for address in addresses(seen) for each in look_at(page, address, paints)]
+    assert wrong == []
+    report(paints)
+
+
+def test_pages_without_a_row_say_what_will_stand_there(empty_server: Server) -> None:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    with running_browser(empty_server.url) as browser:
+        paints: dict[str, float] = {}
+        wrong = look_at(browser, "/login", paints)
+        browser.login("admin", empty_server.password)
+        for address, words in {
+            "/experiments": "trainmaster e create",
+            "/jobs": "in the order",
+            "/hosts": "host add",
+        }.items():
+            wrong += look_at(browser, address, paints)
+            assert words in browser.text("main")
+        assert wrong == []
+        report(paints)
+
+
+def test_errors_have_pages_of_their_own(page: Browser) -> None:
+    paints: dict[str, float] = {}
+    wrong = look_at(page, "/trials/999999", paints, complained="404")
+    assert "There is no trial 999999." in page.text("main")
+    wrong += look_at(page, "/nowhere", paints, complained="404")
+    assert "nothing at this address" in page.text("main")
+    assert wrong == []
+
+
+def test_a_thousand_experiments_are_pages_of_fifty(stack: Stack, page: Browser) -> None:
+    shell(stack.server, MANY)
+    paints: dict[str, float] = {}
+    assert look_at(page, "/experiments", paints) == []
+    assert len(page.all("tbody tr")) == 50
+    page.look(dark=False, width=WIDE)
+    page.one('nav[aria-label="Pages"] a').click()
+    page.wait(lambda: "51 to 100" in page.text("main"), "the second page")
+    page.open("/experiments?q=old-777")
+    assert len(page.all("tbody tr")) == 1
+    report(paints)
+
+
+def test_a_failed_trial_says_which_rank_and_its_last_words(page: Browser, seen: dict[str, int]) -> None:
+    page.open(f"/trials/{seen['failed trial']}")
+    assert "rank 2 on gpu2 failed first, exit code 3" in page.text(".banner.failed")
+    assert "the last words of rank 2" in page.text(".banner.failed pre")
+
+
+def test_a_job_that_can_never_fit_says_so_everywhere(page: Browser, seen: dict[str, int]) -> None:
+    said = "asks 3; hosts here have 2: 2 or fewer, or a multiple of 2"
+    page.open("/jobs")
+    page.wait(lambda: said in page.text("main") and "Never" in page.text("main"), "the reason in the queue")
+    for address in (f"/experiments/{seen['never']}", f"/trials/{seen['never trial']}", "/experiments"):
+        page.open(address)
+        assert said in page.text("main"), address
+
+
+def test_pausing_by_the_button_changes_the_state_without_a_reload(
+    page: Browser, stack: Stack, seen: dict[str, int]
+) -> None:
+    page.open(f"/experiments/{seen['never']}")
+    page.wait(lambda: "Queued" in page.text(".head .pill"), "the queued experiment")
+    page.driver.switch_to.new_window("tab")
+    try:
+        page.open("/experiments")
+        page.wait(lambda: page.text("#connection .word") == "Connected", "the connection")
+        page.run("window.isTheSamePage = true")
+        row = f'tr:has(a[href="/experiments/{seen["never"]}"])'
+        stack.post(f"/api/v1/experiments/{seen['never']}/pause")
+        page.wait(lambda: "Paused" in page.text(row), "the list to show the pause")
+        assert page.run("return window.isTheSamePage === true")
+    finally:
+        page.driver.close()
+        page.driver.switch_to.window(page.driver.window_handles[0])
+    page.wait(lambda: "Paused" in page.text(".head .pill"), "the other page to show it too")
+    page.click('form[action$="/activate"] button')
+    page.wait(lambda: "Queued" in page.text(".head .pill"), "the button to have activated it")
+    page.click('form[action$="/pause"] button')
+    page.wait(lambda: "Paused" in page.text(".head .pill"), "the button to have paused it")
+
+
+def test_keys_lead_to_rooms_and_can_be_switched_off(page: Browser) -> None:
+    page.open("/experiments")
+    page.one("body").send_keys("gj")
+    page.wait(lambda: page.path() == "/jobs", "the queue")
+    page.one("body").send_keys("gh")
+    page.wait(lambda: page.path() == "/hosts", "the hosts")
+    page.one("body").send_keys("ge")
+    page.wait(lambda: page.path() == "/experiments", "the experiments")
+    page.one("body").send_keys("/")
+    assert page.run("return document.activeElement.id") == "q"
+    page.one("#q").send_keys("gj?")
+    assert page.one("#q").get_attribute("value") == "gj?", "no key acts in a field"
+    page.open("/experiments")
+    page.one("body").send_keys("?")
+    page.wait(lambda: page.one("#keys").is_displayed(), "the keys")
+    assert page.violations() == []
+    page.one("#keys-on").click()
+    page.one("#keys button").click()
+    page.one("body").send_keys("gj?")
+    assert not page.one("#keys").is_displayed()
+    assert page.path() == "/experiments"
+    page.one("#show-keys").click()
+    page.one("#keys-on").click()
+
+
+def test_a_killed_web_process_shows_reconnecting_and_then_connected(page: Browser, stack: Stack) -> None:
+    page.open("/jobs")
+    page.wait(lambda: page.text("#connection .word") == "Connected", "the connection")
+    page.run(
+        """
+        window.words = [];
+        const word = document.querySelector("#connection .word");
+        const note = () => window.words.push(word.textContent);
+        new MutationObserver(note).observe(word, {childList: true, characterData: true});
+        """
+    )
+    victim = stack.server.kill_part("web")
+    page.wait(lambda: "Reconnecting" in page.run("return window.words"), "Reconnecting")
+    stack.server.wait_replaced("web", victim)
+    page.wait(lambda: page.run("return window.words").count("Connected") == 1, "Connected again", 40)
+    page.complaints()
