@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 
 from tests.rig import parts
 from tests.rig.hosts import Host, HostRig, processes_with_marker
@@ -225,6 +228,30 @@ class Stack:
         expected = [f"line {number}" for number in range(1, last + 1)]
         for rank in range(ranks):
             assert found[rank] == expected, f"rank {rank}: {len(found[rank])} lines, {found[rank][-3:]} last"
+
+
+class Pages:
+    """The console as a person sees it who has logged in by the form."""
+
+    def __init__(self, server: Server, user: str = "admin") -> None:
+        self.url = server.url
+        self.opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        self.press("/login", "/login", username=user, password=server.password)
+
+    def text(self, path: str) -> str:
+        """The page without its tags."""
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", self._html(path)))
+
+    def press(self, page: str, action: str, **fields: str) -> None:
+        """Send a form of the page to `action`."""
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', self._html(page))
+        assert token, f"{page} has no form"
+        data = urlencode({"csrfmiddlewaretoken": token[1], **fields}).encode()
+        self.opener.open(self.url + action, data, timeout=60).close()
+
+    def _html(self, path: str) -> str:
+        with self.opener.open(self.url + path, timeout=60) as answer:
+            return str(answer.read().decode())
 
 
 @contextmanager

@@ -1,33 +1,35 @@
 """Silence is not death: a silent host keeps its own work, its gang's slots go free, and only a declared loss starts
 the trial elsewhere. The runner that returns too late is refused and stops its ranks."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.rig.hosts import Host, HostRig, processes_with_marker
-from tests.rig.stack import LAUNCHER, Stack, config, running_stack
+from tests.rig.stack import LAUNCHER, Json, Pages, Stack, config, counting, running_stack
 
 pytestmark = pytest.mark.hosts
 
-SILENT_SECONDS = 4.0  # in tests/rig/server.py it is 6
 SETTINGS = {"TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "4", "TRAINMASTER_GANG_FAILURE_GRACE_SECONDS": "1"}
+LATE_SECONDS = 15
 
-#: Counts for ever; rank 0 fails when told to by a file, which says so on its own host.
-WORKER = """
-import os, pathlib, sys, time
-rank = int(sys.argv[1])
-number = 0
-while True:
-    number += 1
-    print(f"line {number}", flush=True)
-    if rank == 0 and pathlib.Path("fail").exists():
-        sys.exit(9)
-    time.sleep(0.2)
+#: Every rank waits; rank 0 fails as soon as somebody lays a file into its folder.
+WAITING = """
+import pathlib, sys, time
+print("line 1", flush=True)
+while sys.argv[1] != "0" or not pathlib.Path("fail").exists():
+    time.sleep(0.1)
+sys.exit(9)
 """
-#: The same, but ends by itself.
-SHORT = WORKER.replace("while True", "while number < 20")
+
+#: Prints slowly in its first attempt and fast in the next.
+COUNTER = """
+import os, time
+first = os.environ["TRAINMASTER_RUN"].endswith(".1.0")
+for number in range(1, 501 if first else 41):
+    print(f"line {number}", flush=True)
+    time.sleep(0.2 if first else 0.02)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +42,26 @@ def stack(host_rig: HostRig) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def pages(stack: Stack) -> Pages:
+    return Pages(stack.server)
+
+
+@pytest.fixture(autouse=True)
 def whole_links(stack: Stack) -> Iterator[None]:
-    """Whatever the test cuts is whole again afterwards."""
+    """Whatever a test cuts is whole again afterwards."""
     yield
     for host in stack.hosts:
         host.restore()
-        stack.wait(lambda host=host: stack.host_state(host.name) in {"ready", "lost"}, 60, "the hosts to be back")
+        if stack.host_state(host.name) == "lost":
+            stack.post(f"/api/v1/hosts/{host.name}/doctor")
+    for host in stack.hosts:
+        stack.wait(lambda host=host: stack.host_state(host.name) == "ready", 60, f"{host.name} to be back")
+
+
+def host_of(stack: Stack, run_key: str) -> Host:
+    """The host on which the run's folder lies."""
+    return next(host for host in stack.hosts if (host.workdir / "runs" / run_key).exists())
 
 
 def cut_until_silent(stack: Stack, host: Host) -> None:
@@ -54,35 +69,76 @@ def cut_until_silent(stack: Stack, host: Host) -> None:
     stack.wait(lambda: stack.host_state(host.name) == "silent", 60, f"{host.name} to be silent")
 
 
-def passes(stack: Stack, count: int) -> None:
-    """Wait until the scheduler has looked at the pool so many times: what it would do, it has done."""
-    seen: set[str] = set()
-
-    def looked() -> bool:
-        seen.add(str(stack.get("/api/v1/job-queues-v2").get("plannedAt")))
-        return len(seen) > count
-
-    stack.wait(looked, 30, f"{count} passes of the scheduler")
-
-
-def attempts(stack: Stack, experiment: int) -> int:
+def attempts(stack: Stack, experiment: int) -> list[Json]:
     task = stack.trial(experiment)["taskId"]
-    return len(stack.get(f"/api/v1/tasks/{task}")["task"]["allocations"])
+    return list(stack.get(f"/api/v1/tasks/{task}")["task"]["allocations"])
 
 
-def test_a_silent_hosts_job_is_neither_released_nor_started_again(stack: Stack, whole_links: None) -> None:
-    experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": SHORT}, config(1, max_restarts=5))
+def assert_others_run(stack: Stack) -> None:
+    """The scheduler is at work: a job submitted now gets a slot, runs and ends."""
+    other = stack.submit(counting(1, 0), config(1))
+    assert stack.wait_end(other, 60) == "STATE_COMPLETED"
+
+
+def test_a_silent_hosts_job_is_neither_released_nor_started_again(stack: Stack) -> None:
+    experiment = stack.submit(counting(20, 0.2), config(1, max_restarts=5))
     stack.wait_lines(experiment, 1)
-    held = stack.holders()
-    host = next(host for host in stack.hosts if f"{host.name}/" in next(iter(held)))
-    key = stack.run_keys(experiment)[0]
+    held, key = stack.holders(), stack.run_keys(experiment)[0]
+    host = host_of(stack, key)
     cut_until_silent(stack, host)
     stack.wait(lambda: not processes_with_marker(key), 30, "the job to end behind the cut link")
+    assert_others_run(stack)
     assert stack.holders() == held
-    assert attempts(stack, experiment) == 1
-    assert stack.experiment(experiment)["state"] not in {"STATE_COMPLETED", "STATE_ERROR"}
+    assert len(attempts(stack, experiment)) == 1
+    assert stack.experiment(experiment)["state"] == "STATE_RUNNING"
     host.restore()
     assert stack.wait_end(experiment, 60) == "STATE_COMPLETED"
     stack.assert_complete(experiment, 20, ranks=1)
-    assert attempts(stack, experiment) == 1
+    assert len(attempts(stack, experiment)) == 1
     assert stack.trial(experiment)["restarts"] == 0
+
+
+def test_a_silent_host_holds_its_trial_but_not_the_slots_of_its_gang(stack: Stack, pages: Pages) -> None:
+    experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": WAITING}, config(4))
+    stack.wait_lines(experiment, 4)
+    keys = stack.run_keys(experiment)
+    near, far = host_of(stack, keys[0]), host_of(stack, keys[1])
+    cut_until_silent(stack, far)
+    (near.workdir / "runs" / keys[0] / "code" / "fail").touch()
+    still_held = {f"{far.name}/0", f"{far.name}/1"}
+    stack.wait(lambda: set(stack.holders()) == still_held, 30, "the slots of the reachable host to be free")
+    assert processes_with_marker(keys[1]), "the silent host's ranks live on"
+    assert stack.experiment(experiment)["state"] == "STATE_RUNNING"
+    assert f"Held by silent {far.name}" in pages.text(f"/trials/{stack.trial(experiment)['id']}")
+    assert_others_run(stack)
+    assert set(stack.holders()) == still_held
+    far.restore()
+    assert stack.wait_end(experiment, 60) == "STATE_ERROR"
+    stack.assert_nothing_runs(keys)
+    assert len(attempts(stack, experiment)) == 1
+    words = " ".join(record["log"] for record in stack.records(stack.trial(experiment)["id"]))
+    assert "rank 0" in words and "exit code 9" in words
+
+
+def test_a_declared_loss_starts_the_trial_elsewhere_and_stops_the_late_run(
+    stack: Stack, pages: Pages
+) -> None:
+    experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": COUNTER}, config(1))
+    stack.wait_lines(experiment, 3)
+    key = stack.run_keys(experiment)[0]
+    host = host_of(stack, key)
+    cut_until_silent(stack, host)
+    pages.press(f"/hosts/{host.name}", f"/hosts/{host.name}/lost")
+    stack.wait(lambda: len(attempts(stack, experiment)) == 2, 30, "the second attempt")
+    stack.wait(lambda: stack.holders(), 30, "slots elsewhere")
+    assert {place.split("/")[0] for place in stack.holders()} == {
+        other.name for other in stack.hosts if other is not host
+    }
+    assert processes_with_marker(key), "the lost host knows nothing of its loss"
+    host.restore()
+    stack.wait(lambda: not processes_with_marker(key), LATE_SECONDS, "the late runner to stop its ranks")
+    assert stack.wait_end(experiment, 60) == "STATE_COMPLETED"
+    assert stack.trial(experiment)["restarts"] == 0  # and max_restarts is 0
+    printed = stack.lines_by_rank(experiment)[0]
+    assert printed[-40:] == [f"line {number}" for number in range(1, 41)]
+    assert printed[:-40] == [f"line {number}" for number in range(1, len(printed) - 39)]
