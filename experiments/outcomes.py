@@ -5,20 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 import searching
 from events.models import Event
 from experiments import search
 from experiments.models import Experiment, Trial
-from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
+from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
+    NoSuchExperiment,
     end_state_of,
-    end_with_its_only_trial,
     finish_if_done,
     lock,
     set_experiment_state,
     set_trial_state,
+    stop_trial,
     upload_block,
 )
 from jobs import transitions as jobs
@@ -44,9 +46,10 @@ def allocation_ended(allocation: Allocation) -> None:
     reason = Reason(allocation.exit_reason)
     stopped_at = end_state_of(TrialState(trial.state))
     if stopped_at is not None:
-        _end(experiment, trial, stopped_at, Reason(allocation.stop_reason or reason))
+        _end(experiment, trial, stopped_at, *_wish_behind(trial, reason))
     elif trial.early_exit == "INVALID_HP":
-        _end(experiment, trial, TrialState.ERROR, Reason.INVALID_HP, searching.ExitReason.INVALID_HP)
+        invalid = searching.ExitReason.INVALID_HP
+        _end(experiment, trial, TrialState.ERROR, Reason.INVALID_HP, searcher_reason=invalid)
     elif reason == Reason.COMPLETED or trial.early_exit:
         _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
     elif reason in NOT_THE_CODES_FAULT and not _launch_failures_exhausted(trial, reason):
@@ -93,33 +96,53 @@ def _end(
     trial: Trial,
     state: TrialState,
     reason: Reason,
+    actor: str = _ACTOR,
+    *,
     searcher_reason: searching.ExitReason | None = None,
 ) -> None:
     set_trial_state(trial, state, reason=reason, actor=_ACTOR)
     jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR)
-    if reason == Reason.KILLED_BY_USER and experiment.state in {
-        ExperimentState.ACTIVE,
-        ExperimentState.PAUSED,
-    }:
-        end_with_its_only_trial(experiment, trial, actor=_actor_of_stop(trial))
-        if experiment.state not in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
-            return
-    if experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
-        search.trial_exited(experiment, trial, searcher_reason or _SEARCHER_REASON[state])
+    _search_goes_on(experiment, trial, searcher_reason or _SEARCHER_REASON[state], actor)
     if (
-        experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}
+        experiment.state in GOING_ON
         and state == TrialState.ERROR
         and not experiment.trials.exclude(state__in=TRIAL_END_STATES).exists()
     ):
         set_experiment_state(experiment, ExperimentState.STOPPING_ERROR, reason=reason, actor=_ACTOR)
-    finish_if_done(experiment, actor=_ACTOR)
+    finish_if_done(experiment, actor=actor)
 
 
-def _actor_of_stop(trial: Trial) -> str:
-    event = Event.objects.filter(
-        kind=Event.Kind.TRIAL, subject=str(trial.pk), to_state=TrialState.STOPPING_KILLED
-    ).last()
-    return event.actor if event else _ACTOR
+def _search_goes_on(
+    experiment: Experiment, trial: Trial, reason: searching.ExitReason, actor: str = _ACTOR
+) -> None:
+    """Tell the search of a trial's end, unless the experiment as a whole is being ended."""
+    if experiment.state in GOING_ON:
+        search.trial_exited(
+            experiment, trial, reason, actor=actor if reason == searching.ExitReason.CANCELED else "searcher"
+        )
+
+
+def _wish_behind(trial: Trial, otherwise: Reason) -> tuple[Reason, str]:
+    """Why, and by whom, a stopping trial was told to stop. Its attempt may have had another order before."""
+    event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(trial.pk), to_state=trial.state).last()
+    return (Reason(event.reason), event.actor) if event else (otherwise, _ACTOR)
+
+
+@transaction.atomic
+def kill_trial(trial_id: int, *, actor: str) -> Trial:
+    """Kill one trial. Its search hears of it when it has ended: at once if it holds no slots."""
+    experiment_id = Trial.objects.filter(pk=trial_id).values_list("experiment_id", flat=True).first()
+    if experiment_id is None:
+        raise NoSuchExperiment(f"There is no trial {trial_id}.")
+    experiment = lock(experiment_id)
+    trial = Trial.objects.select_related("experiment").get(pk=trial_id)
+    if trial.state in TRIAL_END_STATES:
+        return trial
+    stop_trial(trial, TrialState.STOPPING_KILLED, reason=Reason.KILLED_BY_USER, actor=actor)
+    if trial.state in TRIAL_END_STATES:
+        _search_goes_on(experiment, trial, searching.ExitReason.CANCELED, actor)
+        finish_if_done(experiment, actor=actor)
+    return trial
 
 
 _SEARCHER_REASON = {

@@ -11,11 +11,10 @@ from django.utils import timezone
 from events.announce import announce
 from experiments import checkpoints, search
 from experiments.models import Experiment, Trial
-from experiments.states import EXPERIMENT_END_STATES
+from experiments.states import GOING_ON
 from jobs import transitions as jobs
 from jobs.models import Member
 from metrics import ingest
-from metrics.values import storable
 from metrics.values import number, storable
 
 VALIDATION = "validation"
@@ -68,7 +67,7 @@ def metrics_reported(experiment: Experiment, trial: Trial, data: dict[str, Any])
         fields |= _validation(experiment, trial, steps, values, at)
     Trial.objects.filter(pk=trial.pk).update(**fields)
     metric = fields.get("searcher_metric")
-    if metric is not None and experiment.state not in EXPERIMENT_END_STATES:
+    if metric is not None and experiment.state in GOING_ON:
         time_metric = (experiment.config.get("searcher") or {}).get("time_metric")
         time = number(values.get(time_metric)) if time_metric else None
         search.validation_reported(experiment, trial, metric, steps, time)

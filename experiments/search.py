@@ -11,7 +11,7 @@ from typing import Any
 
 import searching
 from experiments.models import Experiment, Trial
-from experiments.states import ExperimentState, TrialState
+from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import finish_if_done, set_experiment_state, stop_trial
 from jobs import transitions as jobs
 from jobs.models import Task
@@ -35,8 +35,11 @@ def validation_reported(
     _feed(experiment, event, "searcher")
 
 
-def trial_exited(experiment: Experiment, trial: Trial, reason: searching.ExitReason) -> None:
-    _feed(experiment, searching.TrialExited(str(trial.request_id), reason), "searcher")
+def trial_exited(
+    experiment: Experiment, trial: Trial, reason: searching.ExitReason, *, actor: str = "searcher"
+) -> None:
+    """Every end of a trial comes here, or its search waits for it for ever."""
+    _feed(experiment, searching.TrialExited(str(trial.request_id), reason), actor)
 
 
 def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
@@ -56,14 +59,18 @@ def _apply(
         elif isinstance(operation, searching.Stop):
             trial = experiment.trials.select_related("experiment").get(request_id=operation.request_id)
             stop_trial(trial, TrialState.STOPPING_COMPLETED, reason=Reason.SEARCHER_STOPPED, actor=actor)
+            if trial.state in TRIAL_END_STATES:  # it held no slots: no end of an attempt will tell the search
+                trial_exited(experiment, trial, searching.ExitReason.COMPLETED, actor=actor)
         else:
             _shut_down(experiment, operation, actor)
 
 
 def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:
-    failed = operation.failure
-    to = ExperimentState.STOPPING_ERROR if failed else ExperimentState.STOPPING_COMPLETED
-    reason = Reason.RANK_FAILED if failed else Reason.COMPLETED
+    to, reason = ExperimentState.STOPPING_COMPLETED, Reason.COMPLETED
+    if operation.cancel:  # nobody but people cancels a trial
+        to, reason = ExperimentState.STOPPING_CANCELED, Reason.KILLED_BY_USER
+    elif operation.failure:
+        to, reason = ExperimentState.STOPPING_ERROR, Reason.RANK_FAILED
     set_experiment_state(experiment, to, reason=reason, actor=actor)
     finish_if_done(experiment, actor=actor)
 

@@ -41,6 +41,8 @@ class CheckpointState(models.TextChoices):
 _E = ExperimentState
 _STOPPING = frozenset({_E.STOPPING_COMPLETED, _E.STOPPING_CANCELED, _E.STOPPING_KILLED, _E.STOPPING_ERROR})
 EXPERIMENT_END_STATES = frozenset({_E.COMPLETED, _E.CANCELED, _E.ERROR})
+#: its search is told of what happens; in any other state no new trial may come
+GOING_ON = frozenset({_E.ACTIVE, _E.PAUSED})
 EXPERIMENT_STEPS: dict[ExperimentState, frozenset[ExperimentState]] = {
     _E.ACTIVE: frozenset({_E.PAUSED}) | _STOPPING | EXPERIMENT_END_STATES,
     _E.PAUSED: frozenset({_E.ACTIVE}) | _STOPPING | EXPERIMENT_END_STATES,

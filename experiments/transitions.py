@@ -223,7 +223,10 @@ def _stop(
 
 
 def stop_trial(trial: Trial, to: TrialState, *, reason: Reason, actor: str) -> None:
-    """Bring one trial of a locked experiment to its end, by preemption or, for a kill, by force."""
+    """Bring one trial of a locked experiment to its end, by preemption or, for a kill, by force.
+
+    One without an open attempt has ended when this returns: who goes on with the search tells it so.
+    """
     set_trial_state(trial, to, reason=reason, actor=actor)
     allocation = _open_allocation(trial)
     if allocation is None:
@@ -266,32 +269,6 @@ def finish_if_done(experiment: Experiment, *, actor: str) -> None:
     event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(last.pk)).last() if last else None
     reason = Reason(event.reason) if event and event.reason in Reason.values else Reason.COMPLETED
     set_experiment_state(experiment, end, reason=reason, actor=actor)
-
-
-@transaction.atomic
-def kill_trial(trial_id: int, *, actor: str) -> Trial:
-    """Kill one trial; the searcher hears of it when it has ended."""
-    trial = Trial.objects.select_related("experiment").filter(pk=trial_id).first()
-    if trial is None:
-        raise NoSuchExperiment(f"There is no trial {trial_id}.")
-    experiment = lock(trial.experiment_id)
-    trial = Trial.objects.select_related("experiment").get(pk=trial_id)
-    if trial.state in TRIAL_END_STATES:
-        return trial
-    stop_trial(trial, TrialState.STOPPING_KILLED, reason=Reason.KILLED_BY_USER, actor=actor)
-    if trial.state in TRIAL_END_STATES:
-        end_with_its_only_trial(experiment, trial, actor=actor)
-    return trial
-
-
-def end_with_its_only_trial(experiment: Experiment, trial: Trial, *, actor: str) -> None:
-    """A killed trial of a `single` search leaves nothing to do: its experiment is canceled with it."""
-    if experiment.trials.exclude(state__in=TRIAL_END_STATES).exists():
-        return
-    set_experiment_state(
-        experiment, ExperimentState.STOPPING_CANCELED, reason=Reason.KILLED_BY_USER, actor=actor
-    )
-    finish_if_done(experiment, actor=actor)
 
 
 @transaction.atomic

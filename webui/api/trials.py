@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from experiments import reports, transitions
+from experiments import outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from webui.api import encoding
 from webui.api.authentication import Run
@@ -45,7 +45,7 @@ class TrialKill(ApiView):
 
     def post(self, request: Request, trial_id: int) -> Response:
         require_owner(person(request), find(request, trial_id).experiment)
-        transitions.kill_trial(trial_id, actor=actor(request))
+        outcomes.kill_trial(trial_id, actor=actor(request))
         return Response({})
 
 

@@ -1,0 +1,121 @@
+"""A search hears of every end of its trials, so that an experiment always comes to its own."""
+
+import pytest
+
+from dispatch import passes, settle
+from experiments import contexts, outcomes, reports, submit
+from experiments import transitions as experiments
+from experiments.config import parse
+from experiments.models import Experiment, Project, Trial
+from experiments.states import ExperimentState, TrialState
+from jobs import transitions as jobs
+from jobs.models import Member
+from jobs.states import Reason, StopKind
+from tests.rig.world import make_host, make_user
+
+pytestmark = pytest.mark.django_db
+
+RANDOM = """
+name: search
+entrypoint: python3 train.py
+hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}
+searcher: {name: random, metric: loss, max_trials: %d, max_concurrent_trials: %d}
+resources: {slots_per_trial: 1}
+"""
+HALVING = """
+name: halving
+entrypoint: python3 train.py
+hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}
+searcher: {name: async_halving, metric: loss, time_metric: batches, max_time: 16, num_rungs: 3, max_trials: 6,
+           max_concurrent_trials: 2}
+resources: {slots_per_trial: 1}
+"""
+
+
+def submitted(text: str) -> Experiment:
+    return submit.create(
+        owner=make_user(),
+        config=parse(text),
+        original=text,
+        context=contexts.empty(),
+        project=Project.objects.get(pk=1),
+        parent=None,
+        activate=True,
+        idempotency_key=None,
+        actor="user:ada",
+    )
+
+
+def trials(experiment: Experiment) -> list[Trial]:
+    return list(experiment.trials.select_related("experiment", "task").order_by("pk"))
+
+
+def end(trial: Trial, code: int = 0) -> None:
+    member = Member.objects.get(allocation__task=trial.task, ended_at=None)
+    settle.member_exited(member.pk, code=code, signal=None, ended_at=None, first_failure=None)
+
+
+def test_a_trial_killed_while_it_waits_does_not_keep_its_experiment_open() -> None:
+    make_host("gpu0", 1)
+    experiment = submitted(RANDOM % (2, 2))
+    passes.run(experiment.job.pool_id)
+    running, waiting = trials(experiment)
+    outcomes.kill_trial(waiting.pk, actor="user:ada")
+    end(running)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
+
+
+def test_killing_the_only_living_trial_lets_the_search_make_the_next() -> None:
+    experiment = submitted(RANDOM % (3, 1))
+    outcomes.kill_trial(trials(experiment)[0].pk, actor="user:ada")
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.ACTIVE and len(trials(experiment)) == 2
+
+
+def test_an_experiment_whose_trials_were_all_killed_is_canceled() -> None:
+    make_host("gpu0", 1)
+    experiment = submitted(RANDOM % (2, 2))
+    passes.run(experiment.job.pool_id)
+    for trial in trials(experiment):
+        outcomes.kill_trial(trial.pk, actor="user:ada")
+    end(trials(experiment)[0], 137)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.CANCELED
+
+
+def test_a_validation_that_comes_while_the_experiment_is_canceled_makes_no_new_trial() -> None:
+    make_host("gpu0", 2)
+    experiment = submitted(HALVING)
+    passes.run(experiment.job.pool_id)
+    first, second = trials(experiment)
+    experiments.cancel(experiment.pk, actor="user:ada")
+    for trial in (first, second):
+        trial.refresh_from_db()
+        trial.experiment = experiment = experiments.lock(experiment.pk)
+        for batches in (1, 4, 16):
+            data = {
+                "group": "validation",
+                "steps_completed": batches,
+                "metrics": {"loss": 1.0, "batches": batches},
+            }
+            reports.metrics_reported(experiment, trial, data)
+    assert len(trials(experiment)) == 2
+    end(first)
+    end(second)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.CANCELED
+
+
+def test_a_killed_trial_is_canceled_by_who_killed_it_even_if_its_attempt_was_stopped_before() -> None:
+    make_host("gpu0", 1)
+    experiment = submitted(RANDOM % (1, 1))
+    passes.run(experiment.job.pool_id)
+    trial = trials(experiment)[0]
+    attempt = trial.task.allocations.get()
+    jobs.request_stop(attempt.pk, StopKind.STOP, reason=Reason.HOST_DISABLED, actor="server")
+    outcomes.kill_trial(trial.pk, actor="user:ada")
+    end(trial, 137)
+    trial.refresh_from_db()
+    experiment.refresh_from_db()
+    assert (trial.state, experiment.state) == (TrialState.CANCELED, ExperimentState.CANCELED)
