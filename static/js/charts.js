@@ -2,6 +2,7 @@
 
 const section = document.querySelector("[data-figures]");
 let timer = null;
+const HOVERS = matchMedia("(hover: hover)").matches; // without a pointer the buttons would always cover the curves
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
@@ -44,7 +45,7 @@ function draw(place) {
   const figure = place.figure;
   if (!figure || place.drawn === figure) return;
   place.drawn = figure;
-  Plotly.react(place, figure.data, themed(figure), { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  Plotly.react(place, figure.data, themed(figure), { displaylogo: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 

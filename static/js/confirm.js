@@ -6,6 +6,8 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   const dialog = document.createElement("dialog");
   dialog.className = "confirm";
+  dialog.setAttribute("role", "dialog");
+  dialog.setAttribute("aria-label", button.textContent.trim());
   const text = document.createElement("p");
   text.textContent = button.dataset.confirm;
   const yes = document.createElement("button");

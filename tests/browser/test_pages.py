@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.hosts import Host, make_key
 from tests.rig.server import ROOT, Server
 from tests.rig.stack import LAUNCHER, Stack, config, counting
 
@@ -109,7 +111,8 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
             where = f"{address} at {width} px, {'dark' if dark else 'light'}"
             if browser.all("#connection"):
                 browser.wait(lambda: browser.text("#connection .word") == "Connected", "the connection")
-            if browser.all("#charts") and not browser.all("#charts .empty"):
+            if browser.all("#charts") and not browser.all("#charts .empty"):  # drawn once they are in view
+                browser.run("document.getElementById('charts').scrollIntoView()")
                 browser.wait(lambda: browser.all("#charts .main-svg"), "the charts")
             wrong += [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]
             wrong += [f"{where}: {each}" for each in browser.violations()]
@@ -188,7 +191,7 @@ def test_a_job_that_can_never_fit_says_so_everywhere(page: Browser, seen: dict[s
     said = "asks 3; hosts here have 2: 2 or fewer, or a multiple of 2"
     page.open("/jobs")
     page.wait(lambda: said in page.text("main") and "Never" in page.text("main"), "the reason in the queue")
-    for address in (f"/experiments/{seen['never']}", f"/trials/{seen['never trial']}", "/experiments"):
+    for address in (f"/experiments/{seen['never']}", f"/trials/{seen['never trial']}", "/experiments?q=rig"):
         page.open(address)
         assert said in page.text("main"), address
 
@@ -200,7 +203,7 @@ def test_pausing_by_the_button_changes_the_state_without_a_reload(
     page.wait(lambda: "Queued" in page.text(".head .pill"), "the queued experiment")
     page.driver.switch_to.new_window("tab")
     try:
-        page.open("/experiments")
+        page.open("/experiments?q=rig")
         page.wait(lambda: page.text("#connection .word") == "Connected", "the connection")
         page.run("window.isTheSamePage = true")
         row = f'tr:has(a[href="/experiments/{seen["never"]}"])'
@@ -258,3 +261,39 @@ def test_a_killed_web_process_shows_reconnecting_and_then_connected(page: Browse
     stack.server.wait_replaced("web", victim)
     page.wait(lambda: page.run("return window.words").count("Connected") == 1, "Connected again", 40)
     page.complaints()
+
+
+@contextmanager
+def another_host_key(host: Host) -> Iterator[None]:
+    """The host's sshd shows a new key meanwhile, as after a reinstallation."""
+    names = ("host_key", "host_key.pub")
+    former = {name: (host.folder / name).rename(host.folder / f"former_{name}") for name in names}
+    make_key(host.folder / "host_key")
+    host.stop_sshd()
+    host.start_sshd()
+    try:
+        yield
+    finally:
+        for name, path in former.items():
+            path.replace(host.folder / name)
+        host.stop_sshd()
+        host.start_sshd()
+
+
+def test_a_changed_host_key_is_shown_beside_the_old_one_and_accepted(page: Browser, stack: Stack) -> None:
+    host = stack.hosts[1]
+    known = stack.get(f"/api/v1/hosts/{host.name}")["host"]["hostKey"]["fingerprint"]
+    with another_host_key(host):
+        page.open("/hosts")
+        page.wait(lambda: "has changed" in page.text(".banner.failed"), "the banner", 60)
+        offered = stack.get(f"/api/v1/hosts/{host.name}")["host"]["hostKey"]["offered"]
+        assert offered != known
+        for address in ("/hosts", f"/hosts/{host.name}"):
+            assert look_at(page, address, {}) == []
+            assert known in page.text(".banner.failed dl")
+            assert offered in page.text(".banner.failed dl")
+        page.click('form[action$="/accept-key"] button')
+        page.wait(lambda: offered in page.text("dialog.confirm"), "the question")
+        page.click("dialog.confirm .primary")
+        page.wait(lambda: "Ready" in page.text(".head .pill"), "the host to be ready again", 60)
+        assert not page.all(".banner.failed")

@@ -15,7 +15,7 @@ from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from experiments import contexts, phases, transitions
-from experiments.config import masked
+from experiments.config import masked, masked_text
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from webui.pages import timeline, verdicts
@@ -72,7 +72,7 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         context["config"] = coloured(
             yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml"
         )
-        context["original"] = coloured(experiment.original_config, "config.yaml")
+        context["original"] = coloured(masked_text(experiment.original_config), "config.yaml")
     elif tab == "code":
         context |= _code(request, experiment)
     elif tab == "timeline":

@@ -35,6 +35,7 @@ class Row:
     held: int
     needed: int
     preparing: bool
+    stopping: bool
     on_sufferance: bool
     start: str
     started: datetime | None
@@ -95,7 +96,7 @@ def _chips(rows: list[Row], user: User) -> list[tuple[str, list[Row]]]:
         ("mine", mine),
         ("mine, waiting", [row for row in mine if row.state == "QUEUED"]),
         ("never fits", [row for row in rows if row.never]),
-        ("being stopped", [row for row in rows if row.state == "STOPPING"]),
+        ("being stopped", [row for row in rows if row.stopping]),
     ]
 
 
@@ -177,6 +178,7 @@ def _row(
         held=held,
         needed=sum(task.slots for task in tasks),
         preparing=not running,
+        stopping=any(attempt.stop_reason for attempt in attempts),
         on_sufferance=any(attempt.on_sufferance for attempt in attempts),
         start=_start(started, never, pool, tasks),
         started=started,
@@ -188,7 +190,9 @@ def _row(
 
 def _where(hosts: list[str], attempts: list[Allocation]) -> str:
     """The hosts, and why it is being stopped if it is."""
-    stops = {attempt.get_stop_reason_display() for attempt in attempts if attempt.stop_reason}
+    stops = {
+        f"asked to stop: {attempt.get_stop_reason_display()}" for attempt in attempts if attempt.stop_reason
+    }
     place = (
         ", ".join(hosts)
         if len(hosts) <= MOST_HOSTS

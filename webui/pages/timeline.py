@@ -73,7 +73,10 @@ def _entry(event: Event) -> Entry:
         subject = _SUBJECTS.get(kind, "").format(**names)
         sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
     sentence = ", ".join(filter(None, [sentence, reason]))
-    return Entry(event.at, sentence[:1].upper() + sentence[1:] + _details(event), _actor(event.actor))
+    if kind != Event.Kind.MEMBER:  # whose sentences begin with the name of a host
+        sentence = sentence[:1].upper() + sentence[1:]
+    actor = _actor(event.actor)
+    return Entry(event.at, sentence + _details(event), "" if sentence.startswith(f"{actor}:") else actor)
 
 
 def _reason(code: str) -> str:
