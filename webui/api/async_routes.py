@@ -8,6 +8,7 @@ from typing import Any
 from django.urls import URLPattern, path
 
 from webui.api import allocations, log_streams
+from webui.api.openapi import SCHEMES
 from webui.api.views import Json
 
 _ALLOCATION = "allocations/<str:allocation_id>"
@@ -55,5 +56,12 @@ def _operation(route: str, view: Any, method: str) -> Json:
         "description": (view.__doc__ or "").strip(),
         "tags": [view.__module__.rsplit(".", 1)[-1]],
         "parameters": parameters,
-        "responses": {"200": {"description": ""}},
+        "security": [{scheme: []} for scheme in SCHEMES],
+        "responses": {
+            "200": {"description": "What was asked for; of logs, one JSON object a line."},
+            "default": {
+                "description": "An error, with its sentence.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
+            },
+        },
     }

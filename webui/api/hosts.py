@@ -84,6 +84,7 @@ def _slot(slot: Any, holds: Holds) -> Json:
         "memoryMb": slot.memory_mb,
         "enabled": slot.enabled,
         "draining": slot.draining,
+        "missing": slot.missing,
         "heldBy": holds.encode(slot),
         "outside": slot.outside or None,
     }
@@ -126,6 +127,7 @@ class Hosts(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": NewHost}
     queries = {"GET": encoding.PageQuery}
+    statuses = {"POST": status.HTTP_202_ACCEPTED}
 
     def get(self, request: Request) -> Response:
         hosts = list(hosts_shown())
@@ -245,8 +247,7 @@ class HostStep(ApiView):
     def post(self, request: Request, name: str) -> Response:
         host = host_named(name)
         _granted(lambda: STEPS[self.step](host.pk, actor(request)))
-        code = status.HTTP_202_ACCEPTED if self.step == "doctor" else status.HTTP_200_OK
-        return Response(_answer(name), status=code)
+        return Response(_answer(name), status=self.statuses.get("POST", status.HTTP_200_OK))
 
 
 STEPS: dict[str, Step] = {
@@ -256,6 +257,8 @@ STEPS: dict[str, Step] = {
     "doctor": lambda pk, who: registry.examine(pk, actor=who),
     "lost": lambda pk, who: registry.declare_lost(pk, actor=who),
 }
+#: what goes on after the answer
+STEPS_THAT_TAKE_TIME = {"doctor": {"POST": status.HTTP_202_ACCEPTED}}
 
 
 class KeyBody(serializers.Serializer[Any]):
@@ -270,6 +273,7 @@ class AcceptKey(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": KeyBody}
+    statuses = {"POST": status.HTTP_202_ACCEPTED}
 
     def post(self, request: Request, name: str) -> Response:
         host, body = host_named(name), self.body(request)

@@ -75,7 +75,15 @@ _cluster = [
     _at("hosts/server-key", hosts.ServerKey),
     _at("hosts/<str:name>", hosts.OneHost),
     _at("hosts/<str:name>/accept-key", hosts.AcceptKey),
-    *(_at(f"hosts/<str:name>/{step}", hosts.HostStep, step=step) for step in hosts.STEPS),
+    *(
+        _at(
+            f"hosts/<str:name>/{step}",
+            hosts.HostStep,
+            step=step,
+            statuses=hosts.STEPS_THAT_TAKE_TIME.get(step, {}),
+        )
+        for step in hosts.STEPS
+    ),
     _at("resource-pools", resource_pools.ResourcePools),
 ]
 _queue = [

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPMethod
 from typing import Any, ClassVar
 
-from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -15,33 +12,11 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from webui.api.openapi import DialectSchema
 from webui.api.parsing import DialectParser
 
 Json = dict[str, Any]
 SerializerClass = type[serializers.Serializer[Any]]
-
-
-class DialectSchema(AutoSchema):
-    """OpenAPI of a view from its `bodies`, its `queries` and the docstrings of its methods."""
-
-    def get_tags(self) -> list[str]:
-        return [self.view.__class__.__module__.rsplit(".", 1)[-1]]
-
-    def get_operation_id(self) -> str:
-        """The view's own name: `experiments_experiment_pause_post`."""
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", self.view.__class__.__name__).lower()
-        path = re.sub(r"\W+", "_", self.path.replace("/api/v1/", "")).strip("_")
-        return f"{name}_{path}_{self.method.lower()}"
-
-    def get_request_serializer(self) -> Any:
-        return getattr(self.view, "bodies", {}).get(self.method)
-
-    def get_response_serializers(self) -> Any:
-        return OpenApiTypes.OBJECT
-
-    def get_override_parameters(self) -> list[Any]:
-        query = getattr(self.view, "queries", {}).get(self.method)
-        return [query] if query else []
 
 
 class AnyMedia(BaseContentNegotiation):
@@ -65,6 +40,8 @@ class ApiView(APIView):
     #: HTTP method -> serializer of its body, or of its query string
     bodies: ClassVar[dict[str, SerializerClass]] = {}
     queries: ClassVar[dict[str, SerializerClass]] = {}
+    #: HTTP method -> status of a success, where it is not 200
+    statuses: ClassVar[dict[str, int]] = {}
     #: methods that need no login, only admins, any role, or that a run's token may use
     open_to_all: ClassVar[bool] = False
     admin_methods: ClassVar[frozenset[str]] = frozenset()

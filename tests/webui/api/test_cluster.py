@@ -77,6 +77,23 @@ def test_the_openapi_document_lists_every_resource(cast: Cast) -> None:
     assert cast.stranger.refused("GET", "openapi")[0] == 401
 
 
+def test_the_openapi_document_says_how_to_log_in_and_what_errors_are(cast: Cast) -> None:
+    document = cast.vic.get("openapi")
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert "error" in document["components"]["schemas"]["ErrorAnswer"]["properties"]
+    operations = {
+        f"{method} {path}": operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    for name, operation in operations.items():
+        assert operation["responses"]["default"]["content"], name
+        assert {"token": []} in operation.get("security", []) or "auth/login" in name, name
+    assert "202" in operations["post /api/v1/hosts"]["responses"]
+    assert "202" in operations["post /api/v1/hosts/{name}/doctor"]["responses"]
+    assert "200" in operations["post /api/v1/hosts/{name}/drain"]["responses"]
+
+
 def test_the_page_for_people_lists_every_request_and_asks_for_a_login(cast: Cast) -> None:
     client = Client()
     assert client.get("/api/v1/docs").status_code == 302

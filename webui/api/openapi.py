@@ -1,0 +1,77 @@
+"""How OpenAPI describes the views: derived from what each declares, so that no view needs a decorator."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from drf_spectacular.authentication import SessionScheme
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import serializers
+
+
+class ErrorDetail(serializers.Serializer[Any]):
+    code = serializers.IntegerField(help_text="the status again")
+    reason = serializers.CharField(help_text="the status in words")
+    error = serializers.CharField(help_text="what was found, what is allowed, what to do")
+
+
+class ErrorAnswer(serializers.Serializer[Any]):
+    """Every answer that is no success."""
+
+    error = ErrorDetail()
+    message = serializers.CharField(help_text="the sentence again")
+
+
+class DialectSchema(AutoSchema):
+    """OpenAPI of a view from its `bodies`, `queries`, `statuses` and the docstrings of its methods.
+
+    Answers are declared as objects, no more: the dialect's records are written by hand (webui/api/*_encoding).
+    """
+
+    def get_tags(self) -> list[str]:
+        return [self.view.__class__.__module__.rsplit(".", 1)[-1]]
+
+    def get_operation_id(self) -> str:
+        """The view's own name: `experiments_experiment_pause_post`."""
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", self.view.__class__.__name__).lower()
+        path = re.sub(r"\W+", "_", self.path.replace("/api/v1/", "")).strip("_")
+        return f"{name}_{path}_{self.method.lower()}"
+
+    def get_request_serializer(self) -> Any:
+        return getattr(self.view, "bodies", {}).get(self.method)
+
+    def get_response_serializers(self) -> Any:
+        success = getattr(self.view, "statuses", {}).get(self.method, 200)
+        return {
+            success: OpenApiResponse(OpenApiTypes.OBJECT, "What was asked for."),
+            "default": OpenApiResponse(ErrorAnswer, "An error, with its sentence."),
+        }
+
+    def get_override_parameters(self) -> list[Any]:
+        query = getattr(self.view, "queries", {}).get(self.method)
+        return [query] if query else []
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "webui.api.authentication.BearerAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "The token that POST /api/v1/auth/login gives, or a run's own.",
+        }
+
+
+class BrowserScheme(SessionScheme):  # type: ignore[no-untyped-call]
+    target_class = "webui.api.authentication.BrowserAuthentication"
+    name = "session"
+
+
+#: as every operation names them
+SCHEMES = (BearerScheme.name, BrowserScheme.name)
