@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dispatch import intake
@@ -135,7 +135,7 @@ async def _woken_or_gone(request: Request, wake: Coroutine[Any, Any, object]) ->
     try:
         await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
         if gone.done() and not waiting.done():
-            raise Refused(499, "The runner hung up.")
+            raise ClientDisconnect
     finally:
         waiting.cancel()
         gone.cancel()

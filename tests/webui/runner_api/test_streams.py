@@ -163,6 +163,17 @@ def test_a_lost_wake_up_costs_a_second(runner: httpx.Client) -> None:
         assert time.monotonic() - begin < 4
 
 
+def test_a_runner_that_hangs_up_leaves_no_traceback(web: Web, runner: httpx.Client) -> None:
+    member = make_gang()[0]
+    path = f"/streams/{member.allocation_id}/0/signals"
+    for _ in range(3):
+        with pytest.raises(httpx.ReadTimeout):
+            runner.get(path, params={"wait": 30}, timeout=0.5)
+    assert runner.get(path, params={"wait": 0.3}).status_code == 200
+    log = (web.data_dir / "web.log").read_text()
+    assert "Traceback" not in log and "ERROR" not in log, log
+
+
 def test_the_nonce_proves_which_server_it_is(runner: httpx.Client) -> None:
     answer = httpx.get(f"{runner.base_url}nonce", params={"value": "abc"}).json()
     cluster = Cluster.get()
