@@ -192,6 +192,10 @@ class Client:
         rows = self.pages("/api/v1/job-queues-v2", "jobs", query, limit, offset)
         return [row.get("full") or row.get("limited") or row for row in rows]
 
+    def explain_job(self, job_id: str) -> Json:
+        """Why each task of a job waits: the last pass's reason, and all blockers as of now."""
+        return dict(self.get(f"/api/v1/jobs/{quote(job_id, safe='')}/explain"))
+
     def update_jobs(self, updates: Sequence[Json]) -> List[str]:
         """Apply all edits or none; what the server says has changed."""
         answer = self.post("/api/v1/job-queues", {"updates": list(updates)})

@@ -69,10 +69,7 @@ def _document(snapshot: Snapshot, plan: Plan, took_ms: float) -> dict[str, Any]:
     job_of = {request.task_id: request.job_id for request in snapshot.requests}
     return {
         "order": list(dict.fromkeys(job_of[task_id] for task_id in plan.order)),
-        "waits": {
-            task_id: {"code": str(reason.code), "sentence": reason.sentence, "data": dict(reason.data)}
-            for task_id, reason in plan.waits.items()
-        },
+        "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
         "forecast": {task_id: list(span) for task_id, span in plan.forecast.items() if span},
         "reservations": {task_id: list(hosts) for task_id, hosts in plan.reservations.items()},
         "shares": dict(plan.shares),

@@ -47,6 +47,10 @@ class Reason:
     sentence: str
     data: Mapping[str, object] = field(default_factory=dict)
 
+    def record(self) -> dict[str, object]:
+        """As it is stored in a plan and sent in an answer."""
+        return {"code": str(self.code), "sentence": self.sentence, "data": dict(self.data)}
+
 
 def listed(names: Iterable[str], most: int = 3) -> str:
     """`a`, `a and b`, `a, b and 4 more`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from datetime import datetime, timezone
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from trainmaster.cli import output
@@ -37,6 +39,10 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("--reverse", action="store_true", help="the last job first")
     output.add_format(parser, "yaml")
     parser.set_defaults(run=_list, action="list the jobs")
+    parser = verbs.add_parser("explain", aliases=["why"], help="all that keeps a job waiting")
+    parser.add_argument("job_id", metavar="JOB_ID")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to print the answer")
+    parser.set_defaults(run=_explain, action="explain the job")
     _add_update(verbs)
 
 
@@ -101,6 +107,36 @@ def _list(client: Client, args: argparse.Namespace) -> int:
         columns.append(Column("Waits for", _reason))
     output.show(rows, columns, args.output)
     return OK
+
+
+def _explain(client: Client, args: argparse.Namespace) -> int:
+    found = client.explain_job(args.job_id)
+    if args.output == "json":
+        print(json.dumps(found, indent=2))
+    else:
+        print("\n".join(_explained(found)))
+    return OK
+
+
+def _explained(found: Json) -> List[str]:
+    """The job's place, then task by task all that it waits for."""
+    ahead = (found.get("summary") or {}).get("jobsAhead", -1)
+    place = f", {ahead} ahead of it" if ahead >= 0 else ""
+    lines = [f"Job {found['jobId'][:SHOWN]} in pool {found['resourcePool']}: {found['state'].lower()}{place}"]
+    for task in found["tasks"]:
+        slots = "1 slot" if task["slots"] == 1 else f"{task['slots']} slots"
+        lines.append(f"{task['taskId']} ({slots}): {task['state'].lower()}")
+        blockers = task.get("blockers")
+        if blockers is not None:
+            lines += [f"  - {blocker['sentence']}" for blocker in blockers] or ["  - starts with the next pass"]
+        forecast = task.get("forecast")
+        if forecast:
+            lines.append("  starts between " + " and ".join(local_time(_utc(moment)) for moment in forecast))
+    return [output.clean(line) for line in lines]
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_weighted(client: Client, name: Optional[str]) -> bool:

@@ -155,11 +155,15 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
         assert [cell.strip() for cell in heading.split("|")][:9] == [
             "#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User",
         ]  # fmt: skip
+        why = local_host("job", "explain", ids[0][:8])
+        assert why.returncode == 0, why.stderr
+        assert why.stdout.startswith(f"Job {ids[0][:8]} in pool default: active, 1 ahead of it")
         refused = local_host("job", "update", ids[0], "--priority", "100")
         assert refused.returncode == 1
         assert "1 to 99" in refused.stderr or "between 1 and 99" in refused.stderr
         assert local_host("job", "update", "zzz", "--priority", "3").returncode == 1
         assert local_host("job", "list", "-p", "nowhere").returncode == 1
+        assert "not found" in local_host("job", "explain", "zzz").stderr
     finally:
         for number in (first, second):
             local_host("e", "kill", str(number))

@@ -1,0 +1,32 @@
+"""What `job explain` prints of the server's answer."""
+
+from __future__ import annotations
+
+from trainmaster.cli.job import _explained
+
+
+def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
+    answer = {
+        "jobId": "0123456789ab",
+        "resourcePool": "default",
+        "state": "ACTIVE",
+        "summary": {"jobsAhead": 2},
+        "tasks": [
+            {
+                "taskId": "7.a", "slots": 4, "state": "WAITING",
+                "blockers": [{"sentence": "2 jobs stand before it"}, {"sentence": "gpu\x1b[2J is disabled"}],
+                "forecast": [0.0, 60.0],
+            },
+            {"taskId": "7.b", "slots": 1, "state": "WAITING", "blockers": []},
+            {"taskId": "7.c", "slots": 1, "state": "RUNNING"},
+        ],
+    }  # fmt: skip
+    lines = _explained(answer)
+    assert lines[:4] == [
+        "Job 01234567 in pool default: active, 2 ahead of it",
+        "7.a (4 slots): waiting",
+        "  - 2 jobs stand before it",
+        "  - gpu [2J is disabled",
+    ]
+    assert lines[4].startswith("  starts between ")
+    assert lines[5:] == ["7.b (1 slot): waiting", "  - starts with the next pass", "7.c (1 slot): running"]
