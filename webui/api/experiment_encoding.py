@@ -8,7 +8,6 @@ from typing import Any
 from django.db.models import (
     BigIntegerField,
     Count,
-    Exists,
     F,
     IntegerField,
     OuterRef,
@@ -19,26 +18,23 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from experiments import phases
 from experiments.config import masked, masked_text
 from experiments.models import Checkpoint, Experiment, Trial
-from experiments.states import CheckpointState, ExperimentState
-from jobs.models import Allocation
-from jobs.states import AllocationState
+from experiments.states import CheckpointState
 from webui.api import encoding
 from webui.api.views import Json
 
 
 def with_numbers() -> QuerySet[Experiment]:
-    """Experiments with num_trials, checkpoint_count, checkpoint_bytes, held and running beside their columns."""
+    """Experiments with num_trials, checkpoint_count, checkpoint_bytes and their phase beside their columns."""
     kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state=CheckpointState.DELETED)
     trials = Trial.objects.filter(experiment=OuterRef("pk"))
-    held = Allocation.objects.filter(task__job=OuterRef("job_id")).exclude(state=AllocationState.TERMINATED)
-    return Experiment.objects.select_related("owner", "job__pool", "project__workspace").annotate(
+    rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
+    return phases.annotated(rows).annotate(
         num_trials=_number(trials, "experiment", Count("pk"), IntegerField()),
         checkpoint_count=_number(kept, "trial__experiment", Count("pk"), IntegerField()),
         checkpoint_bytes=_number(kept, "trial__experiment", Sum("size_bytes"), BigIntegerField()),
-        held=Exists(held),
-        running=Exists(held.filter(started_at__isnull=False)),
         username=F("owner__username"),
         pool_name=F("job__pool__name"),
     )
@@ -47,13 +43,6 @@ def with_numbers() -> QuerySet[Experiment]:
 def _number(rows: QuerySet[Any], by: str, what: Any, field: Any) -> Coalesce:
     grouped = rows.order_by().values(by).annotate(n=what).values("n")
     return Coalesce(Subquery(grouped, output_field=field), 0, output_field=field)
-
-
-def shown_state(state: str, held: bool, running: bool) -> str:
-    """The state with its prefix; an active one is shown by what it has: nothing, slots, a running entrypoint."""
-    if state == ExperimentState.ACTIVE:
-        return "STATE_RUNNING" if running else "STATE_STARTING" if held else "STATE_QUEUED"
-    return f"STATE_{state}"
 
 
 def effective_config(experiment: Experiment) -> Json:
@@ -82,7 +71,7 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> Json:
             "description": experiment.description,
             "notes": experiment.notes,
             "labels": experiment.labels,
-            "state": shown_state(experiment.state, experiment.held, experiment.running),
+            "state": f"STATE_{phases.of(experiment)}",
             "archived": experiment.archived,
             "config": config,
             "originalConfig": masked_text(experiment.original_config) if full else "",

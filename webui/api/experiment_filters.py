@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
+from experiments import phases
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from webui.api import encoding
@@ -29,15 +30,9 @@ SORT = {
     "SORT_BY_CHECKPOINT_COUNT": "checkpoint_count",
     "SORT_BY_SEARCHER_METRIC_VAL": "best_metric",
 }
-#: An active experiment is shown by what it has; these are asked for by the same names.
-_SHARES = {
-    "STATE_QUEUED": Q(held=False),
-    "STATE_PULLING": Q(pk=None),
-    "STATE_STARTING": Q(held=True, running=False),
-    "STATE_RUNNING": Q(running=True),
-    "STATE_ACTIVE": Q(),
-}
-STATES = [*_SHARES, "STATE_DELETED", *(f"STATE_{state}" for state in ExperimentState if state != "ACTIVE")]
+_NEVER = ["STATE_PULLING", "STATE_DELETED"]  # allowed, and true of nothing here
+_PHASES = [f"STATE_{phase}" for phase in (phases.QUEUED, phases.STARTING, phases.RUNNING)]
+STATES = [*_PHASES, *_NEVER, *(f"STATE_{state}" for state in ExperimentState)]
 
 
 class Filters(serializers.Serializer[Any]):
@@ -94,10 +89,7 @@ def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
 def _states(names: list[str]) -> Q:
     wanted = Q(pk=None)
     for name in names:
-        if name in _SHARES:
-            wanted |= Q(state=ExperimentState.ACTIVE) & _SHARES[name]
-        else:
-            wanted |= Q(state=name.removeprefix("STATE_"))
+        wanted |= phases.where(name.removeprefix("STATE_"))
     return wanted
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from django.db.models import (
     BigIntegerField,
     Count,
-    Exists,
     IntegerField,
     OuterRef,
     Q,
@@ -20,13 +19,10 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 from rest_framework import serializers
 
-from experiments import failures
+from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
-from experiments.states import CheckpointState, TrialState
-from jobs.models import Allocation
-from jobs.states import AllocationState
+from experiments.states import CheckpointState
 from webui.api import encoding
-from webui.api.experiment_encoding import shown_state
 from webui.api.views import Json
 
 TRIAL_SORT = {
@@ -49,11 +45,10 @@ class TrialsQuery(encoding.PageQuery):
 
 
 def trials_with_numbers() -> QuerySet[Trial]:
-    """Trials with checkpoint_count, checkpoint_bytes, held and running beside their columns."""
+    """Trials with checkpoint_count, checkpoint_bytes and their phase beside their columns."""
     kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state=CheckpointState.DELETED).order_by()
     per_trial = kept.values("trial")
-    held = Allocation.objects.filter(task=OuterRef("task_id")).exclude(state=AllocationState.TERMINATED)
-    return Trial.objects.select_related("experiment").annotate(
+    return phases.annotated(Trial.objects.select_related("experiment")).annotate(
         checkpoint_count=Coalesce(
             Subquery(per_trial.annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0
         ),
@@ -62,8 +57,6 @@ def trials_with_numbers() -> QuerySet[Trial]:
             0,
             output_field=BigIntegerField(),
         ),
-        held=Exists(held),
-        running=Exists(held.filter(started_at__isnull=False)),
     )
 
 
@@ -71,17 +64,8 @@ def trials_in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySe
     if not states:
         return rows
     wanted = Q(pk=None)
-    shares = {
-        "STATE_RUNNING": Q(running=True),
-        "STATE_STARTING": Q(held=True, running=False),
-        "STATE_QUEUED": Q(held=False),
-    }
     for name in states:
-        wanted |= (
-            Q(state=TrialState.ACTIVE) & shares[name]
-            if name in shares
-            else Q(state=name.removeprefix("STATE_"))
-        )
+        wanted |= phases.where(name.removeprefix("STATE_"))
     return rows.filter(wanted)
 
 
@@ -138,7 +122,7 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "experimentId": trial.experiment_id,
             "taskId": trial.task_id,
             "taskIds": [trial.task_id],
-            "state": shown_state(trial.state, trial.held, trial.running),
+            "state": f"STATE_{phases.of(trial)}",
             "startTime": encoding.time(trial.started_at),
             "endTime": encoding.time(trial.ended_at),
             "wallClockTime": (end - trial.started_at).total_seconds(),
