@@ -25,8 +25,7 @@ from webui.api.views import ApiView, Json
 
 def hosts_shown() -> QuerySet[Host]:
     """Every host that has not been taken out."""
-    shown = Host.objects.exclude(admission=Host.Admission.REMOVED)
-    return shown.select_related("pool").prefetch_related("slots").order_by("name")
+    return registry.present().select_related("pool").prefetch_related("slots").order_by("name")
 
 
 def host_named(name: str) -> Host:
@@ -41,8 +40,9 @@ def encode_slot(slot: Slot, holds: Holds) -> Json:
     row: Json = {
         "id": str(slot.index),
         "device": device(slot),
-        "enabled": slot.enabled,
+        "enabled": slot.enabled and not slot.missing,
         "draining": slot.draining,
+        "missing": slot.missing,
     }
     if hold := holds.by_slot.get(slot.pk):
         row["container"] = {

@@ -30,10 +30,11 @@ _EMPTY = dict.fromkeys(
 
 def encode_pool(pool: ResourcePool) -> Json:
     hosts = list(hosts_shown().filter(pool=pool))
-    slots = [slot for host in hosts for slot in host.slots.all()]
+    found = {host.pk: [slot for slot in host.slots.all() if not slot.missing] for host in hosts}
+    slots = [slot for there in found.values() for slot in there]
     kinds = Counter(slot.kind for slot in slots)
     brands = Counter(slot.brand for slot in slots if slot.brand)
-    sizes = Counter(host.slots.count() for host in hosts)
+    sizes = [len(there) for there in found.values()]
     zero_slot = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED).count()
     priority = pool.scheduler == ResourcePool.Scheduler.PRIORITY
     details: Json = {}

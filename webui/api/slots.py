@@ -60,14 +60,14 @@ def device(slot: Slot) -> Json:
 
 
 def stats(slots: Iterable[Slot], holds: Holds) -> Json:
-    """Determined's counts by type and by brand."""
+    """Determined's counts by type and by brand, which know no missing slot: it counts as disabled."""
     by_type: dict[str, Json] = {}
     by_brand: dict[str, Json] = {}
     for slot in slots:
         for table, name in ((by_type, device_type(slot.kind)), (by_brand, slot.brand or slot.kind)):
             row = table.setdefault(name, {"states": Counter(), "disabled": 0, "draining": 0, "total": 0})
             row["total"] += 1
-            row["disabled"] += not slot.enabled
+            row["disabled"] += not slot.enabled or slot.missing
             row["draining"] += slot.draining
             if hold := holds.by_slot.get(slot.pk):
                 row["states"][container_state(hold)] += 1

@@ -71,6 +71,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "host": host,
         "state": observe.state_of(host),
         "keys": keys_to_accept(host),
+        "missing": Slot.objects.filter(host=host, missing=True),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
     }
     return show(request, "host", context, room="Hosts", fragment="host")

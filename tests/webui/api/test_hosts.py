@@ -2,11 +2,15 @@
 
 import asyncssh
 import pytest
+from django.test import Client
 
+from accounts.models import User
 from events.models import Event
 from experiments.models import Trial
 from hosts.models import Host, ResourcePool
+from jobs import transitions
 from jobs.models import Allocation
+from jobs.states import Reason
 from tests.rig.api import Api, Cast
 
 BODY = {"name": "gpu7", "transport": "ssh", "address": "10.0.0.7", "port": 2222, "user": "lab", "slots": 4}
@@ -177,3 +181,33 @@ def test_a_pool_has_all_33_fields(cast: Cast, running: tuple[Trial, Allocation, 
     assert (pool["numAgents"], pool["slotsAvailable"], pool["slotsUsed"]) == (1, 2, 1)
     assert pool["schedulerType"] == "SCHEDULER_TYPE_PRIORITY"
     assert cast.stranger.refused("GET", "resource-pools")[0] == 401
+
+
+def test_a_slot_that_is_gone_is_marked_and_counts_for_nothing(cast: Cast, host: Host) -> None:
+    host.slots.filter(index=1).update(missing=True)
+    slots = cast.vic.get("hosts/gpu1")["host"]["slots"]
+    assert [slot["missing"] for slot in slots] == [False, True]
+    agent = cast.vic.get("agents/gpu1")["agent"]
+    assert [agent["slots"][index]["enabled"] for index in ("0", "1")] == [True, False]
+    assert agent["slotStats"]["typeStats"]["TYPE_CUDA"]["disabled"] == 1
+    pool = cast.vic.get("resource-pools")["resourcePools"][0]
+    assert (pool["slotsAvailable"], pool["slotsPerAgent"]) == (1, 1)
+    client = Client()
+    client.force_login(User.objects.get(username="vic"))
+    assert "slot 1 (H200" in client.get("/hosts/gpu1").content.decode()
+
+
+def test_a_removed_host_is_shown_nowhere(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
+    _, allocation, _ = running
+    member = allocation.members.get()
+    transitions.member_ended(member.pk, code=0, signal=None, reason=Reason.COMPLETED)
+    cast.admin.delete("hosts/gpu1")
+    assert Host.objects.filter(name="gpu1", admission=Host.Admission.REMOVED).exists()
+    assert cast.vic.get("hosts")["hosts"] == cast.vic.get("agents")["agents"] == []
+    assert cast.vic.get("resource-pools")["resourcePools"][0]["numAgents"] == 0
+    for path in ("hosts/gpu1", "agents/gpu1", "agents/gpu1/slots"):
+        assert cast.vic.refused("GET", path)[0] == 404
+    client = Client()
+    client.force_login(User.objects.get(username="vic"))
+    assert "/hosts/gpu1" not in client.get("/hosts").content.decode()
+    assert client.get("/hosts/gpu1").status_code == 404
