@@ -8,22 +8,19 @@ from typing import Any
 import pytest
 
 from accounts.models import LoginToken, User
-from experiments.models import Experiment, Project, Trial, Workspace
+from experiments.models import Experiment, Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs import transitions
 from jobs.models import Allocation
 from tests.rig.api import CONFIG, Api, Cast, Json, uploaded
+from tests.rig.world import make_project
 
 
 @pytest.fixture
 def pool(db: None) -> ResourcePool:
-    """The default pool, and the project that the first migration made, which tests that commit have flushed."""
-    workspace, _ = Workspace.objects.get_or_create(
-        pk=1, defaults={"name": "Uncategorized", "immutable": True}
-    )
-    defaults = {"workspace": workspace, "name": "Uncategorized", "key": "UNC", "immutable": True}
-    Project.objects.get_or_create(pk=1, defaults=defaults)
+    """The default pool, and the project that everything goes to."""
+    make_project()
     return default_pool()
 
 
