@@ -56,7 +56,10 @@ def plain(hosts: list[Host], folder: Path) -> Sample:
             f"cd {folder} && OMP_NUM_THREADS=1 exec {sys.executable} -m torch.distributed.run --nnodes 2 "
             f"--nproc_per_node 2 --node_rank {rank} --master_addr {hosts[0].address} --master_port {port} first.py"
         )
-        nodes.append(subprocess.Popen([*host.ssh(), command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        remote = [*host.ssh(), command]
+        nodes.append(
+            subprocess.Popen(remote, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        )
     assert nodes[0].stdout is not None
     line = next((line for line in nodes[0].stdout if line.startswith("first line at")), "")
     seen = time.time()

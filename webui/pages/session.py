@@ -17,10 +17,11 @@ from accounts.passwords import check_password
 @require_http_methods(["GET", "POST"])
 def login(request: HttpRequest) -> HttpResponse:
     """The login form; afterwards the page that was asked for."""
+    wanted: str = request.POST.get("next") or request.GET.get("next", "")
     context = {
         "cluster_name": settings.CLUSTER_NAME,
         "plain_http_banner": settings.INSECURE_HTTP,
-        "next": request.POST.get("next") or request.GET.get("next", ""),
+        "next": wanted,
         "username": request.POST.get("username", ""),
     }
     if request.method == "GET":
@@ -30,8 +31,8 @@ def login(request: HttpRequest) -> HttpResponse:
         context["error"] = "The user name or the password is wrong."
         return render(request, "pages/login.html", context, status=403)
     start_session(request, user, backend="django.contrib.auth.backends.ModelBackend")
-    safe = url_has_allowed_host_and_scheme(context["next"], {request.get_host()}, request.is_secure())
-    return HttpResponseRedirect(context["next"] if safe and context["next"] else "/")
+    safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure())
+    return HttpResponseRedirect(wanted if safe else "/")
 
 
 @require_POST
