@@ -52,11 +52,11 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
     records = parse(body)
     with transaction.atomic():
         member = Member.objects.select_related("host", "allocation__task__job").get(pk=member_id)
-        if member.allocation.state == AllocationState.TERMINATED:
-            raise Over(f"Allocation {member.allocation_id} is over.")
+        _refuse_over(member.allocation_id)
         if any(record.get("k") in _STATEFUL for record in records):
             # the order of locks is the same everywhere: experiment, allocation, then stream and log
             settle.lock(member.allocation_id)
+            _refuse_over(member.allocation_id)  # it may have ended while this waited for the lock
         streams.advance(member_id, offset, offset + len(body))
         _apply(member, records)
     observe.heartbeat(member.host_id)
@@ -98,23 +98,29 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
     for record in stateful:
         if record["k"] == "core" and experiment and trial:
             trial.experiment = experiment
-            _report(experiment, trial, member, record.get("d") or {})
+            _report(experiment, trial, member, record.get("d"))
         elif record["k"] == "state" and record.get("state") == "running":
             transitions.member_running(member.pk)
         elif record["k"] == "exit":
             _exited(member, record)
 
 
-def _report(experiment: Experiment, trial: Trial, member: Member, data: dict[str, Any]) -> None:
+def _report(experiment: Experiment, trial: Trial, member: Member, data: object) -> None:
     """Apply one report. One that cannot be applied is named in the log and left behind: it never blocks its stream."""
     try:
+        if not isinstance(data, dict):
+            raise TypeError(f"it is {type(data).__name__}, not an object")
         with transaction.atomic():
             reports.apply(experiment, trial, member, data)
     except (OperationalError, InterfaceError):
         raise  # the database is away or chose this transaction to break a deadlock: the runner sends it again
     except Exception as error:  # whatever a training script may have written
         log.exception("a report of %s could not be applied", member.run_key)
-        text = f"[a report of type {data.get('type')!r} could not be stored: {type(error).__name__}: {error}]"
+        # what it had changed is undone in the database, and so must be in the rows at hand
+        experiment.refresh_from_db()
+        trial.refresh_from_db()
+        kind = data.get("type") if isinstance(data, dict) else None
+        text = f"[a report of type {kind!r} could not be stored: {type(error).__name__}: {error}]"
         line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
         log_store.append(member.allocation.task_id, member, member.host.name, [line])
 
@@ -148,6 +154,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         signal=record.get("signal"),
         ended_at=record.get("t"),
         first_failure=failure if isinstance(failure, dict) else None,
+        boot_id=str(record.get("boot_id") or ""),
     )
 
 
@@ -166,9 +173,13 @@ def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
 
 def signals(allocation_id: str) -> Intake:
     """What is asked of the run now, for the long poll. Raises Over."""
+    _refuse_over(allocation_id)
+    return Intake(-1, *_orders(allocation_id))
+
+
+def _refuse_over(allocation_id: str) -> None:
     if Allocation.objects.filter(pk=allocation_id, state=AllocationState.TERMINATED).exists():
         raise Over(f"Allocation {allocation_id} is over.")
-    return Intake(-1, *_orders(allocation_id))
 
 
 def _orders(allocation_id: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:

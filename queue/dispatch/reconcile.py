@@ -12,13 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import launch, remote, settle, stop
+from dispatch import launch, remote, settle, stop, uploads
 from events.announce import wake
-from experiments import checkpoints
-from experiments.models import Checkpoint, Trial
-from experiments.states import CheckpointState
 from hosts import observe, registry
 from hosts.models import Host
 from jobs import transitions
@@ -33,6 +31,7 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS = 60.0
 #: Run folders are removed this long after their end, so that a person can still look.
 KEEP_FOLDER_SECONDS = 3600.0
+FOLDERS_AT_ONCE = 200
 STATUS_TIMEOUT_SECONDS = 30.0
 
 
@@ -45,13 +44,15 @@ def open_members(host: Host) -> list[Member]:
 
 
 def hosts_to_ask() -> list[uuid.UUID]:
-    """Hosts with something open on them: those are asked in every sweep.
+    """Hosts with something open on them, or with a checkpoint to upload: those are asked in every sweep.
 
     Not the silent ones: the probe finds them when they return, and asking would only fill the worker with waits.
     """
     return list(
-        Host.objects.filter(members__in=Member.objects.exclude(state=MemberState.ENDED))
-        .exclude(admission=Host.Admission.LOST)
+        Host.objects.filter(
+            Q(members__in=Member.objects.exclude(state=MemberState.ENDED)) | Q(members__in=uploads.awaited())
+        )
+        .exclude(admission__in=uploads.GONE)
         .exclude(contact=Host.Contact.SILENT)
         .values_list("pk", flat=True)
         .distinct()
@@ -75,34 +76,38 @@ def host(host_id: uuid.UUID) -> None:
 
 def _ask(host_id: uuid.UUID) -> None:
     row = Host.objects.get(pk=host_id)
-    members = open_members(row)
-    if not members:
+    members, uploading = open_members(row), list(uploads.awaited().filter(host=row))
+    if not members and not uploading:
         return
     asked = timezone.now()
+    keys = [member.run_key for member in [*members, *uploading]]
     try:
-        answer = remote.verb(
-            row, "status", {"runs": [m.run_key for m in members]}, timeout_seconds=STATUS_TIMEOUT_SECONDS
-        )
+        answer = remote.verb(row, "status", {"runs": keys}, timeout_seconds=STATUS_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
+    for member in uploading:
+        uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
 
 
 def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> None:
     """One member against the host's word for it."""
-    state = run["state"]
+    state = run.get("state")
+    if state is None:  # the host could not look, for one run perhaps, and says why
+        log.warning("%s on %s: %s", member.run_key, member.host.name, run.get("message"))
+        return
     if member.state == MemberState.ASSIGNED:
-        _settle_assigned(member, state, boot_id)
+        _settle_assigned(member, state, str(run.get("boot_id") or boot_id))
     elif state == "running":
         if transitions.member_running(member.pk):
             log.info("%s runs; its record had not come", member.run_key)
         if member.allocation.stop_kind:
             stop.stop(member.allocation_id)
     elif state == "ended":
-        _settle_ended(member, run)
+        _settle_ended(member, run, boot_id)
     elif state in {"absent", "incomplete"} and member.launched_at and member.launched_at < asked:
         restarted = member.boot_id and boot_id and member.boot_id != boot_id
         settle.member_over(
@@ -140,15 +145,13 @@ def _claim_is_free(member: Member) -> bool:
     return member.launch_claimed_until is None or member.launch_claimed_until < timezone.now()
 
 
-def _settle_ended(member: Member, run: dict[str, Any]) -> None:
+def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     """The entrypoint has ended. Its runner drains the spool first; without one, the end says what is missing."""
     exit_file = run.get("exit") or {}
     transitions.member_running(member.pk)
     ended_at = exit_file.get("ended_at")
-    age = timezone.now().timestamp() - float(ended_at) if ended_at else DRAIN_SECONDS + 1
-    skew = member.host.clock_skew_seconds or 0.0
     missing = int(run.get("unshipped_bytes") or 0)
-    if age + skew < DRAIN_SECONDS and not run.get("finished"):
+    if _ended_seconds(member, ended_at) < DRAIN_SECONDS and not run.get("finished"):
         return
     if missing:
         if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):
@@ -160,7 +163,16 @@ def _settle_ended(member: Member, run: dict[str, Any]) -> None:
         signal=exit_file.get("signal"),
         ended_at=ended_at,
         first_failure=None,
+        boot_id=boot_id,
     )
+
+
+def _ended_seconds(member: Member, ended_at: float | None) -> float:
+    """How long ago it ended; of a killed launcher, how long ago its runner was heard, which still brings the rest."""
+    if ended_at:
+        return timezone.now().timestamp() - float(ended_at) + (member.host.clock_skew_seconds or 0.0)
+    heard = member.heartbeat_at or member.launched_at
+    return (timezone.now() - heard).total_seconds() if heard else DRAIN_SECONDS
 
 
 def leave_disabled_hosts() -> None:
@@ -202,7 +214,7 @@ def declare_lost_hosts() -> None:
 def host_lost(host_id: uuid.UUID) -> None:
     """End everything that a lost host held: its runs' tokens die, their trials start elsewhere."""
     row = Host.objects.get(pk=host_id)
-    if row.admission != Host.Admission.LOST:
+    if row.admission not in uploads.GONE:
         return
     for member in open_members(row):
         settle.member_over(
@@ -210,33 +222,42 @@ def host_lost(host_id: uuid.UUID) -> None:
             reason=Reason.HOST_LOST,
             detail={"rank": None, "host": row.name, "member": member.index},
         )
-    here = [f"{member.run_key}" for member in Member.objects.filter(host=row, removed_at=None)]
-    partial = Checkpoint.objects.filter(state=CheckpointState.PARTIAL, run_key__in=here)
-    for trial in Trial.objects.filter(checkpoints__in=partial).distinct():
-        checkpoints.given_up(trial)
+    uploads.give_up()
+
+
+def finish_lost_hosts() -> None:
+    """What the task of a declaration did not come to: its message may be lost, its worker killed."""
+    left = Member.objects.exclude(state=MemberState.ENDED).filter(host__admission__in=uploads.GONE)
+    for host_id in set(left.values_list("host_id", flat=True)):
+        host_lost(host_id)
+    uploads.give_up()
 
 
 def remove_folders(host_id: uuid.UUID) -> None:
-    """Remove run folders of this host that ended a while ago and whose checkpoints are uploaded."""
+    """Remove run folders of this host that ended a while ago and whose checkpoints are uploaded.
+
+    By force: of an attempt that is over the server takes no more output, so waiting for a runner is in vain.
+    """
     before = timezone.now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
     members = {
         member.run_key: member
         for member in Member.objects.filter(
-            host_id=host_id, state=MemberState.ENDED, ended_at__lt=before, removed_at=None
-        ).select_related("host")[:200]
+            host_id=host_id, allocation__state=AllocationState.TERMINATED, ended_at__lt=before, removed_at=None
+        )
+        .exclude(pk__in=uploads.awaited())
+        .select_related("host")
+        .order_by("?")[:FOLDERS_AT_ONCE]  # so that some which cannot be removed keep nobody waiting
     }
-    waiting = Checkpoint.objects.filter(run_key__in=members, state=CheckpointState.PARTIAL)
-    for run_key in waiting.values_list("run_key", flat=True):
-        members.pop(run_key, None)
     if not members:
         return
     row = next(iter(members.values())).host
     try:
-        remote.verb(row, "remove", {"runs": sorted(members)})
+        answer = remote.verb(row, "remove", {"runs": sorted(members), "force": True})
     except remote.RemoteError as error:
         log.info("run folders of %s stay for now: %s", row.name, error)
         return
-    Member.objects.filter(pk__in=[member.pk for member in members.values()]).update(removed_at=timezone.now())
+    removed = [member.pk for key, member in members.items() if answer["runs"].get(key, {}).get("removed")]
+    Member.objects.filter(pk__in=removed).update(removed_at=timezone.now())
 
 
 def merge_event_lines() -> None:

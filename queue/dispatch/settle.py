@@ -43,12 +43,17 @@ def member_exited(
     signal: int | None,
     ended_at: float | None,
     first_failure: dict[str, Any] | None,
+    boot_id: str = "",
 ) -> bool:
-    """The host said that the entrypoint has ended (exit record, or exit file read over SSH)."""
+    """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
+
+    `boot_id` is the host's when it said so: an end without a code after a restart is the restart's.
+    """
     member = Member.objects.select_related("host", "allocation").get(pk=member_id)
     lock(member.allocation_id)
     member.allocation.refresh_from_db()
-    reason = reason_of_exit(member.allocation, code)
+    restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
+    reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None
     # a peer that was stopped may still have failed first: its record came later than the other's
     if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):

@@ -143,6 +143,27 @@ def test_a_lost_host_is_no_restart() -> None:
     assert attempt_of(experiment).exit_reason == Reason.HOST_LOST
 
 
+def test_an_end_without_a_code_after_the_hosts_restart_is_no_restart_of_the_trial() -> None:
+    experiment = running(slots=4, hosts=2, max_restarts=0)
+    first, second = members_of(experiment)
+    end(first, 1, rank=0, code=1, signal=None, t=50.0)  # it lost its peer
+    settle.member_exited(
+        second.pk, code=None, signal=None, ended_at=None, first_failure=None, boot_id="after the restart"
+    )
+    attempt = attempt_of(experiment)
+    assert attempt.exit_reason == Reason.HOST_RESTARTED
+    trial = trial_of(experiment)
+    assert (trial.restarts, trial.task.state) == (0, TaskState.WAITING)
+
+
+def test_an_end_without_a_code_on_the_same_boot_counts() -> None:
+    experiment = running(max_restarts=0)
+    member = members_of(experiment)[0]
+    settle.member_exited(member.pk, code=None, signal=None, ended_at=None, first_failure=None, boot_id="boot")
+    assert attempt_of(experiment).exit_reason == Reason.RUN_VANISHED
+    assert trial_of(experiment).state == TrialState.ERROR
+
+
 def test_a_silent_host_keeps_its_gang_open_but_not_its_gangs_slots() -> None:
     experiment = running(slots=4, hosts=2)
     first, second = members_of(experiment)

@@ -78,6 +78,7 @@ def exit_record(
     signal: Optional[int],
     stopped: bool,
     first_failure: Optional[FirstFailure],
+    boot: str,
 ) -> bytes:
     return _line(
         {
@@ -87,6 +88,7 @@ def exit_record(
             "signal": signal,
             "stopped": stopped,
             "first_failure": first_failure,
+            "boot_id": boot,
         }
     )
 

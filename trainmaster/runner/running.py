@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import alive, of_run
+from trainmaster.processes import alive, boot_id, of_run
 from trainmaster.protocol import Limits
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.link import Link, Weather
@@ -152,6 +152,7 @@ class Runner:
                 ended["signal"] if ended else None,
                 stopped,
                 self.outbox.first_failure,
+                boot_id(),
             )
         )
         self.outbox.exited = True
