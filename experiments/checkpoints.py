@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,7 @@ from django.utils import timezone
 
 from experiments.models import Checkpoint, Trial
 from experiments.states import CheckpointState
-from experiments.transitions import lock, set_checkpoint_state
+from experiments.transitions import lock, set_checkpoint_state, upload_block
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import Reason
@@ -70,7 +71,9 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
     """All files have been uploaded: check their sizes, mark it, and let a waiting trial start. Raises MissingFiles."""
     experiment_id = Checkpoint.objects.values_list("trial__experiment_id", flat=True).get(pk=checkpoint_uuid)
     lock(experiment_id)
-    checkpoint = Checkpoint.objects.select_related("trial__experiment").get(pk=checkpoint_uuid)
+    checkpoint = Checkpoint.objects.select_related("trial__latest_checkpoint", "trial__experiment").get(
+        pk=checkpoint_uuid
+    )
     if checkpoint.state != CheckpointState.PARTIAL:
         return checkpoint
     folder = settings.DATA_DIR / "checkpoints" / str(checkpoint_uuid)
@@ -87,21 +90,32 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
     set_checkpoint_state(
         checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
     )
-    jobs.unblock(checkpoint.trial.task_id)
+    _let_go_on(checkpoint.trial)
     return checkpoint
 
 
 @transaction.atomic
-def given_up(trial: Trial) -> None:
-    """The host with the only copy of the newest checkpoint is lost: resume from the newest one that is complete."""
+def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
+    """No runner of these runs will bring the rest of its checkpoints: resume from what is complete.
+
+    Returns how many were given up. One whose last file arrives afterwards stays in ERROR.
+    """
     lock(trial.experiment_id)
-    lost = trial.checkpoints.filter(state=CheckpointState.PARTIAL).select_related("trial")
+    trial = Trial.objects.select_related("latest_checkpoint").get(pk=trial.pk)
+    partial = trial.checkpoints.filter(state=CheckpointState.PARTIAL, run_key__in=run_keys)
+    lost = list(partial.select_related("trial"))
     for checkpoint in lost:
-        set_checkpoint_state(checkpoint, CheckpointState.ERROR, reason=Reason.HOST_LOST, actor="server")
-    newest = (
-        trial.checkpoints.filter(state=CheckpointState.COMPLETED)
-        .order_by("-steps_completed", "-reported_at")
-        .first()
-    )
-    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
-    jobs.unblock(trial.task_id)
+        set_checkpoint_state(checkpoint, CheckpointState.ERROR, reason=reason, actor="server")
+    if trial.latest_checkpoint_id in {checkpoint.pk for checkpoint in lost}:
+        usable = trial.checkpoints.filter(state__in=[CheckpointState.COMPLETED, CheckpointState.PARTIAL])
+        newest = usable.order_by("-steps_completed", "-reported_at").first()
+        Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
+        trial.latest_checkpoint = newest
+    _let_go_on(trial)
+    return len(lost)
+
+
+def _let_go_on(trial: Trial) -> None:
+    """Unblock the trial unless the one that it would start from is still being uploaded."""
+    if not upload_block(trial):
+        jobs.unblock(trial.task_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -15,7 +15,7 @@ from dispatch.addresses import server_address
 from experiments import runs
 from jobs import transitions
 from jobs.models import Member
-from jobs.states import MemberState, Reason, StopKind
+from jobs.states import MemberState, Reason
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,9 @@ def launch(member_id: int) -> None:
         pk=member_id
     )
     if member.allocation.stop_kind:
-        end_unlaunched(member, Reason(member.allocation.stop_reason), certain=member.launch_attempts == 1)
+        end_unlaunched(member, Reason(member.allocation.stop_reason))
         return
+    transitions.note_launch_sent(member_id)
     try:
         answer = _send(member)
     except remote.RemoteError as error:
@@ -56,15 +57,19 @@ def _send(member: Member) -> dict[str, Any]:
 
 
 def _failed(member: Member, error: remote.RemoteError) -> None:
-    """Try again while that may help; otherwise end the member with the sentence."""
+    """Try again while that may help; otherwise end the member with the sentence.
+
+    A launch whose answer was lost may run: it ends by the host's word alone (dispatch.reconcile), however often
+    the host cannot be reached afterwards.
+    """
     log.warning("launch of %s on %s: %s", member.run_key, member.host.name, error)
+    said_no = isinstance(error, remote.VerbFailed) and error.code != "broke"
+    in_doubt = not said_no and (member.launch_in_doubt or error.delivered)
     may_help = error.may_pass and member.launch_attempts < settings.LAUNCH_ATTEMPTS
-    if may_help or error.delivered:
-        # after a lost answer the host itself is asked first (dispatch.reconcile), so that nothing runs twice
-        pause = RETRY_SECONDS * member.launch_attempts * random.uniform(0.8, 1.2)
-        transitions.note_launch_error(member.pk, str(error), timezone.now() + timedelta(seconds=pause))
+    if may_help or in_doubt:
+        transitions.note_launch_error(member.pk, str(error), _retry_at(member), in_doubt=in_doubt)
         return
-    transitions.note_launch_error(member.pk, str(error), timezone.now())
+    transitions.note_launch_error(member.pk, str(error), timezone.now(), in_doubt=False)
     settle.member_over(
         member.pk,
         reason=Reason.LAUNCH_FAILED,
@@ -72,13 +77,23 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
     )
 
 
-def end_unlaunched(member: Member, reason: Reason, *, certain: bool) -> None:
-    """The allocation is to stop before this member was launched. `certain`: no launch was ever sent.
+def _retry_at(member: Member) -> datetime:
+    pause = RETRY_SECONDS * min(member.launch_attempts, 10) * random.uniform(0.8, 1.2)
+    return timezone.now() + timedelta(seconds=pause)
 
-    Otherwise the host is asked to stop whatever may have started; its answer is settled by the reconciler.
+
+def end_unlaunched(member: Member, reason: Reason) -> None:
+    """The allocation is to stop before this member was launched.
+
+    Where a launch may have reached the host, the host is asked; what runs there after all is then stopped.
     """
-    if not certain:
-        answer = remote.verb(member.host, "status", {"runs": [member.run_key]})
+    if member.launch_in_doubt:
+        try:
+            answer = remote.verb(member.host, "status", {"runs": [member.run_key]})
+        except remote.RemoteError as error:
+            log.info("whether %s was started on %s is not known: %s", member.run_key, member.host.name, error)
+            transitions.note_launch_error(member.pk, str(error), _retry_at(member), in_doubt=True)
+            return
         state = answer["runs"].get(member.run_key, {}).get("state", "absent")
         if state != "absent":
             transitions.member_launched(member.pk, boot_id=str(answer.get("boot_id", "")))
@@ -87,7 +102,7 @@ def end_unlaunched(member: Member, reason: Reason, *, certain: bool) -> None:
 
 
 def needs_launch(member: Member) -> bool:
-    """Is it time (again) to launch this member?"""
+    """Is it time (again) to launch this member, or to end it if its allocation was stopped meanwhile?"""
     claimed = member.launch_claimed_until
     free = claimed is None or claimed < timezone.now()
-    return member.state == MemberState.ASSIGNED and free and member.allocation.stop_kind != StopKind.STOP
+    return member.state == MemberState.ASSIGNED and free

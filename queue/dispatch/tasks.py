@@ -47,6 +47,7 @@ def sweep() -> None:
     """Look at everything that is open, one short task per host, so that a slow host delays nobody."""
     reconcile.note_silence()
     reconcile.declare_lost_hosts()
+    reconcile.finish_lost_hosts()
     reconcile.forgotten()
     reconcile.leave_disabled_hosts()
     reconcile.merge_event_lines()

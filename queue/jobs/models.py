@@ -140,6 +140,8 @@ class Member(models.Model):
     launch_attempts = models.PositiveIntegerField(default=0)
     #: a worker that launches claims the row until this time, so that a redelivered message does nothing
     launch_claimed_until = models.DateTimeField(null=True)
+    #: a launch was sent whose outcome nobody knows: only the host itself can say that nothing runs
+    launch_in_doubt = models.BooleanField(default=False)
     last_error = models.TextField(blank=True)
     boot_id = models.CharField(max_length=64, blank=True)
     launched_at = models.DateTimeField(null=True)
@@ -153,6 +155,8 @@ class Member(models.Model):
     exit_reason = models.CharField(max_length=32, choices=Reason.choices, blank=True)
     #: when a stop was last sent over SSH, so that it is sent again only after a while
     stop_sent_at = models.DateTimeField(null=True)
+    #: its runner has nothing left to do: all is shipped and uploaded, or was given up
+    finished_at = models.DateTimeField(null=True)
     #: the run folder is gone from the host
     removed_at = models.DateTimeField(null=True)
 

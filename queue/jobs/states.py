@@ -70,6 +70,7 @@ class Reason(models.TextChoices):
     RUN_VANISHED = "run_vanished", "the host has no process of it and no exit record"
     STOP_TIMED_OUT = "stop_timed_out", "it did not stop in time"
     RESTARTS_EXHAUSTED = "restarts_exhausted", "failed more often than max_restarts allows"
+    UPLOAD_GIVEN_UP = "upload_given_up", "its checkpoint was never uploaded in full"
     WAITS_FOR_UPLOAD = "waits_for_upload", "waits for its checkpoint to be uploaded"
     MOVED = "moved", "moved in the queue"
     PRIORITY_SET = "priority_set", "priority changed"

@@ -1,4 +1,4 @@
-"""The one writer of the states of jobs, tasks, allocations and members (law 2).
+"""The one writer of the states of allocations and members, and the door to that of jobs and tasks (law 2).
 
 Every function is one guarded step: it changes a row only if the row is still in a state from which the
 step is legal, writes the event row in the same transaction, and announces after commit. Losing a race
@@ -16,22 +16,25 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F, Max
+from django.db.models import F
 from django.utils import timezone
 
-from accounts.models import User, token_hash
+from accounts.models import token_hash
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts.models import ResourcePool
 from hosts.pools import mark_dirty
 from jobs import ports
-from jobs.models import Allocation, Job, Member, SlotHold, Task
+from jobs.job_transitions import announce_task, record_task
+from jobs.job_transitions import create_job as create_job
+from jobs.job_transitions import create_task as create_task
+from jobs.job_transitions import set_job_state as set_job_state
+from jobs.job_transitions import set_task_state as set_task_state
+from jobs.job_transitions import unblock as unblock
+from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.states import (
     ALLOCATION_STEPS,
-    JOB_STEPS,
     MEMBER_STEPS,
-    TASK_STEPS,
     AllocationState,
     JobState,
     MemberState,
@@ -45,138 +48,6 @@ OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RU
 
 class Stale(Exception):
     """What a plan wanted to use was taken meanwhile; the next pass sees the new world."""
-
-
-# --- jobs and tasks -------------------------------------------------------------------------------
-
-
-@transaction.atomic
-def create_job(
-    *,
-    kind: Job.Kind,
-    name: str,
-    owner: User,
-    pool: ResourcePool,
-    priority: int,
-    weight: float,
-    max_slots: int | None,
-    preemptible: bool,
-    active: bool,
-    actor: str,
-) -> Job:
-    """A new job at the end of those of its priority."""
-    state = JobState.ACTIVE if active else JobState.PAUSED
-    job = Job.objects.create(
-        kind=kind,
-        name=name,
-        owner=owner,
-        pool=pool,
-        priority=priority,
-        weight=weight,
-        max_slots=max_slots,
-        preemptible=preemptible,
-        state=state,
-        position=_last_position(pool, priority),
-    )
-    record(Event.Kind.JOB, job.id, to_state=state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
-    mark_dirty(pool.pk)
-    return job
-
-
-def _last_position(pool: ResourcePool, priority: int) -> float:
-    """Behind every job of this priority, even if the clock was set back or a move went far."""
-    rows = Job.objects.filter(pool=pool, priority=priority).exclude(state=JobState.ENDED)
-    last = rows.aggregate(Max("position"))["position__max"]
-    now = timezone.now().timestamp()
-    return now if last is None else max(now, last + 1.0)
-
-
-@transaction.atomic
-def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str) -> bool:
-    job = Job.objects.select_for_update().get(pk=job_id)
-    if to not in JOB_STEPS[JobState(job.state)]:
-        return False
-    ended = timezone.now() if to == JobState.ENDED else None
-    Job.objects.filter(pk=job_id).update(state=to, ended_at=ended)
-    record(
-        Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id
-    )
-    mark_dirty(job.pool_id)
-    return True
-
-
-@transaction.atomic
-def create_task(
-    *, job: Job, task_id: str, kind: Task.Kind, name: str, slots: int, single_host: bool, actor: str
-) -> Task:
-    """A new request for slots; it waits, or rests with its job."""
-    state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
-    task = Task.objects.create(
-        id=task_id, job=job, kind=kind, name=name, slots=slots, single_host=single_host, state=state
-    )
-    _record_task(task, "", state, Reason.SUBMITTED, actor)
-    return task
-
-
-@transaction.atomic
-def set_task_state(
-    task_id: str,
-    to: TaskState,
-    *,
-    reason: Reason,
-    actor: str,
-    not_before: datetime | None = None,
-    blocked_by: str = "",
-    detail: dict[str, Any] | None = None,
-) -> bool:
-    """WAITING, PAUSED or ENDED; only `assign` makes a task RUNNING."""
-    task = Task.objects.select_for_update().get(pk=task_id)
-    if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
-        return False
-    ended = timezone.now() if to == TaskState.ENDED else None
-    Task.objects.filter(pk=task_id).update(
-        state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended
-    )
-    _record_task(task, task.state, to, reason, actor, detail)
-    return True
-
-
-@transaction.atomic
-def unblock(task_id: str) -> None:
-    """The task waited for something other than slots, and need not any more."""
-    task = Task.objects.select_related("job").get(pk=task_id)
-    if Task.objects.filter(pk=task_id).exclude(blocked_by="").update(blocked_by=""):
-        mark_dirty(task.job.pool_id)
-
-
-def _record_task(
-    task: Task,
-    from_state: str,
-    to_state: str,
-    reason: Reason,
-    actor: str,
-    detail: dict[str, Any] | None = None,
-) -> None:
-    record(
-        Event.Kind.TASK,
-        task.pk,
-        from_state=from_state,
-        to_state=to_state,
-        reason=reason,
-        actor=actor,
-        detail=detail,
-        job_id=task.job_id,
-        task_id=task.pk,
-    )
-    mark_dirty(task.job.pool_id)
-    _announce(task)
-
-
-def _announce(task: Task) -> None:
-    topics = [f"task:{task.pk}", f"log:{task.pk}", f"job:{task.job_id}"]
-    if task.job.kind == Job.Kind.EXPERIMENT:
-        topics.append(f"experiment:{task.job.entity_id}")
-    announce(*topics)
 
 
 # --- allocations ----------------------------------------------------------------------------------
@@ -238,7 +109,7 @@ def assign(
         "hosts": [member.host.name for member in members],
         "slots": [member.slots for member in members],
     }
-    _record_task(task, TaskState.WAITING, TaskState.RUNNING, reason, actor)
+    record_task(task, TaskState.WAITING, TaskState.RUNNING, reason, actor)
     _record_allocation(allocation, "", AllocationState.ASSIGNED, reason, actor, detail)
     for member in members:
         wake("dispatch.tasks.launch", member.pk)
@@ -266,7 +137,7 @@ def _record_allocation(
         task_id=task.pk,
     )
     announce(f"allocation:{allocation.pk}")
-    _announce(task)
+    announce_task(task)
     announce(f"pool:{allocation.pool_id}", "hosts")
 
 
@@ -367,10 +238,15 @@ def claim_launch(member_id: int, seconds: float) -> bool:
     )
 
 
-def note_launch_error(member_id: int, sentence: str, retry_at: datetime) -> None:
+def note_launch_sent(member_id: int) -> None:
+    """From now on until an answer comes nobody but the host knows whether the run was started."""
+    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(launch_in_doubt=True)
+
+
+def note_launch_error(member_id: int, sentence: str, retry_at: datetime, *, in_doubt: bool) -> None:
     """Keep the sentence for the pages and free the claim at `retry_at`."""
     Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(
-        last_error=sentence, launch_claimed_until=retry_at
+        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt
     )
 
 

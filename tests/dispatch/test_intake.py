@@ -105,3 +105,11 @@ def test_a_late_runner_is_told_that_it_is_over() -> None:
         intake.store(member.pk, len(end), batch(log("too late")))
     with pytest.raises(intake.Over):
         intake.heartbeat(member.pk, {"state": "running"})
+
+
+def test_a_report_that_is_no_object_blocks_nothing() -> None:
+    _, member = started()
+    odd = {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": [1]}
+    body = batch(odd, core("metrics", group="training", steps_completed=1, metrics={"x": 1}))
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    assert Report.objects.count() == 1

@@ -1,0 +1,119 @@
+"""A trial waits for the upload of its checkpoint as long as somebody can bring it, and not longer."""
+
+import uuid
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from dispatch import intake, passes, reconcile, uploads
+from experiments import checkpoints
+from experiments import transitions as experiments
+from experiments.models import Checkpoint, Experiment
+from experiments.states import CheckpointState
+from hosts import registry
+from hosts.models import Host
+from jobs.models import Member
+from jobs.states import MemberState, Reason, TaskState
+from tests.dispatch.test_intake import batch, core
+from tests.rig.world import make_host, members_of, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+
+
+def saved(member: Member, steps: int, offset: int, **files: int) -> tuple[uuid.UUID, int]:
+    """A checkpoint that the member has reported and not uploaded; its id and the stream's new offset."""
+    checkpoint = uuid.uuid4()
+    record = core(
+        "checkpoint", uuid=str(checkpoint), steps_completed=steps, resources=files, storage="server"
+    )
+    return checkpoint, intake.store(member.pk, offset, batch(record)).offset
+
+
+def paused_with_checkpoints(count: int, hosts: int = 1) -> tuple[Experiment, list[uuid.UUID]]:
+    """An experiment that saved `count` times, was paused and activated again before anything was uploaded."""
+    for index in range(hosts):
+        make_host(f"gpu{index}", 1)
+    experiment = submit_experiment(slots=hosts)
+    passes.run(experiment.job.pool_id)
+    first, *others = members_of(experiment)
+    made, offset = [], 0
+    for number in range(count):
+        checkpoint, offset = saved(first, number + 1, offset, weights=3)
+        made.append(checkpoint)
+    experiments.pause(experiment.pk, actor="user:ada")
+    ended: dict[str, Any] = {
+        "k": "exit",
+        "t": 2.0,
+        "code": 0,
+        "signal": None,
+        "stopped": False,
+        "first_failure": None,
+    }
+    intake.store(first.pk, offset, batch(core("preempt_ack"), ended))
+    for other in others:
+        intake.store(other.pk, 0, batch(ended))
+    experiments.activate(experiment.pk, actor="user:ada")
+    assert trial_of(experiment).task.blocked_by == Reason.WAITS_FOR_UPLOAD
+    return experiment, made
+
+
+def upload(checkpoint: uuid.UUID) -> None:
+    folder = settings.DATA_DIR / "checkpoints" / str(checkpoint)
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(b"123")
+    checkpoints.completed(checkpoint, {"weights": 3})
+
+
+def test_an_upload_that_the_runner_gave_up_frees_the_trial_for_an_older_checkpoint() -> None:
+    experiment, (older, _) = paused_with_checkpoints(2)
+    upload(older)
+    trial = trial_of(experiment)
+    assert trial.task.blocked_by == Reason.WAITS_FOR_UPLOAD, "the newest one is still being uploaded"
+    (member,) = uploads.awaited()
+    assert reconcile.hosts_to_ask() == [member.host_id]
+    uploads.settle(member, {"state": "ended", "finished": False})
+    assert trial_of(experiment).task.blocked_by
+    uploads.settle(member, {"state": "ended", "finished": True})
+    trial = trial_of(experiment)
+    assert trial.latest_checkpoint_id == older and not trial.task.blocked_by
+    assert not uploads.awaited().exists() and reconcile.hosts_to_ask() == []
+    passes.run(experiment.job.pool_id)
+    assert trial_of(experiment).task.state == TaskState.RUNNING and trial_of(experiment).steps_completed == 1
+
+
+def test_a_run_folder_that_vanished_leaves_nothing_to_wait_for() -> None:
+    experiment, _ = paused_with_checkpoints(1)
+    (member,) = uploads.awaited()
+    uploads.settle(member, {"state": "absent"})
+    trial = trial_of(experiment)
+    assert trial.latest_checkpoint is None and not trial.task.blocked_by
+
+
+def test_of_a_gang_every_member_may_bring_a_part() -> None:
+    experiment, _ = paused_with_checkpoints(1, hosts=2)
+    first, second = uploads.awaited().order_by("index")
+    uploads.settle(first, {"state": "ended", "finished": True})
+    assert trial_of(experiment).task.blocked_by
+    uploads.settle(second, {"state": "ended", "finished": True})
+    assert not trial_of(experiment).task.blocked_by
+
+
+def test_a_removed_host_brings_nothing() -> None:
+    experiment, _ = paused_with_checkpoints(1)
+    host = Host.objects.get()
+    registry.remove(host.pk, actor="user:admin")
+    reconcile.finish_lost_hosts()
+    assert Checkpoint.objects.get().state == CheckpointState.ERROR
+    assert not trial_of(experiment).task.blocked_by
+
+
+def test_a_declaration_of_loss_whose_message_was_lost_is_carried_out_by_the_sweep() -> None:
+    make_host("gpu0", 1)
+    experiment = submit_experiment()
+    passes.run(experiment.job.pool_id)
+    (member,) = members_of(experiment)
+    registry.declare_lost(member.host_id, actor="user:admin")
+    reconcile.finish_lost_hosts()
+    member.refresh_from_db()
+    assert member.state == MemberState.ENDED and trial_of(experiment).task.state == TaskState.WAITING
