@@ -1,0 +1,149 @@
+"""The one writer of the states of jobs and tasks (law 2); callers reach it through `jobs.transitions`."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from accounts.models import User
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts.models import ResourcePool
+from hosts.pools import mark_dirty
+from jobs.models import Job, Task
+from jobs.states import JOB_STEPS, TASK_STEPS, JobState, Reason, TaskState
+
+
+@transaction.atomic
+def create_job(
+    *,
+    kind: Job.Kind,
+    name: str,
+    owner: User,
+    pool: ResourcePool,
+    priority: int,
+    weight: float,
+    max_slots: int | None,
+    preemptible: bool,
+    active: bool,
+    actor: str,
+) -> Job:
+    """A new job at the end of those of its priority."""
+    state = JobState.ACTIVE if active else JobState.PAUSED
+    job = Job.objects.create(
+        kind=kind,
+        name=name,
+        owner=owner,
+        pool=pool,
+        priority=priority,
+        weight=weight,
+        max_slots=max_slots,
+        preemptible=preemptible,
+        state=state,
+        position=_last_position(pool, priority),
+    )
+    record(Event.Kind.JOB, job.id, to_state=state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
+    mark_dirty(pool.pk)
+    return job
+
+
+def _last_position(pool: ResourcePool, priority: int) -> float:
+    """Behind every job of this priority, even if the clock was set back or a move went far."""
+    rows = Job.objects.filter(pool=pool, priority=priority).exclude(state=JobState.ENDED)
+    last = rows.aggregate(Max("position"))["position__max"]
+    now = timezone.now().timestamp()
+    return now if last is None else max(now, last + 1.0)
+
+
+@transaction.atomic
+def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str) -> bool:
+    job = Job.objects.select_for_update().get(pk=job_id)
+    if to not in JOB_STEPS[JobState(job.state)]:
+        return False
+    ended = timezone.now() if to == JobState.ENDED else None
+    Job.objects.filter(pk=job_id).update(state=to, ended_at=ended)
+    record(
+        Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id
+    )
+    mark_dirty(job.pool_id)
+    return True
+
+
+@transaction.atomic
+def create_task(
+    *, job: Job, task_id: str, kind: Task.Kind, name: str, slots: int, single_host: bool, actor: str
+) -> Task:
+    """A new request for slots; it waits, or rests with its job."""
+    state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
+    task = Task.objects.create(
+        id=task_id, job=job, kind=kind, name=name, slots=slots, single_host=single_host, state=state
+    )
+    record_task(task, "", state, Reason.SUBMITTED, actor)
+    return task
+
+
+@transaction.atomic
+def set_task_state(
+    task_id: str,
+    to: TaskState,
+    *,
+    reason: Reason,
+    actor: str,
+    not_before: datetime | None = None,
+    blocked_by: str = "",
+    detail: dict[str, Any] | None = None,
+) -> bool:
+    """WAITING, PAUSED or ENDED; only `assign` makes a task RUNNING."""
+    task = Task.objects.select_for_update().get(pk=task_id)
+    if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
+        return False
+    ended = timezone.now() if to == TaskState.ENDED else None
+    Task.objects.filter(pk=task_id).update(
+        state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended
+    )
+    record_task(task, task.state, to, reason, actor, detail)
+    return True
+
+
+@transaction.atomic
+def unblock(task_id: str) -> None:
+    """The task waited for something other than slots, and need not any more."""
+    task = Task.objects.select_related("job").get(pk=task_id)
+    if Task.objects.filter(pk=task_id).exclude(blocked_by="").update(blocked_by=""):
+        mark_dirty(task.job.pool_id)
+
+
+def record_task(
+    task: Task,
+    from_state: str,
+    to_state: str,
+    reason: Reason,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+) -> None:
+    record(
+        Event.Kind.TASK,
+        task.pk,
+        from_state=from_state,
+        to_state=to_state,
+        reason=reason,
+        actor=actor,
+        detail=detail,
+        job_id=task.job_id,
+        task_id=task.pk,
+    )
+    mark_dirty(task.job.pool_id)
+    announce_task(task)
+
+
+def announce_task(task: Task) -> None:
+    topics = [f"task:{task.pk}", f"log:{task.pk}", f"job:{task.job_id}"]
+    if task.job.kind == Job.Kind.EXPERIMENT:
+        topics.append(f"experiment:{task.job.entity_id}")
+    announce(*topics)
