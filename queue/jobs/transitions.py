@@ -238,10 +238,15 @@ def claim_launch(member_id: int, seconds: float) -> bool:
     )
 
 
-def note_launch_error(member_id: int, sentence: str, retry_at: datetime) -> None:
+def note_launch_sent(member_id: int) -> None:
+    """From now on until an answer comes nobody but the host knows whether the run was started."""
+    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(launch_in_doubt=True)
+
+
+def note_launch_error(member_id: int, sentence: str, retry_at: datetime, *, in_doubt: bool) -> None:
     """Keep the sentence for the pages and free the claim at `retry_at`."""
     Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(
-        last_error=sentence, launch_claimed_until=retry_at
+        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt
     )
 
 
