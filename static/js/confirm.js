@@ -6,7 +6,6 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   const dialog = document.createElement("dialog");
   dialog.className = "confirm";
-  dialog.setAttribute("role", "dialog");
   dialog.setAttribute("aria-label", button.textContent.trim());
   const text = document.createElement("p");
   text.textContent = button.dataset.confirm;
@@ -24,6 +23,6 @@ document.addEventListener("click", (event) => {
   no.onclick = () => dialog.close();
   dialog.onclose = () => dialog.remove();
   dialog.append(text, yes, " ", no);
-  document.body.append(dialog);
+  document.getElementById("main").append(dialog);
   dialog.showModal();
 });
