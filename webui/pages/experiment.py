@@ -17,18 +17,17 @@ from pygments.util import ClassNotFound
 from experiments import contexts, phases, transitions
 from experiments.config import masked, masked_text
 from experiments.models import Experiment
-from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from webui.pages import timeline, verdicts
 from webui.pages.frame import actor, page, show, user_of
 
 TABS = ["overview", "config", "code", "timeline"]
 #: action -> (what the button says, the function, states that allow it)
-_GOING = {ExperimentState.ACTIVE, ExperimentState.PAUSED}
 ACTIONS = {
     "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),
     "activate": ("Activate", transitions.activate, {ExperimentState.PAUSED}),
-    "cancel": ("Stop and save", transitions.cancel, _GOING),
-    "kill": ("Kill", transitions.kill, _GOING | {ExperimentState.STOPPING_CANCELED}),
+    "cancel": ("Stop and save", transitions.cancel, set(GOING_ON)),
+    "kill": ("Kill", transitions.kill, set(GOING_ON) | {ExperimentState.STOPPING_CANCELED}),
     "archive": ("Archive", transitions.archive, set(EXPERIMENT_END_STATES)),
     "unarchive": ("Unarchive", transitions.unarchive, set(EXPERIMENT_END_STATES)),
     "delete": ("Delete", transitions.delete, set(EXPERIMENT_END_STATES) | {ExperimentState.DELETE_FAILED}),
