@@ -39,7 +39,11 @@ class NoSuchExperiment(Exception):
 def lock(experiment_id: int) -> Experiment:
     """The experiment, locked for the rest of the transaction. Always locked before its allocations."""
     try:
-        return Experiment.objects.select_for_update(of=("self",)).select_related("job").get(pk=experiment_id)
+        return (
+            Experiment.objects.select_for_update(of=("self",), no_key=True)
+            .select_related("job")
+            .get(pk=experiment_id)
+        )
     except Experiment.DoesNotExist as error:
         raise NoSuchExperiment(f"There is no experiment {experiment_id}.") from error
 
@@ -114,11 +118,16 @@ def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason:
 
 
 def _open_allocation(trial: Trial) -> Allocation | None:
+    """The attempt that holds slots. None is a promise: no pass makes one before this transaction ends."""
+    jobs.lock_tasks([trial.task_id])
     return Allocation.objects.filter(task_id=trial.task_id).exclude(state=AllocationState.TERMINATED).first()
 
 
 def _living(experiment: Experiment) -> list[Trial]:
-    return list(experiment.trials.exclude(state__in=TRIAL_END_STATES).select_related("experiment"))
+    """Trials that have not ended, their tasks locked (all at once: the order of locks is tasks, then allocations)."""
+    trials = list(experiment.trials.exclude(state__in=TRIAL_END_STATES).select_related("experiment"))
+    jobs.lock_tasks([trial.task_id for trial in trials])
+    return trials
 
 
 def _preempt(trial: Trial, allocation: Allocation, reason: Reason, actor: str) -> None:
@@ -140,13 +149,14 @@ def pause(experiment_id: int, *, actor: str) -> Experiment:
         experiment, ExperimentState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor
     ):
         raise _illegal(experiment, ExperimentState.PAUSED)
-    jobs.set_job_state(experiment.job_id, JobState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
     for trial in _living(experiment):
         set_trial_state(trial, TrialState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
         if allocation := _open_allocation(trial):
             _preempt(trial, allocation, Reason.PAUSED_BY_USER, actor)
         else:
             jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+    # last, as everywhere: the job's row is locked after the allocations
+    jobs.set_job_state(experiment.job_id, JobState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
     return experiment
 
 

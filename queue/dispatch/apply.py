@@ -21,8 +21,14 @@ _ACTOR = "scheduler"
 
 
 def apply(plan: Plan) -> int:
-    """Make the plan's releases and starts; the number of items that were still possible."""
-    return sum(_release(item) for item in plan.releases) + sum(_start(item) for item in plan.starts)
+    """Make the plan's starts and releases; the number of items that were still possible.
+
+    Tasks are locked before allocations, each in the order of their ids, as people's wishes lock them.
+    """
+    transitions.lock_tasks([item.task_id for item in plan.starts])
+    started = sum(_start(item) for item in plan.starts)
+    releases = sorted(plan.releases, key=lambda item: item.allocation_id)
+    return started + sum(_release(item) for item in releases)
 
 
 def _release(item: Release) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -63,7 +64,7 @@ def _last_position(pool: ResourcePool, priority: int) -> float:
 
 @transaction.atomic
 def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str) -> bool:
-    job = Job.objects.select_for_update().get(pk=job_id)
+    job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
     if to not in JOB_STEPS[JobState(job.state)]:
         return False
     ended = timezone.now() if to == JobState.ENDED else None
@@ -100,7 +101,7 @@ def set_task_state(
     detail: dict[str, Any] | None = None,
 ) -> bool:
     """WAITING, PAUSED or ENDED; only `assign` makes a task RUNNING."""
-    task = Task.objects.select_for_update().get(pk=task_id)
+    task = Task.objects.select_for_update(no_key=True).get(pk=task_id)
     if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
         return False
     ended = timezone.now() if to == TaskState.ENDED else None
@@ -109,6 +110,16 @@ def set_task_state(
     )
     record_task(task, task.state, to, reason, actor, detail)
     return True
+
+
+def lock_tasks(task_ids: Collection[str]) -> None:
+    """Hold these tasks until the transaction ends, so that no pass gives one of them slots meanwhile.
+
+    For decisions that depend on whether a task has an open attempt: look for it after this. Tasks are locked
+    before allocations, in one order. Everywhere without the key (no_key): a row that points at one may be written
+    twice in a transaction, which checks the key, and that must wait for nobody.
+    """
+    list(Task.objects.select_for_update(no_key=True).filter(pk__in=task_ids).order_by("pk").values_list("pk"))
 
 
 @transaction.atomic

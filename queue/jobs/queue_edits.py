@@ -77,6 +77,8 @@ def apply(updates: list[Update], *, actor: str, role: str) -> list[str]:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
     sentences: list[str] = []
     for update in updates:
+        if update.pool is not None:
+            _lock_attempts(update.job_id)
         job = _lock(update.job_id)
         _refuse_others(job, actor, role)
         for step in _steps(update):
@@ -128,9 +130,19 @@ def find(text: str) -> Job:
     return matches[0]
 
 
+def _lock_attempts(text: str) -> None:
+    """Before the job itself: an attempt that ends locks its allocation first and its job last."""
+    running = Allocation.objects.filter(task__job=find(text)).exclude(state=AllocationState.TERMINATED)
+    list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
+
+
 def _lock(text: str) -> Job:
     found = find(text)
-    job = Job.objects.select_for_update(of=("self",)).select_related("owner", "pool").get(pk=found.pk)
+    job = (
+        Job.objects.select_for_update(of=("self",), no_key=True)
+        .select_related("owner", "pool")
+        .get(pk=found.pk)
+    )
     if job.state == JobState.ENDED:
         raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
     return job

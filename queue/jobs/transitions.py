@@ -28,6 +28,7 @@ from jobs import ports
 from jobs.job_transitions import announce_task, record_task
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
+from jobs.job_transitions import lock_tasks as lock_tasks
 from jobs.job_transitions import set_job_state as set_job_state
 from jobs.job_transitions import set_task_state as set_task_state
 from jobs.job_transitions import unblock as unblock
@@ -72,7 +73,7 @@ def assign(
 
     Raises Stale when the task no longer waits or a slot was taken; nothing is changed then.
     """
-    task = Task.objects.select_related("job").select_for_update(of=("self",)).get(pk=task_id)
+    task = Task.objects.select_related("job").select_for_update(of=("self",), no_key=True).get(pk=task_id)
     if task.state != TaskState.WAITING or task.job.state != JobState.ACTIVE:
         raise Stale(f"task {task_id} no longer waits")
     number = task.run_count + 1
@@ -163,7 +164,9 @@ def _step_allocation(
 def lock_allocation(allocation_id: str) -> Allocation:
     """The allocation, locked for the rest of the transaction. Always locked before its members."""
     return (
-        Allocation.objects.select_related("task__job").select_for_update(of=("self",)).get(pk=allocation_id)
+        Allocation.objects.select_related("task__job")
+        .select_for_update(of=("self",), no_key=True)
+        .get(pk=allocation_id)
     )
 
 

@@ -6,12 +6,12 @@ from dispatch import passes, settle
 from experiments import contexts, outcomes, reports, submit
 from experiments import transitions as experiments
 from experiments.config import parse
-from experiments.models import Experiment, Project, Trial
+from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState, TrialState
 from jobs import transitions as jobs
 from jobs.models import Member
 from jobs.states import Reason, StopKind
-from tests.rig.world import make_host, make_user
+from tests.rig.world import make_host, make_project, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +38,7 @@ def submitted(text: str) -> Experiment:
         config=parse(text),
         original=text,
         context=contexts.empty(),
-        project=Project.objects.get(pk=1),
+        project=make_project(),
         parent=None,
         activate=True,
         idempotency_key=None,
