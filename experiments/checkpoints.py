@@ -34,7 +34,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     storage = data.get("storage") or "server"
     if not isinstance(storage, dict):
         storage = {"type": str(storage)}
-    resources = {str(path): int(size) for path, size in (data.get("resources") or {}).items()}
+    resources = {_inside(str(path)): int(size) for path, size in (data.get("resources") or {}).items()}
     uploaded = storage.get("type") != "server"
     checkpoint, new = Checkpoint.objects.get_or_create(
         uuid=uuid.UUID(str(data["uuid"])),
@@ -59,6 +59,13 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
         Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint)
         trial.latest_checkpoint = checkpoint
     return checkpoint
+
+
+def _inside(path: str) -> str:
+    """The name of a file, or of a folder (`name/`), that lies in its checkpoint. ValueError for any other."""
+    if any(part in {"", ".", ".."} for part in path.rstrip("/").split("/")) or "\0" in path:
+        raise ValueError(f"the checkpoint names a file {path!r}, which does not lie in its folder")
+    return path
 
 
 def _is_of_current_attempt(trial: Trial, allocation_id: str) -> bool:

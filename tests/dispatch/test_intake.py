@@ -113,3 +113,13 @@ def test_a_report_that_is_no_object_blocks_nothing() -> None:
     body = batch(odd, core("metrics", group="training", steps_completed=1, metrics={"x": 1}))
     assert intake.store(member.pk, 0, body).offset == len(body)
     assert Report.objects.count() == 1
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "a/../b"])
+def test_a_checkpoint_names_no_file_outside_of_its_folder(path: str) -> None:
+    _, member = started()
+    report = core(
+        "checkpoint", uuid="6f2b7c1e-0000-4000-8000-000000000002", resources={path: 3}, storage="server"
+    )
+    intake.store(member.pk, 0, batch(report))
+    assert not Checkpoint.objects.exists()

@@ -150,7 +150,8 @@ def _listing(client: ServerClient, storage_id: str) -> Dict[str, Any]:
         if error.status == 404:
             raise FileNotFoundError(f"There is no checkpoint {storage_id} that this run may read.") from None
         raise
-    if str(record.get("state", "")).endswith("PARTIAL"):
+    # the dialect knows no PARTIAL: what is being uploaded is ACTIVE in it
+    if str(record.get("state", "")).endswith(("ACTIVE", "PARTIAL")):
         raise Unreachable(f"{storage_id} is still being uploaded by the host that made it.")
     return record
 
