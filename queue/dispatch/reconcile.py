@@ -126,7 +126,12 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
     """A launch whose answer was lost, or that nobody is at any more."""
     if state in {"running", "ended"}:
         transitions.member_launched(member.pk, boot_id=boot_id)
-    elif member.launch_attempts >= settings.LAUNCH_ATTEMPTS and _claim_is_free(member):
+    elif member.launch_attempts >= settings.LAUNCH_ATTEMPTS:
+        # the row was read before the host was asked: a launch that began since makes its answer an old one
+        if not transitions.claim_launch(
+            member.pk, launch.CLAIM_SECONDS, after_attempts=member.launch_attempts
+        ):
+            return
         settle.member_over(
             member.pk,
             reason=_asked_or(member, Reason.LAUNCH_FAILED),
@@ -242,7 +247,10 @@ def remove_folders(host_id: uuid.UUID) -> None:
     members = {
         member.run_key: member
         for member in Member.objects.filter(
-            host_id=host_id, allocation__state=AllocationState.TERMINATED, ended_at__lt=before, removed_at=None
+            host_id=host_id,
+            allocation__state=AllocationState.TERMINATED,
+            ended_at__lt=before,
+            removed_at=None,
         )
         .exclude(pk__in=uploads.awaited())
         .select_related("host")

@@ -227,10 +227,15 @@ def preempt_acknowledged(allocation_id: str) -> bool:
 
 
 @transaction.atomic
-def claim_launch(member_id: int, seconds: float) -> bool:
-    """Take the launch of a member for some seconds, so that a redelivered message does nothing."""
+def claim_launch(member_id: int, seconds: float, *, after_attempts: int | None = None) -> bool:
+    """Take the launch of a member for some seconds, so that a redelivered message does nothing.
+
+    With `after_attempts` only if there were no more since: what was seen of the member then still holds.
+    """
     now = timezone.now()
     open_for_launch = Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED)
+    if after_attempts is not None:
+        open_for_launch = open_for_launch.filter(launch_attempts=after_attempts)
     free = open_for_launch.filter(launch_claimed_until=None) | open_for_launch.filter(
         launch_claimed_until__lt=now
     )

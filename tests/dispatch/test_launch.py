@@ -77,3 +77,27 @@ def test_a_host_that_cannot_look_at_one_run_settles_nothing_of_it() -> None:
     reconcile._settle(member, {"error": "account", "message": "It broke off."}, "boot", None)
     member.refresh_from_db()
     assert member.state == MemberState.LAUNCHED
+
+
+def test_an_answer_that_is_older_than_the_last_launch_ends_nothing(settings: LazySettings) -> None:
+    member = assigned()
+    for _ in range(settings.LAUNCH_ATTEMPTS):
+        member = attempted(member, Unreachable("The link broke.", delivered=True))
+    Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
+    seen = Member.objects.select_related("host", "allocation__task__job").get(pk=member.pk)
+    assert transitions.claim_launch(member.pk, 60)  # a worker launches while the host is asked
+    transitions.member_launched(member.pk, boot_id="boot")
+    reconcile._settle(seen, {"state": "absent"}, "boot", None)
+    member.refresh_from_db()
+    assert member.state == MemberState.LAUNCHED
+
+
+def test_a_host_that_knows_nothing_after_the_last_attempt_ends_the_launch(settings: LazySettings) -> None:
+    member = assigned()
+    for _ in range(settings.LAUNCH_ATTEMPTS):
+        member = attempted(member, Unreachable("The link broke.", delivered=True))
+    Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
+    seen = Member.objects.select_related("host", "allocation__task__job").get(pk=member.pk)
+    reconcile._settle(seen, {"state": "absent"}, "boot", None)
+    member.refresh_from_db()
+    assert member.state == MemberState.ENDED
