@@ -16,7 +16,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  TORCH_SPEC='torch==…' chooses the build of PyTorch; PYTEST='-k name' goes to pytest;"
-	@echo "  UP='--port 8081' goes to up; ONCE=1 ends the demo with the experiment's exit code."
+	@echo "  UP='--port 8081' goes to up; ONCE=1 ends the demo with the experiment's exit code;"
+	@echo "  CHAOS_MINUTES=0.1 shortens the minutes of chaos."
 
 setup: ## the server in .venv
 	@$(SETUP) venv requirements.txt

@@ -3,7 +3,6 @@ process left, no slot held, and every line of every rank stored once and in orde
 
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.rig.hosts import Host, processes_with_marker
+from tests.rig.hosts import Host
 from tests.rig.stack import LAUNCHER, Json, Stack, config, counting
 from webui.embedded.processes import wait_until
 
@@ -152,22 +151,24 @@ def test_a_host_that_reboots_starts_the_gang_again_without_counting_a_restart(st
         assert lines[:-20] == [f"line {number}" for number in range(1, len(lines) - 19)]
 
 
-@pytest.mark.parametrize("skew", ["+10m", "-10m"])
-def test_a_host_whose_clock_is_wrong_by_minutes(stack: Stack, skew: str) -> None:
+@pytest.mark.parametrize(("skew", "seconds"), [("+10m", 600), ("-10m", -600)])
+def test_the_doctor_measures_a_clock_that_is_wrong_by_minutes(stack: Stack, skew: str, seconds: int) -> None:
+    """No job runs there: under libfaketime Python's own sleeps fail with EINVAL, which no wrong clock does."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-    if library is None or shutil.which("faketime") is None:
+    if library is None:
         pytest.skip("needs faketime")
     host = stack.hosts[1]
     wrong_clock(host, library, skew)
     try:
         stack.post(f"/api/v1/hosts/{host.name}/doctor")
         stack.wait(lambda: clock_of(stack, host)["state"] == "warn", 60, "the doctor to see the clock")
-        experiment, last = begin(stack, 10)
-        assert processes_with_marker(stack.run_keys(experiment)[0])
-        assert_unharmed(stack, experiment, last, 10)
+        seen = stack.get(f"/api/v1/hosts/{host.name}")["host"]["clockSkewSeconds"]
+        assert abs(seen - seconds) < 10
     finally:
         host.stop_sshd()
         host.start_sshd()
+        stack.post(f"/api/v1/hosts/{host.name}/doctor")
+        stack.wait(lambda: clock_of(stack, host)["state"] == "ok", 60, "the doctor to see the right clock")
 
 
 def clock_of(stack: Stack, host: Host) -> Json:
@@ -179,7 +180,9 @@ def wrong_clock(host: Host, library: Path, skew: str) -> None:
     """Every session of this host's sshd gets another time from then on."""
     file = host.folder / "sshd_config"
     right = file.read_text()
-    file.write_text(right.replace("SetEnv PATH=", f"SetEnv LD_PRELOAD={library} FAKETIME={skew} PATH="))
+    # a clock that is set wrong is no clock that runs wrong: waits, which use the monotonic one, are as ever
+    fake = f"LD_PRELOAD={library} FAKETIME={skew} DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1"
+    file.write_text(right.replace("SetEnv PATH=", f"SetEnv {fake} PATH="))
     try:
         host.stop_sshd()
         host.start_sshd()

@@ -1,4 +1,4 @@
-"""One rank fails: the gang is stopped, nothing is left, and the trial says which rank, with which code, and its last words."""
+"""One rank fails: the gang is stopped, nothing is left, and the trial says which rank, its code and last words."""
 
 import time
 
