@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from events.announce import wake
 from experiments import runs
@@ -63,5 +63,10 @@ def _start(item: Start) -> bool:
             wake("dispatch.tasks.merge_log", item.task_id)
     except (transitions.Stale, NoPortLeft) as reason:
         log.info("not started: %s", reason)
+        return False
+    except (OperationalError, InterfaceError):
+        raise  # the database is away, or chose this pass to break a deadlock: the next tick does it all again
+    except Exception:  # one task's broken rows must not keep the pool from starting the others
+        log.exception("task %s could not be started", item.task_id)
         return False
     return True

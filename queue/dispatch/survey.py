@@ -139,7 +139,7 @@ def _placements(pool: ResourcePool, task_ids: list[str]) -> dict[str, Placement]
             allocation_id=allocation.pk,
             slots={host: tuple(ids) for host, ids in held[allocation.pk].items()},
             started_at=allocation.assigned_at.timestamp(),
-            stopping=allocation.state == AllocationState.TERMINATING,
+            stopping=bool(allocation.stop_kind),
             stopping_for=allocation.stop_for_task or None,
             on_sufferance=allocation.on_sufferance,
             last_saved_at=saved[allocation.task_id].timestamp() if allocation.task_id in saved else None,

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts import attempts
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import check_password
 from webui.api.authentication import bearer_tokens
@@ -34,13 +35,16 @@ class Login(ApiView):
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
+        try:
+            attempts.check(body["username"])
+        except attempts.TooManyAttempts as error:
+            raise Forbidden(str(error)) from error
         user = User.objects.filter(username=body["username"]).first()
         if user is None:
-            make_password(
-                body["password"]
-            )  # as slow as a real check, so that names cannot be guessed by time
-            raise Forbidden("invalid credentials")
-        if not check_password(user, body["password"], is_hashed=body["isHashed"]):
+            # as slow as a real check, so that names cannot be guessed by time
+            make_password(body["password"])
+        if user is None or not check_password(user, body["password"], is_hashed=body["isHashed"]):
+            attempts.failed(body["username"])
             raise Forbidden("invalid credentials")
         if not user.is_active:
             raise Forbidden(f"user {user.username} is not active; an admin can activate it again")

@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
+from accounts import attempts
 from accounts.models import User
 from accounts.passwords import check_password
 
@@ -26,8 +27,14 @@ def login(request: HttpRequest) -> HttpResponse:
     }
     if request.method == "GET":
         return render(request, "pages/login.html", context)
-    user = User.objects.filter(username=context["username"], is_active=True).first()
+    username = request.POST.get("username", "")
+    try:
+        attempts.check(username)
+    except attempts.TooManyAttempts as error:
+        return render(request, "pages/login.html", {**context, "error": str(error)}, status=403)
+    user = User.objects.filter(username=username, is_active=True).first()
     if user is None or not check_password(user, request.POST.get("password", ""), is_hashed=False):
+        attempts.failed(username)
         context["error"] = "The user name or the password is wrong."
         return render(request, "pages/login.html", context, status=403)
     start_session(request, user, backend="django.contrib.auth.backends.ModelBackend")

@@ -1,0 +1,49 @@
+"""A bound on wrong passwords, kept in Redis and so shared by all web processes.
+
+Redis may be away or be flushed: then nobody is refused. The bound is against guessing and against the CPU that each
+hash costs, not a promise that anything else rests on.
+"""
+
+from __future__ import annotations
+
+import redis
+from django.conf import settings
+
+_KEY = "trainmaster:wrong-passwords:"
+
+
+class TooManyAttempts(Exception):
+    """The message is a sentence."""
+
+
+def check(username: str) -> None:
+    """Raises TooManyAttempts after LOGIN_ATTEMPTS wrong passwords for this name within LOGIN_WINDOW_SECONDS."""
+    try:
+        wrong = _count(username)
+    except redis.RedisError:
+        return
+    if wrong >= settings.LOGIN_ATTEMPTS:
+        raise TooManyAttempts(
+            f"{wrong} wrong passwords for {username} were sent within {settings.LOGIN_WINDOW_SECONDS} s; "
+            "wait a little and try again."
+        )
+
+
+def _count(username: str) -> int:
+    value = _connection().get(_KEY + username)
+    return int(value) if isinstance(value, bytes) else 0
+
+
+def failed(username: str) -> None:
+    """Count a wrong password."""
+    try:
+        pipe = _connection().pipeline()
+        pipe.set(_KEY + username, 0, ex=settings.LOGIN_WINDOW_SECONDS, nx=True)  # EXPIRE NX needs Redis 7
+        pipe.incr(_KEY + username)
+        pipe.execute()
+    except redis.RedisError:
+        return
+
+
+def _connection() -> redis.Redis:
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
