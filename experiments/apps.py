@@ -1,5 +1,27 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.apps import apps as installed
+from django.db.models.signals import post_migrate
 
 
 class ExperimentsConfig(AppConfig):
     name = "experiments"
+
+    def ready(self) -> None:
+        post_migrate.connect(_keep_uncategorized, sender=self)
+
+
+def _keep_uncategorized(using: str, apps: Any = installed, **_: object) -> None:
+    """Workspace 1 and project 1, "Uncategorized", exist whatever was deleted or flushed (features.md 11.7)."""
+    try:
+        workspaces, projects = apps.get_model("experiments", "Workspace"), apps.get_model("experiments", "Project")
+    except LookupError:  # migrated back to before they were
+        return
+    workspace, _created = workspaces.objects.using(using).get_or_create(
+        pk=1, defaults={"name": "Uncategorized", "immutable": True}
+    )
+    projects.objects.using(using).get_or_create(
+        pk=1,
+        defaults={"workspace": workspace, "name": "Uncategorized", "key": "UNCAT", "immutable": True},
+    )

@@ -5,7 +5,7 @@ from django.utils import timezone
 from accounts.models import User
 from experiments import contexts, submit
 from experiments.config import parse
-from experiments.models import Experiment, Project, Trial, Workspace
+from experiments.models import Experiment, Project, Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs.models import Allocation, Member
@@ -41,12 +41,8 @@ def make_host(name: str, slots: int, pool: ResourcePool | None = None) -> Host:
 
 
 def make_project() -> Project:
-    """The project that the first migration made, which tests that commit have flushed."""
-    workspace, _ = Workspace.objects.get_or_create(
-        pk=1, defaults={"name": "Uncategorized", "immutable": True}
-    )
-    defaults = {"workspace": workspace, "name": "Uncategorized", "key": "UNC", "immutable": True}
-    return Project.objects.get_or_create(pk=1, defaults=defaults)[0]
+    """The project that is always there."""
+    return Project.objects.get(pk=1)
 
 
 def submit_experiment(

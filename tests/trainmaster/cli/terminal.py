@@ -44,7 +44,9 @@ class Terminal:
         return code
 
     def _read(self) -> bool:
-        if not select.select([self._master], [], [], 0.2)[0]:
+        poll = select.poll()  # select() takes no descriptor above 1023, and a test session has many
+        poll.register(self._master, select.POLLIN)
+        if not poll.poll(200):
             return True
         try:
             piece = os.read(self._master, 65536)
