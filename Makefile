@@ -38,7 +38,7 @@ test: setup-dev ## lint, then every test but the long ones
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	@$(MAKE) --no-print-directory lint
-	$(RUN)/python -m pytest -m "$(NOT_LONG)" $(PYTEST)
+	$(RUN)/python -m pytest -m "$(NOT_LONG)" -n 2 --dist loadfile $(PYTEST)
 
 lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, Django's deployment check
 	$(RUN)/ruff check .
