@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import posixpath
+import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
 from trainmaster import context
@@ -57,9 +59,12 @@ def add(verbs: Any, follow: Follow) -> None:
 def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     """Submit, and follow when asked to."""
     text = config_text(args.config_file, args.config)
+    files = packed(args.folder, args.include)
+    for script in missing_scripts(yamltext.load(text), {str(file["path"]) for file in files}):
+        say(f"Warning: the entrypoint names {script}, which is not among these files.", "yellow")
     request: Json = {
         "config": text,
-        "modelDefinition": packed(args.folder, args.include),
+        "modelDefinition": files,
         "activate": not args.paused,
         "validateOnly": args.validate,
     }
@@ -125,6 +130,17 @@ def packed(folder: Optional[Path], includes: List[Path]) -> List[Json]:
     if listing.skipped:
         say(f"Left out: {', '.join(lines_of(listing.skipped))}")
     return files
+
+
+def missing_scripts(config: Any, sent: Set[str]) -> List[str]:
+    """The Python files that the entrypoint names by a relative path and that are not `sent`.
+
+    Only a hint: a host may have more, and an entrypoint may change its folder.
+    """
+    entrypoint = config.get("entrypoint") if isinstance(config, dict) else None
+    listed = entrypoint if isinstance(entrypoint, list) else str(entrypoint or "").split()
+    scripts = [str(word) for word in listed if re.fullmatch(r"[\w.][\w./-]*\.py", str(word))]
+    return [script for script in scripts if posixpath.normpath(script) not in sent]
 
 
 def _show_warnings(answer: Json) -> None:

@@ -22,6 +22,7 @@ entrypoint: python3 train.py {arguments}
 searcher: {{name: single, metric: x, max_length: 10}}
 max_restarts: 0
 """
+WIDE = "resources.slots_per_trial=9"
 # Prints 1..N; with `hold` it goes on until somebody ends it.
 CODE = """
 import sys, time
@@ -92,7 +93,26 @@ def test_a_followed_experiment_that_fails_ends_with_1(
 ) -> None:
     done = local_host("e", "create", config(tmp_path, "3 fail"), str(code), "-f")
     assert done.returncode == 1
+    assert "on local, exit code 3." in done.stderr
     assert "ended: ERROR" in done.stderr
+
+
+def test_a_follower_is_told_what_it_waits_for_and_which_script_is_missing(
+    local_host: CommandLine, code: Path, tmp_path: Path
+) -> None:
+    (code / "train.py").rename(code / "other.py")
+    out = tmp_path / "out"
+    command = local_host.command("e", "create", config(tmp_path, "3"), str(code), "-f", "--config", WIDE)
+    with out.open("w") as file:
+        following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
+    assert processes.wait_until(lambda: "It waits: asks 9" in out.read_text(), 60), out.read_text()
+    following.send_signal(signal.SIGINT)
+    assert following.wait(20) == 3
+    said = out.read_text()
+    assert "the entrypoint names train.py, which is not among these files" in said
+    explained = local_host("job", "explain", said.split("trainmaster job explain ")[1].split()[0])
+    assert "asks 9" in explained.stdout
+    assert local_host("e", "kill", said.split("Created experiment ")[1].split()[0]).returncode == 0
 
 
 def test_ctrl_c_leaves_the_job_alone_and_says_how_to_reopen_the_log(
