@@ -61,8 +61,23 @@ def add_host(client: Client, args: argparse.Namespace) -> int:
         body.update(_reached(args, route))
         if not args.no_key:
             _bring_key(client, route, args.yes)
-    host = _admitted(client, client.add_host(body), args.yes)
+    host = _admitted(client, _half_added(client, body) or client.add_host(body), args.yes)
     return _conclude(client, host, args)
+
+
+def _half_added(client: Client, body: Json) -> Optional[Json]:
+    """The same host, from an earlier `host add` that left the question about its key unanswered."""
+    try:
+        host = client.host(str(body["name"]))
+    except Answered as error:
+        if error.status == 404:
+            return None
+        raise
+    same = all(host.get(field) == body.get(field) for field in ("transport", "address", "port", "user"))
+    if host["state"] != "admitting" or not same or not _unaccepted(host):
+        return None
+    say(f"{host['name']} was added before, and waits for an answer about its key.")
+    return host
 
 
 def _optional(args: argparse.Namespace) -> Json:
@@ -149,9 +164,10 @@ def _accept(client: Client, name: str, hop: Json, key: Json, agreed: bool) -> Js
             f"It was {key.get('fingerprint')} before! Somebody may be in between, or it was set up anew.",
             "red",
         )
-    elif shown in known_fingerprints(address, int(hop.get("port") or 22)):
+    known = shown in known_fingerprints(address, int(hop.get("port") or 22))
+    if known and not changed:
         say("Your own known_hosts has the same key.", "green")
-    if (changed or not agreed) and not ask("Is it the right one?", default=False):
+    if (changed or not agreed) and not ask("Is it the right one?", default=known and not changed):
         if not changed:
             client.remove_host(name)
         raise CliError(f"the host key of {address} was not accepted.")
