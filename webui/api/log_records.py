@@ -61,7 +61,7 @@ class Encoder:
 def flat(line: Line, text: str, at: str) -> str:
     """The one-line form that command lines print: `[time] host [rank=N] || LEVEL: text`."""
     rank = f"[rank={line.rank}] " if line.rank is not None else ""
-    level = f"{line.level}: " if line.level else ""
+    level = f"{line.level}: " if line.level and not text.startswith(f"{line.level}:") else ""
     return f"[{at}] {line.host or 'server'} {rank}|| {level}{text}\n"
 
 
