@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import django_stubs_ext
 import plotly
@@ -90,9 +91,16 @@ TEMPLATES = [
     }
 ]
 
+# Where `up` serves its own database, a command from another terminal (create_admin, dbshell) finds it there.
+_sockets = DATA_DIR / "pgsock"
+_database = (
+    f"postgresql://trainmaster@/trainmaster?host={quote(str(_sockets))}"
+    if (_sockets / ".s.PGSQL.5432").exists()
+    else "postgresql:///trainmaster"
+)
 DATABASES = {
     "default": {
-        **environment.database(environment.text("DATABASE_URL", "postgresql:///trainmaster")),
+        **environment.database(environment.text("DATABASE_URL", _database)),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
     }
