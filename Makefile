@@ -16,7 +16,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  TORCH_SPEC='torch==…' chooses the build of PyTorch; PYTEST='-k name' goes to pytest;"
-	@echo "  UP='--port 8081' goes to up; ONCE=1 ends the demo with the experiment's exit code;"
+	@echo "  UP='--port 8081' goes to up and demo; ONCE=1 ends the demo with the experiment's exit code;"
 	@echo "  CHAOS_MINUTES=0.1 shortens the minutes of chaos."
 
 setup: ## the server in .venv
@@ -29,7 +29,7 @@ demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
 	@$(SETUP) venv examples/requirements.txt
 	@$(SETUP) torch
 	@$(SETUP) tools sshd
-	@exec $(RUN)/python manage.py demo $(if $(ONCE),--once)
+	@exec $(RUN)/python manage.py demo $(UP) $(if $(ONCE),--once)
 
 up: setup ## serve the pages and the API on this machine, until Ctrl-C
 	@exec $(RUN)/python manage.py up $(UP)

@@ -75,8 +75,10 @@ install_torch() {
     else
         say "Installing $TORCH_SPEC: a download of about 0.2 GB for a CPU build, 2 to 4 GB with CUDA libraries."
     fi
+    # a person at a terminal sees how far the download is
+    [ -t 1 ] && quiet= || quiet=--quiet
     # shellcheck disable=SC2086  # TORCH_SPEC may hold options too
-    "$VENV/bin/pip" install --quiet --disable-pip-version-check ${TORCH_SPEC:-torch}
+    "$VENV/bin/pip" install $quiet --disable-pip-version-check ${TORCH_SPEC:-torch}
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }

@@ -53,7 +53,10 @@ class Demo:
         """Pause our own training, if it still runs, and wait until it has saved and let go of the hosts."""
         if self.experiment is None or self._state() in {"PAUSED", *ENDED}:
             return
-        self.say(f"Pausing the demo's experiment {self.experiment}; `make demo` goes on with it.")
+        self.say(
+            f"Pausing the demo's experiment {self.experiment}: it saves and leaves, which takes some seconds. "
+            "`make demo` goes on with it."
+        )
         self.client.post(f"/api/v1/experiments/{self.experiment}/pause")
         try:
             self._wait(lambda: not self._held(), PAUSE_LIMIT_SECONDS, "the training to save and stop")

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from webui.embedded import installation, lock, ports
 from webui.embedded.supervise import CannotStart, Stop
 
+DEFAULT_PORT = 8080  # where the command line looks
 INSECURE = (
     "WARNING: --insecure-http: passwords, tokens and code travel unencrypted. "
     "Anybody on the network between may read and change them."
@@ -47,7 +48,7 @@ def show_lines_at_once() -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=int, default=8080, help="port of the pages and the API; 0: any free one"
+        "--port", type=int, default=DEFAULT_PORT, help="port of the pages and the API; 0: any free one"
     )
     parser.add_argument(
         "--listen",
@@ -82,3 +83,5 @@ def announce(command: BaseCommand, options: installation.Options, server: instal
     if server.certificate is not None:
         command.stdout.write(f"TLS fingerprint (SHA-256): {server.certificate.printed}")
     command.stdout.write(f"Trainmaster is ready at {server.url}")
+    if options.port != DEFAULT_PORT:
+        command.stdout.write(f"For the command line: export TRAINMASTER_MASTER={server.url}")
