@@ -62,7 +62,8 @@ def pause(stack: Stack, experiment: int) -> int:
 
 def assert_went_on(stack: Stack, experiment: int, step: int, ranks: int) -> None:
     """It ended well, every rank resumed at that step, and no step was trained twice or left out."""
-    assert stack.wait_end(experiment, LIMIT_SECONDS) == "STATE_COMPLETED"
+    ended = stack.wait_end(experiment, LIMIT_SECONDS)
+    assert ended == "STATE_COMPLETED", stack.trial(experiment).get("failure")
     assert stack.trial(experiment)["restarts"] == 0
     for rank, lines in list(stack.lines_by_rank(experiment).items())[:ranks]:
         resumed = [line for line in lines if "goes on from step" in line]
