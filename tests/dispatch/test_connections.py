@@ -206,8 +206,8 @@ def test_a_command_that_takes_too_long_is_given_up_and_may_have_been_delivered(s
 
 def test_a_command_that_never_got_a_session_was_not_delivered(start_sshd: Callable[..., Sshd]) -> None:
     sshd = start_sshd("MaxSessions 0")
-    with pytest.raises(Unreachable) as caught:
-        connections.run(sshd.endpoint(), "true", timeout_seconds=5)  # time to be refused, on a busy machine too
+    with pytest.raises(SshBusy) as caught:
+        connections.run(sshd.endpoint(), "true", timeout_seconds=30)
     assert not caught.value.delivered
 
 
