@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -23,9 +24,6 @@ from experiments.states import (
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
-
-#: A kill gives the processes this long between SIGTERM and SIGKILL.
-KILL_GRACE_SECONDS = 10.0
 
 
 class IllegalStep(Exception):
@@ -244,7 +242,11 @@ def stop_trial(trial: Trial, to: TrialState, *, reason: Reason, actor: str) -> N
         set_trial_state(trial, _END_OF[to], reason=reason, actor=actor)
     elif to == TrialState.STOPPING_KILLED:
         jobs.request_stop(
-            allocation.pk, StopKind.STOP, reason=reason, actor=actor, grace_seconds=KILL_GRACE_SECONDS
+            allocation.pk,
+            StopKind.STOP,
+            reason=reason,
+            actor=actor,
+            grace_seconds=settings.KILL_GRACE_SECONDS,
         )
     else:
         _preempt(trial, allocation, reason, actor)

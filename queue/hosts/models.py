@@ -7,10 +7,8 @@ Desired state (enabled, draining, pool) is written by people through hosts.regis
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.db import models
-from django.db.models import Q
 
 
 class ResourcePool(models.Model):
@@ -173,11 +171,3 @@ class TunnelLease(models.Model):
     holder = models.CharField(max_length=128)
     expires_at = models.DateTimeField()
     remote_port = models.PositiveIntegerField(null=True)
-
-
-def schedulable() -> Q:
-    """Hosts on which something new may be placed."""
-    return Q(admission=Host.Admission.READY, enabled=True, draining=False, contact=Host.Contact.REACHABLE)
-
-
-JsonDict = dict[str, Any]

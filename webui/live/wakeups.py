@@ -77,10 +77,6 @@ class Wakeups:
                 if not self._watches[topic]:
                     del self._watches[topic]
 
-    def watched(self, prefix: str) -> list[str]:
-        """Topics with this prefix that somebody waits for."""
-        return [topic for topic in self._watches if topic.startswith(prefix)]
-
     def wake(self, topic: str) -> None:
         """Wake this process's waiters of the topic."""
         for watch in self._watches.get(topic, ()):
