@@ -29,10 +29,20 @@ class ResourcePool(models.Model):
     preemption = models.BooleanField(default=True)
     allow_heterogeneous_fits = models.BooleanField(default=False)
     default_priority = models.PositiveSmallIntegerField(default=42)
+    #: role -> the highest priority (lowest number) that it may give here; roles without an entry may give 1
+    priority_floor = models.JSONField(default=dict, blank=True)
+    strict = models.BooleanField(default=False, help_text="only its owner and admins may change a job here")
+    #: A trial's or command's time limit where its config gives none, and the longest that a config may ask; null: none.
+    default_max_time_seconds = models.PositiveIntegerField(null=True, blank=True)
+    longest_max_time_seconds = models.PositiveIntegerField(null=True, blank=True)
+    #: Slots that work with `preemptible: false` in its config may hold together; null: all of them.
+    unpreemptible_slots = models.PositiveIntegerField(null=True, blank=True)
     aux_per_host = models.PositiveIntegerField(default=100, help_text="zero-slot tasks at once on one host")
     #: A silent host is declared lost after this time; null: only by a person.
     host_lost_after_seconds = models.PositiveIntegerField(null=True, blank=True)
-    shared_account = models.BooleanField(default=False, help_text="jobs share the login account; no isolation")
+    shared_account = models.BooleanField(
+        default=False, help_text="jobs share the login account; no isolation"
+    )
     network_interface = models.CharField(max_length=32, blank=True)
     default_compute = models.BooleanField(default=False)
     default_aux = models.BooleanField(default=False)
@@ -171,3 +181,20 @@ class TunnelLease(models.Model):
     holder = models.CharField(max_length=128)
     expires_at = models.DateTimeField()
     remote_port = models.PositiveIntegerField(null=True)
+
+
+class PairCheck(models.Model):
+    """What the doctor found between two hosts of a pool: may their ranks meet, over what, and how fast."""
+
+    first = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
+    second = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
+    ok = models.BooleanField()
+    #: a sentence: why they cannot meet, or what was measured
+    sentence = models.TextField(blank=True)
+    interface = models.CharField(max_length=32, blank=True)
+    round_trip_ms = models.FloatField(null=True)
+    all_reduce_mb_per_second = models.FloatField(null=True)
+    checked_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["first", "second"], name="pair_checked_once")]

@@ -73,6 +73,8 @@ class Task(models.Model):
     not_before = models.DateTimeField(null=True)
     #: a Reason code while the task may not be placed although it waits (its checkpoint is being uploaded)
     blocked_by = models.CharField(max_length=32, blank=True)
+    #: an attempt is warned, preempted and stopped when it has run so long; null: as long as it likes
+    max_time_seconds = models.PositiveIntegerField(null=True)
     #: names of hosts where it is not placed again
     avoid_hosts = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -109,6 +111,10 @@ class Allocation(models.Model):
     stop_for_task = models.CharField(max_length=96, blank=True)
     #: a PREEMPT becomes a STOP at this time
     stop_deadline_at = models.DateTimeField(null=True)
+    #: its training code has asked whether it should stop: it can save when it is told to
+    asked_preempt_at = models.DateTimeField(null=True)
+    #: it was told that its time limit is near
+    time_warned_at = models.DateTimeField(null=True)
     preempt_acked_at = models.DateTimeField(null=True)
     exit_reason = models.CharField(max_length=32, choices=Reason.choices, blank=True)
     exit_code = models.IntegerField(null=True)
@@ -193,3 +199,20 @@ class PortLease(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["host", "port"], name="port_leased_once")]
+
+
+class QueueEdit(models.Model):
+    """One edit of the queue as its author made it, so that it can be undone while nothing else has changed it.
+
+    `before` and `after`: [{"job": id, "pool": id, "priority", "weight", "position", "moved_at"}].
+    """
+
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="queue_edits")
+    sentences = models.JSONField(default=list)
+    before = models.JSONField(default=list)
+    after = models.JSONField(default=list)
+    made_at = models.DateTimeField(auto_now_add=True)
+    undone_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-made_at"]
