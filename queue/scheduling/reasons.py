@@ -15,6 +15,7 @@ class WaitCode(StrEnum):
     NEVER_FITS = "never_fits"
     AVOIDS_HOSTS = "avoids_hosts"
     OVER_MAX_SLOTS = "over_max_slots"  # asks more than its job's max_slots: never
+    TIME_LIMIT = "time_limit"  # asks longer than any work may run here: never
     MAX_SLOTS = "max_slots"  # its job holds as many as it may
     HOSTS_OFF = "hosts_off"
     COMING_FREE = "coming_free"
@@ -24,6 +25,8 @@ class WaitCode(StrEnum):
     SHARE = "share"
     POSITION = "position"
     NO_PREEMPTION = "no_preemption"
+    UNPREEMPTIBLE = "unpreemptible"  # work that may not be stopped holds as many slots as it may
+    BAD_PAIR = "bad_pair"  # hosts whose ranks cannot meet
 
 
 class ReleaseCode(StrEnum):
@@ -36,7 +39,7 @@ class ReleaseCode(StrEnum):
 
 
 #: codes that no waiting will cure; the queue shows them as "Never"
-NEVER = frozenset({WaitCode.NEVER_FITS, WaitCode.AVOIDS_HOSTS, WaitCode.OVER_MAX_SLOTS})
+NEVER = frozenset({WaitCode.NEVER_FITS, WaitCode.AVOIDS_HOSTS, WaitCode.OVER_MAX_SLOTS, WaitCode.TIME_LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,41 @@ def over_max_slots(asks: int, most: int) -> Reason:
 def max_slots(held: int, asks: int, most: int) -> Reason:
     text = f"its job holds {held} of at most {slots(most)} (max_slots); this asks {asks} more"
     return Reason(WaitCode.MAX_SLOTS, text, {"held": held, "asks": asks, "max_slots": most})
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `2 h`, `3 h 20 min`, `4 d 6 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h".removesuffix(" 0 h")
+
+
+def time_limit(asks: float, longest: float, pool: str) -> Reason:
+    """Both in seconds."""
+    text = f"asks to run {duration(asks)}; work in pool {pool} runs at most {duration(longest)}"
+    return Reason(WaitCode.TIME_LIMIT, text, {"asks_seconds": asks, "longest_seconds": longest})
+
+
+def unpreemptible(held: int, asks: int, most: int) -> Reason:
+    text = (
+        f"work that may not be stopped holds {held} of at most {slots(most)} here; "
+        f"this asks {asks} more and may not be stopped either"
+    )
+    return Reason(WaitCode.UNPREEMPTIBLE, text, {"held": held, "asks": asks, "most": most})
+
+
+def bad_pairs(pairs: list[tuple[str, str]]) -> Reason:
+    """`pairs`: names of hosts whose ranks cannot meet."""
+    shown = listed([f"{first} and {second}" for first, second in pairs])
+    text = f"no gang spans hosts whose ranks cannot meet: {shown}"
+    return Reason(WaitCode.BAD_PAIR, text, {"pairs": [list(pair) for pair in pairs]})
 
 
 def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:

@@ -59,7 +59,11 @@ class HostView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """The pool's rules. `preemption` is read by the priority scheduler; fair share always may stop work."""
+    """The pool's rules. `preemption` is read by the priority scheduler; fair share always may stop work.
+
+    `bad_pairs`: pairs of host ids whose ranks cannot meet; no gang has both. `unpreemptible_slots`: what work
+    that may not be stopped may hold together. `longest_max_time`: seconds; requests that ask more never start.
+    """
 
     name: str = "default"
     scheduler: Literal["priority", "fair_share"] = "priority"
@@ -68,6 +72,9 @@ class PoolView:
     allow_heterogeneous_fits: bool = False
     #: so many waiting gangs have hosts reserved at once; the next gets its own when one of them starts
     max_reservations: int = 64
+    bad_pairs: frozenset[frozenset[str]] = frozenset()
+    unpreemptible_slots: int | None = None
+    longest_max_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class Placement:
     """Where a request runs. `slots`: host id -> slot ids (empty tuple for zero-slot work).
 
     An allocation that is ending for any reason is `stopping`; `stopping_for` is the task it was stopped for.
-    `ends`: (earliest, latest) expected end, None when unknown.
+    `ends`: (earliest, latest) between which it ends with 80 % probability (`durations.ends_of`), None when unknown.
     """
 
     allocation_id: str
@@ -95,7 +102,9 @@ class Request:
 
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
     `avoid_hosts`: names or ids. `blocked_reason`: a sentence, while the task may not be placed although
-    it waits. `label`: how sentences call it ("exp 152").
+    it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run
+    with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
+    limit in seconds.
     """
 
     task_id: str
@@ -113,6 +122,8 @@ class Request:
     avoid_hosts: frozenset[str] = frozenset()
     running: Placement | None = None
     blocked_reason: str | None = None
+    lasts: tuple[float, float] | None = None
+    max_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,90 @@
+"""How long work runs: the range that holds its end with 80 % probability, from what is known of it.
+
+What is known, best first: how far it says it is, how long similar work ran, its time limit. Seconds everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+Span = tuple[float, float]
+
+#: half the width of 80 % of a normal distribution, in standard deviations
+Z80 = 1.2816
+#: as many past runs as the guess weighs that durations spread by a factor of e
+PRIOR_RUNS = 2
+#: the relative error of "time so far / progress" at its start and at its end
+ERROR_AT_START, ERROR_AT_END = 0.6, 0.05
+#: below this share done, the pace says little
+LEAST_PROGRESS = 0.02
+#: of a run of which only the limit is known: the part of the time left after which it may end
+EARLIEST_OF_LIMIT = 0.1
+#: no run is taken to be longer than this part of its like, however long it runs already
+LONGEST = 0.9999
+
+
+def lasts_of(max_time_seconds: float | None, history: Sequence[float]) -> Span | None:
+    """(shortest, longest) seconds that work of this kind runs, None when nothing is known.
+
+    `history`: durations in seconds of similar work that ended by itself. `max_time_seconds`: the time limit.
+    """
+    limit = math.inf if max_time_seconds is None else max_time_seconds
+    known = [min(seconds, limit) for seconds in history if seconds > 0]
+    if not known:
+        return None if limit == math.inf else (EARLIEST_OF_LIMIT * limit, limit)
+    middle, spread = _logs(known)
+    return (
+        min(math.exp(middle - Z80 * spread), limit),
+        min(math.exp(middle + Z80 * spread), limit),
+    )
+
+
+def ends_of(
+    started_at: float,
+    now: float,
+    progress: float | None,
+    max_time_seconds: float | None,
+    history: Sequence[float],
+) -> Span | None:
+    """(earliest, latest) end of an attempt that runs, None when nothing is known; never before `now`.
+
+    `progress`: the part done, 0 to 1, of this attempt. The other arguments are as for `lasts_of`.
+    """
+    gone = max(0.0, now - started_at)
+    limit = math.inf if max_time_seconds is None else max(0.0, started_at + max_time_seconds - now)
+    left = _left_by_pace(gone, progress) or _left_by_history(gone, history)
+    if left is None:
+        if limit == math.inf:
+            return None
+        left = (EARLIEST_OF_LIMIT * limit, limit)
+    return now + min(left[0], limit), now + min(left[1], limit)
+
+
+def _logs(durations: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithms; few durations are taken to spread widely."""
+    logs = [math.log(seconds) for seconds in durations]
+    middle = sum(logs) / len(logs)
+    squares = sum((one - middle) ** 2 for one in logs) + PRIOR_RUNS
+    count = len(logs)
+    return middle, math.sqrt(squares / (count - 1 + PRIOR_RUNS) * (1 + 1 / count))
+
+
+def _left_by_pace(gone: float, progress: float | None) -> Span | None:
+    if progress is None or not LEAST_PROGRESS <= progress <= 1 or gone <= 0:
+        return None
+    left = gone * (1 - progress) / progress
+    error = ERROR_AT_START * (1 - progress) + ERROR_AT_END
+    return left / (1 + error), left * (1 + error)
+
+
+def _left_by_history(gone: float, history: Sequence[float]) -> Span | None:
+    """What similar work that ran so long still took. Durations are taken as lognormal, cut off at `gone`."""
+    known = [seconds for seconds in history if seconds > 0]
+    if not known:
+        return None
+    logs = NormalDist(*_logs(known))
+    done = min(logs.cdf(math.log(gone)), LONGEST) if gone > 0 else 0.0
+    first, last = (math.exp(logs.inv_cdf(done + part * (1 - done))) - gone for part in (0.1, 0.9))
+    return max(0.0, first), max(0.0, first, last)
