@@ -15,7 +15,7 @@ from experiments.config import ExperimentConfig
 from experiments.models import Context, Experiment, Project
 from experiments.states import ExperimentState
 from hosts.models import ResourcePool
-from hosts.pools import default_pool
+from hosts.pools import default_pool_for
 from jobs import transitions as jobs
 from jobs.models import Job
 from jobs.states import Reason
@@ -25,10 +25,10 @@ class Refused(Exception):
     """The submission cannot be accepted; the message is a sentence for the user."""
 
 
-def pool_for(name: str) -> ResourcePool:
-    """The pool that a config names, or the default one."""
+def pool_for(name: str, slots: int = 1) -> ResourcePool:
+    """The pool that a config names, or the default one for so many slots."""
     if not name:
-        return default_pool()
+        return default_pool_for(slots)
     pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True)) or "none"
@@ -76,7 +76,7 @@ def _create(
 ) -> Experiment:
     effective = config.effective()
     resources = effective["resources"]
-    pool = pool_for(resources.get("resource_pool") or "")
+    pool = pool_for(resources.get("resource_pool") or "", resources["slots_per_trial"])
     seed = (effective.get("reproducibility") or {}).get("experiment_seed")
     if seed is None:
         seed = secrets.randbelow(2**31)

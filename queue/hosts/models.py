@@ -11,8 +11,15 @@ import uuid
 from django.db import models
 
 
+class PresentPools(models.Manager["ResourcePool"]):
+    """All pools but the removed ones."""
+
+    def get_queryset(self) -> models.QuerySet[ResourcePool]:
+        return super().get_queryset().filter(removed=False)
+
+
 class ResourcePool(models.Model):
-    """A set of hosts with one queue and one scheduler."""
+    """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
     class Scheduler(models.TextChoices):
         PRIORITY = "priority"
@@ -49,6 +56,11 @@ class ResourcePool(models.Model):
     #: The last pass: {"order": [job ids], "waits", "forecast", "took_ms", …}; positions are read from it.
     plan = models.JSONField(default=dict)
     planned_at = models.DateTimeField(null=True)
+    #: taken out by a person; the row stays, hidden, for the history that points at it
+    removed = models.BooleanField(default=False)
+
+    objects = PresentPools()
+    with_removed = models.Manager["ResourcePool"]()
 
     class Meta:
         ordering = ["name"]

@@ -9,13 +9,19 @@ DEFAULT_POOL = "default"
 
 
 def default_pool() -> ResourcePool:
-    """The pool of jobs that name none; made on first use."""
+    """The default compute pool; made on first use."""
     pool = ResourcePool.objects.filter(default_compute=True).first()
     if pool:
         return pool
     return ResourcePool.objects.get_or_create(
         name=DEFAULT_POOL, defaults={"default_compute": True, "default_aux": True}
     )[0]
+
+
+def default_pool_for(slots: int) -> ResourcePool:
+    """The pool of work that names none: the default aux pool for zero slots, the default compute pool for others."""
+    aux = ResourcePool.objects.filter(default_aux=True).first() if slots == 0 else None
+    return aux or default_pool()
 
 
 def mark_dirty(pool_id: int) -> None:

@@ -1,0 +1,258 @@
+"""What admins decide about resource pools: create, edit, remove. The one writer of a pool's rules.
+
+Pages, CLI and REST give the same values here and show the same sentences. Every change leaves an event and marks
+the pool dirty, so that the next pass follows the new rules; what already runs is judged by them too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import ProtectedError
+
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts import registry
+from hosts.models import ResourcePool
+from hosts.pools import default_pool, mark_dirty
+from hosts.registry import Refused
+
+Check = Callable[[object], str | None]
+
+ROLES = ("editor", "admin")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # Linux names no longer ones
+_MOST = 2**31 - 1  # of the database's integers
+
+
+class PoolRefused(Refused):
+    """The pool stays as it is. `errors`: a sentence for each field that is wrong."""
+
+    def __init__(self, errors: dict[str, str]) -> None:
+        self.errors = errors
+        super().__init__(next(iter(errors)), " ".join(errors.values()))
+
+
+def _whole(least: int, most: int = _MOST, *, or_none: str = "") -> Check:
+    """A whole number within bounds; with `or_none`, which says what it means, also None."""
+    also = f", or none: {or_none}" if or_none else ""
+    bounds = f"a whole number from {least} to {most}" if most < _MOST else f"a whole number from {least} on"
+
+    def check(value: object) -> str | None:
+        if value is None and or_none:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return None
+        return f"allowed: {bounds}{also}"
+
+    return check
+
+
+def _one_of(*allowed: str) -> Check:
+    return lambda value: None if value in allowed else f"allowed: {' or '.join(allowed)}"
+
+
+def _switch(value: object) -> str | None:
+    return None if isinstance(value, bool) else "allowed: true or false"
+
+
+def _text(most: int) -> Check:
+    def check(value: object) -> str | None:
+        return (
+            None if isinstance(value, str) and len(value) <= most else f"allowed: at most {most} characters"
+        )
+
+    return check
+
+
+def _floors(value: object) -> str | None:
+    within = _whole(1, 99)
+    if isinstance(value, dict) and all(
+        role in ROLES and within(floor) is None for role, floor in value.items()
+    ):
+        return None
+    return 'allowed: a priority from 1 to 99 for editor and admin, such as {"editor": 20}'
+
+
+def _interface(value: object) -> str | None:
+    if value == "" or (isinstance(value, str) and _INTERFACE.fullmatch(value)):
+        return None
+    return "allowed: the name of one network interface, such as ens5, or nothing"
+
+
+def _lost_after(value: object) -> str | None:
+    return _whole(int(settings.HOST_SILENT_AFTER_SECONDS), or_none="only a person declares a host lost")(
+        value
+    )
+
+
+#: field -> what is wrong with a value of it
+CHECKS: dict[str, Check] = {
+    "description": _text(1000),
+    "scheduler": _one_of(*ResourcePool.Scheduler.values),
+    "fitting": _one_of(*ResourcePool.Fitting.values),
+    "preemption": _switch,
+    "allow_heterogeneous_fits": _switch,
+    "default_priority": _whole(1, 99),
+    "priority_floor": _floors,
+    "strict": _switch,
+    "default_max_time_seconds": _whole(1, or_none="no limit"),
+    "longest_max_time_seconds": _whole(1, or_none="no limit"),
+    "unpreemptible_slots": _whole(0, or_none="all of them"),
+    "aux_per_host": _whole(0),
+    "host_lost_after_seconds": _lost_after,
+    "shared_account": _switch,
+    "network_interface": _interface,
+    "default_compute": _switch,
+    "default_aux": _switch,
+}
+#: One pool at a time is the default for work that names none, so a default is handed over, never switched off.
+_DEFAULTS = {"default_compute": "compute", "default_aux": "aux"}
+
+
+@transaction.atomic
+def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
+    """A new pool; fields that are not given get the model's defaults. Raises PoolRefused.
+
+    A removed pool of that name comes back with its history and with new rules.
+    """
+    default_pool()  # the first pool of all is the default one, so that a later one need not be
+    errors = {} if _NAME.fullmatch(name) else {"name": _name_error(name)}
+    pool = ResourcePool.with_removed.select_for_update().filter(name=name).first()
+    if pool and not pool.removed:
+        errors["name"] = f"There is a pool named {name!r} already. Take another name, or edit that one."
+    fresh = ResourcePool(name=name)
+    errors |= _wrong(fresh, values)
+    if errors:
+        raise PoolRefused(errors)
+    if pool:
+        fresh.pk, fresh._state.adding = pool.pk, False
+    _assign(fresh, values)
+    fresh.save()
+    _changed(fresh, "created", actor, {"rules": values})
+    return fresh
+
+
+def _name_error(name: str) -> str:
+    return (
+        f"The name {name!r} is not allowed: letters, digits, '.', '_' and '-', at most 64, no leading sign."
+    )
+
+
+@transaction.atomic
+def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
+    """Change the given fields, all or none; the names of those that are new. Raises PoolRefused."""
+    pool = _locked(name)
+    if errors := _wrong(pool, values):
+        raise PoolRefused(errors)
+    changes = {field: [getattr(pool, field), value] for field, value in values.items()}
+    changes = {field: pair for field, pair in changes.items() if pair[0] != pair[1]}
+    if changes:
+        _assign(pool, values)
+        pool.save(update_fields=list(changes))
+        _changed(pool, "changed", actor, {"changes": changes})
+    return list(changes)
+
+
+def _assign(pool: ResourcePool, values: dict[str, Any]) -> None:
+    for field, value in values.items():
+        setattr(pool, field, value)
+    for field in _DEFAULTS:
+        if values.get(field):
+            ResourcePool.objects.filter(**{field: True}).exclude(pk=pool.pk).update(**{field: False})
+
+
+@transaction.atomic
+def remove(name: str, *, actor: str) -> None:
+    """Take the pool out. Its row stays, hidden, as long as history points at it.
+
+    Raises PoolRefused while hosts or unfinished jobs are in it, and for a default pool.
+    """
+    pool = _locked(name)
+    if sentence := _needed(pool):
+        raise PoolRefused({"name": sentence})
+    _record(pool, "removed", actor, {})
+    try:
+        with transaction.atomic():
+            pool.delete()
+    except ProtectedError:
+        pool.removed = True
+        pool.save(update_fields=["removed"])
+
+
+def _needed(pool: ResourcePool) -> str:
+    """Why the pool cannot be removed now, or nothing."""
+    if hosts := list(registry.present().filter(pool=pool).values_list("name", flat=True)):
+        shown = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+        return f"Pool {pool.name} cannot be removed: it has {shown}. Move its hosts to another pool, or remove them."
+    if jobs := pool.jobs.exclude(state="ENDED").count():
+        them = "1 unfinished job is" if jobs == 1 else f"{jobs} unfinished jobs are"
+        return f"Pool {pool.name} cannot be removed: {them} in it. Move or end them first; paused ones count too."
+    roles = [word for field, word in _DEFAULTS.items() if getattr(pool, field)]
+    if roles:
+        return (
+            f"Pool {pool.name} cannot be removed: it is the default {' and '.join(roles)} pool. "
+            "Make another pool the default first."
+        )
+    return ""
+
+
+def _locked(name: str) -> ResourcePool:
+    pool = ResourcePool.objects.select_for_update().filter(name=name).first()
+    if pool is None:
+        raise PoolRefused({"name": f"There is no resource pool {name}."})
+    return pool
+
+
+def _wrong(pool: ResourcePool, values: dict[str, Any]) -> dict[str, str]:
+    """Field -> sentence, of the fields alone and of those that contradict each other."""
+    errors = {}
+    for field, value in values.items():
+        if field not in CHECKS:
+            errors[field] = f"A pool has no field {field}; it has {', '.join(CHECKS)}."
+        elif allowed := CHECKS[field](value):
+            errors[field] = f"{_words(field)}: found {value!r}; {allowed}."
+    if errors:
+        return errors
+    after = {field: values.get(field, getattr(pool, field)) for field in CHECKS}
+    return _contradictions(pool, after)
+
+
+def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]:
+    errors = {}
+    usual, longest = after["default_max_time_seconds"], after["longest_max_time_seconds"]
+    if usual and longest and usual > longest:
+        errors["default_max_time_seconds"] = (
+            f"The default time limit, {usual} s, is longer than the longest one allowed, {longest} s."
+        )
+    floor = after["priority_floor"].get("editor", 1)
+    if after["default_priority"] < floor:
+        errors["default_priority"] = (
+            f"The default priority {after['default_priority']} stands above the floor of editors, {floor}: "
+            f"choose {floor} to 99, or lower the floor."
+        )
+    for field, word in _DEFAULTS.items():
+        if getattr(pool, field) and not after[field]:
+            errors[field] = (
+                f"{pool.name} is the default {word} pool, and there must be one: make another pool the default instead."
+            )
+    return errors
+
+
+def _words(field: str) -> str:
+    return field.replace("_", " ").capitalize()
+
+
+def _changed(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:
+    _record(pool, reason, actor, detail)
+    mark_dirty(pool.pk)
+
+
+def _record(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:
+    record(Event.Kind.POOL, pool.pk, reason=reason, actor=actor, detail={"name": pool.name, **detail})
+    announce("pools", "hosts")

@@ -1,0 +1,134 @@
+"""Resource pools are created, edited and removed by one writer, which refuses with a sentence for each wrong field."""
+
+import pytest
+
+from events.models import Event
+from hosts import pool_edits, registry
+from hosts.models import PoolChange, ResourcePool
+from hosts.pool_edits import PoolRefused
+from hosts.pools import default_pool, default_pool_for
+from jobs.models import Job
+from jobs.states import JobState
+from tests.rig.rows import make_gang
+
+pytestmark = pytest.mark.django_db
+
+
+def make(name: str = "a100", **rules: object) -> ResourcePool:
+    return pool_edits.create(name, rules, actor="user:ada")
+
+
+def test_a_new_pool_has_its_rules_an_event_and_a_mark_for_the_next_pass() -> None:
+    pool = make(
+        scheduler="fair_share", fitting="worst", priority_floor={"editor": 20}, host_lost_after_seconds=600
+    )
+    pool.refresh_from_db()
+    assert (pool.scheduler, pool.fitting, pool.priority_floor) == ("fair_share", "worst", {"editor": 20})
+    assert PoolChange.objects.filter(pool=pool).exists()
+    event = Event.objects.get(kind=Event.Kind.POOL, subject=str(pool.pk))
+    assert (event.reason, event.actor) == ("created", "user:ada")
+    assert default_pool().name == "default"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("scheduler", "round_robin", "allowed: priority or fair_share"),
+        ("fitting", "tight", "allowed: best or worst"),
+        ("preemption", "maybe", "allowed: true or false"),
+        ("default_priority", 0, "allowed: a whole number from 1 to 99"),
+        ("default_priority", 100, "found 100"),
+        ("default_priority", True, "found True"),
+        ("priority_floor", {"viewer": 3}, "for editor and admin"),
+        ("priority_floor", {"editor": 0}, "a priority from 1 to 99"),
+        ("longest_max_time_seconds", 0, "or none: no limit"),
+        ("unpreemptible_slots", -1, "or none: all of them"),
+        ("aux_per_host", None, "a whole number from 0 on"),
+        ("host_lost_after_seconds", 5, "only a person declares a host lost"),
+        ("network_interface", "eth0; rm", "the name of one network interface"),
+        ("colour", "blue", "A pool has no field colour"),
+    ],
+)
+def test_a_wrong_value_names_its_field_what_was_found_and_what_is_allowed(
+    field: str, value: object, sentence: str
+) -> None:
+    with pytest.raises(PoolRefused) as caught:
+        make(**{field: value})
+    assert list(caught.value.errors) == [field]
+    assert sentence in caught.value.errors[field]
+    assert not ResourcePool.objects.filter(name="a100").exists()
+
+
+def test_every_wrong_field_is_told_at_once() -> None:
+    with pytest.raises(PoolRefused) as caught:
+        pool_edits.create("a b", {"fitting": "x", "strict": 1}, actor="user:ada")
+    assert set(caught.value.errors) == {"name", "fitting", "strict"}
+
+
+def test_fields_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(PoolRefused, match="longer than the longest"):
+        make(default_max_time_seconds=7200, longest_max_time_seconds=3600)
+    with pytest.raises(PoolRefused, match="stands above the floor of editors, 50"):
+        make(priority_floor={"editor": 50})
+    make(priority_floor={"editor": 50}, default_priority=60)
+
+
+def test_an_edit_changes_what_is_given_and_is_noted_once() -> None:
+    pool = make()
+    PoolChange.objects.all().delete()
+    assert pool_edits.edit("a100", {"scheduler": "fair_share", "fitting": "best"}, actor="user:ada") == [
+        "scheduler"
+    ]
+    assert PoolChange.objects.filter(pool=pool).count() == 1
+    event = Event.objects.filter(kind=Event.Kind.POOL).latest("id")
+    assert event.detail["changes"] == {"scheduler": ["priority", "fair_share"]}
+    assert pool_edits.edit("a100", {"scheduler": "fair_share"}, actor="user:ada") == []
+    assert PoolChange.objects.filter(pool=pool).count() == 1
+
+
+def test_a_default_is_handed_over_and_never_switched_off() -> None:
+    first = default_pool()
+    make("aux")
+    with pytest.raises(PoolRefused, match="make another pool the default instead"):
+        pool_edits.edit(first.name, {"default_aux": False}, actor="user:ada")
+    pool_edits.edit("aux", {"default_aux": True}, actor="user:ada")
+    assert default_pool_for(0).name == "aux"
+    assert default_pool_for(1) == default_pool() == first
+    assert ResourcePool.objects.filter(default_aux=True).count() == 1
+
+
+def test_a_pool_in_use_is_not_removed() -> None:
+    [member] = make_gang()
+    pool = member.host.pool
+    with pytest.raises(PoolRefused, match="Move its hosts"):
+        pool_edits.remove(pool.name, actor="user:ada")
+    member.host.pool = default_pool()
+    member.host.save()
+    with pytest.raises(PoolRefused, match="1 unfinished job is in it"):
+        pool_edits.remove(pool.name, actor="user:ada")
+    with pytest.raises(PoolRefused, match="default compute and aux pool"):
+        make_idle_default()
+    with pytest.raises(PoolRefused, match="There is no resource pool moon"):
+        pool_edits.remove("moon", actor="user:ada")
+
+
+def make_idle_default() -> None:
+    """The default pool without hosts cannot go either."""
+    registry.present().update(pool=make("elsewhere"))
+    pool_edits.remove(default_pool().name, actor="user:ada")
+
+
+def test_a_pool_without_history_is_deleted_and_one_with_it_is_hidden_and_may_come_back() -> None:
+    make("fresh")
+    pool_edits.remove("fresh", actor="user:ada")
+    assert not ResourcePool.with_removed.filter(name="fresh").exists()
+    [member] = make_gang()
+    pool = member.host.pool
+    registry.present().update(pool=default_pool())
+    Job.objects.filter(pool=pool).update(state=JobState.ENDED)
+    pool_edits.edit(pool.name, {"scheduler": "fair_share"}, actor="user:ada")
+    pool_edits.remove(pool.name, actor="user:ada")
+    assert not ResourcePool.objects.filter(name=pool.name).exists()
+    assert Job.objects.select_related("pool").get().pool.name == pool.name
+    again = make(pool.name)
+    assert (again.pk, again.scheduler, again.removed) == (pool.pk, "priority", False)
