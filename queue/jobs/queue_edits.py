@@ -6,38 +6,47 @@ gives a position between two neighbours; it survives a change of priority, a pau
 
 from __future__ import annotations
 
-import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from events.announce import announce
-from events.models import Event
-from events.record import record
 from hosts.models import ResourcePool
-from hosts.pools import mark_dirty
-from jobs import transitions
+from jobs import queue_undo
 from jobs.models import Allocation, Job
-from jobs.states import AllocationState, JobState, Reason, StopKind
+from jobs.queue_order import beside, between, listed, stands_between
+from jobs.queue_rules import (
+    Refused,
+    floor_error,
+    need_order,
+    need_scheduler,
+    position_error,
+    priority_error,
+    refuse_strict,
+    refuse_viewer,
+    short,
+    weight_error,
+)
+from jobs.queue_undo import last_undoable, one_edit_at_a_time, undo
+from jobs.queue_writes import Edit, change_pool, renumber, save
+from jobs.states import AllocationState, JobState, Reason
 
-#: Edits of order are serialised by this advisory lock, so that two moves see each other's positions.
-_LOCK_KEY = 0x7472_7175
-_SHORT = 8
-
-
-class Refused(Exception):
-    """The edit cannot be made, and none of its batch was; the message is a sentence for the user."""
+__all__ = [
+    "Refused", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
+    "undo", "weight_error",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Update:
-    """What to change of one job. Absent fields stay. Applied in the order pool, priority, weight, place."""
+    """What to change of one job. Absent fields stay. Applied in the order pool, priority, weight, place.
+
+    One place at most: right ahead of a job, right behind one, to the top, or position 1…N (jobs ahead + 1).
+    """
 
     job_id: str
     priority: int | None = None
@@ -46,45 +55,50 @@ class Update:
     ahead_of: str | None = None
     behind_of: str | None = None
     to_top: bool = False
+    position: int | None = None
 
 
-def priority_error(priority: object) -> str | None:
-    """The one sentence about priorities, for page, CLI and API."""
-    if isinstance(priority, int) and not isinstance(priority, bool) and 1 <= priority <= 99:
-        return None
-    return f"priority must be between 1 and 99; 1 is the highest. Found: {priority}."
-
-
-def weight_error(weight: object) -> str | None:
-    """The one sentence about weights."""
-    if (
-        isinstance(weight, (int, float))
-        and not isinstance(weight, bool)
-        and math.isfinite(weight)
-        and weight > 0
-    ):
-        return None
-    return f"weight must be greater than 0. Found: {weight}."
+Step = Callable[[Job, Edit], str | None]
 
 
 @transaction.atomic
-def apply(updates: list[Update], *, actor: str, role: str) -> list[str]:
+def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
     """Make all edits, in order; a sentence for each change that was made. Raises Refused and changes nothing.
 
-    `actor` is "user:<name>"; a role other than admin changes its own jobs alone.
+    `actor` is "user:<name>", who may take the edit back with `undo`; what a role may change is said by
+    `queue_rules`. The rows of all jobs are locked first, their open allocations before them.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
+    refuse_viewer(actor, role)
+    one_edit_at_a_time()
+    found = {update.job_id: find(update.job_id).pk for update in updates}
+    _lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
+    locked = _lock(found.values())
+    edit = Edit(actor, role)
     sentences: list[str] = []
     for update in updates:
-        if update.pool is not None:
-            _lock_attempts(update.job_id)
-        job = _lock(update.job_id)
-        _refuse_others(job, actor, role)
-        for step in _steps(update):
-            if sentence := step(job, actor):
-                sentences.append(f"Job {short(job.pk)}: {sentence}.")
+        job = locked[found[update.job_id]]
+        if edit.renumbered:
+            job.refresh_from_db(fields=["position"])
+        sentences += _edit(job, update, edit)
+    queue_undo.remember(edit, sentences)
+    edit.announce()
     return sentences
+
+
+def _edit(job: Job, update: Update, edit: Edit) -> list[str]:
+    """The changes of one update, checked against what the role may do before and after them."""
+    if job.state == JobState.ENDED:
+        raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
+    refuse_strict(job, edit.actor, edit.role)
+    pool, priority = job.pool, job.priority
+    sentences = [sentence for step in _steps(update) if (sentence := step(job, edit))]
+    if job.pool != pool:
+        refuse_strict(job, edit.actor, edit.role)
+    if (job.pool != pool or job.priority < priority) and (
+        error := floor_error(job.pool, edit.role, job.priority)
+    ):
+        raise Refused(error)
+    return [f"Job {short(job.pk)}: {sentence}." for sentence in sentences]
 
 
 @transaction.atomic
@@ -92,19 +106,20 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
     """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refused."""
     if max_slots is not None and (isinstance(max_slots, bool) or max_slots < 0):
         raise Refused(f"max_slots must be 0 or more. Found: {max_slots}.")
-    job = _lock(job_id)
-    _refuse_others(job, actor, role)
+    refuse_viewer(actor, role)
+    pk = find(job_id).pk
+    job = _lock([pk])[pk]
+    if job.state == JobState.ENDED:
+        raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
+    refuse_strict(job, actor, role)
     if job.max_slots == max_slots:
         return None
-    _save(job, actor, Reason.WEIGHT_SET, max_slots=max_slots)
+    edit = Edit(actor, role)
+    save(job, edit, Reason.WEIGHT_SET, max_slots=max_slots)
+    edit.announce()
     return (
         f"Job {short(job.pk)}: it may now hold {'any number of' if max_slots is None else max_slots} slots."
     )
-
-
-def short(job_id: uuid.UUID) -> str:
-    """A job's id as people see it."""
-    return str(job_id)[:_SHORT]
 
 
 def find(text: str) -> Job:
@@ -130,97 +145,82 @@ def find(text: str) -> Job:
     return matches[0]
 
 
-def _lock_attempts(text: str) -> None:
-    """Before the job itself: an attempt that ends locks its allocation first and its job last."""
-    running = Allocation.objects.filter(task__job=find(text)).exclude(state=AllocationState.TERMINATED)
+def _lock_attempts(job_ids: Sequence[uuid.UUID]) -> None:
+    """Before the jobs themselves: an attempt that ends locks its allocation first and its job last."""
+    running = Allocation.objects.filter(task__job__in=job_ids).exclude(state=AllocationState.TERMINATED)
     list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
 
 
-def _lock(text: str) -> Job:
-    found = find(text)
-    job = (
-        Job.objects.select_for_update(of=("self",), no_key=True)
-        .select_related("owner", "pool")
-        .get(pk=found.pk)
-    )
-    if job.state == JobState.ENDED:
-        raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
-    return job
+def _lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
+    rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
+    return {job.pk: job for job in rows.filter(pk__in=job_ids).order_by("pk")}
 
 
-def _refuse_others(job: Job, actor: str, role: str) -> None:
-    owner = job.owner.username
-    if role != "admin" and actor != f"user:{owner}":
-        raise Refused(f"job {short(job.pk)} belongs to {owner}; only {owner} or an admin may change it")
-
-
-def _steps(update: Update) -> list[Callable[[Job, str], str | None]]:
+def _steps(update: Update) -> list[Step]:
     """The edits of one update in the order in which they make sense together."""
-    places = [update.ahead_of is not None, update.behind_of is not None, update.to_top]
-    if sum(places) > 1:
-        raise Refused("a job is moved ahead of one job, behind one, or to the top: give one of them")
-    steps: list[Callable[[Job, str], str | None]] = []
+    steps: list[Step] = []
     if (pool := update.pool) is not None:
-        steps.append(lambda job, actor: _set_pool(job, pool, actor))
+        steps.append(lambda job, edit: _set_pool(job, pool, edit))
     if (priority := update.priority) is not None:
-        steps.append(lambda job, actor: _set_priority(job, priority, actor))
+        steps.append(lambda job, edit: _set_priority(job, priority, edit))
     if (weight := update.weight) is not None:
-        steps.append(lambda job, actor: _set_weight(job, weight, actor))
-    if (ahead := update.ahead_of) is not None:
-        steps.append(lambda job, actor: _place(job, _anchor(job, ahead), True, actor))
-    if (behind := update.behind_of) is not None:
-        steps.append(lambda job, actor: _place(job, _anchor(job, behind), False, actor))
-    if update.to_top:
-        steps.append(_to_top)
+        steps.append(lambda job, edit: _set_weight(job, weight, edit))
+    steps += _moves(update)
     if not steps:
         raise Refused(f"nothing to change was given for job {update.job_id}")
     return steps
 
 
-def _set_priority(job: Job, priority: int, actor: str) -> str | None:
+def _moves(update: Update) -> list[Step]:
+    moves: list[Step] = []
+    if (ahead := update.ahead_of) is not None:
+        moves.append(lambda job, edit: _place(job, _anchor(job, ahead), True, edit))
+    if (behind := update.behind_of) is not None:
+        moves.append(lambda job, edit: _place(job, _anchor(job, behind), False, edit))
+    if update.to_top:
+        moves.append(lambda job, edit: _to_position(job, 1, edit))
+    if (position := update.position) is not None:
+        moves.append(lambda job, edit: _to_position(job, position, edit))
+    if len(moves) > 1:
+        raise Refused(
+            "a job is moved ahead of one job, behind one, to the top or to a position: give one of them"
+        )
+    return moves
+
+
+def _set_priority(job: Job, priority: int, edit: Edit) -> str | None:
     if error := priority_error(priority):
         raise Refused(error)
-    _need_scheduler(job, ResourcePool.Scheduler.PRIORITY, "priority")
+    need_scheduler(job, ResourcePool.Scheduler.PRIORITY, "priority")
     if job.priority == priority:
         return None
-    _save(job, actor, Reason.PRIORITY_SET, priority=priority)
+    save(job, edit, Reason.PRIORITY_SET, priority=priority)
     return f"it now has priority {priority}"
 
 
-def _set_weight(job: Job, weight: float, actor: str) -> str | None:
+def _set_weight(job: Job, weight: float, edit: Edit) -> str | None:
     if error := weight_error(weight):
         raise Refused(error)
-    _need_scheduler(job, ResourcePool.Scheduler.FAIR_SHARE, "weight")
+    need_scheduler(job, ResourcePool.Scheduler.FAIR_SHARE, "weight")
     if job.weight == weight:
         return None
-    _save(job, actor, Reason.WEIGHT_SET, weight=float(weight))
+    save(job, edit, Reason.WEIGHT_SET, weight=float(weight))
     return f"it now has weight {weight:g}"
 
 
-def _need_scheduler(job: Job, scheduler: str, what: str) -> None:
-    if job.pool.scheduler == scheduler:
-        return
-    has = ResourcePool.Scheduler(job.pool.scheduler).value
-    other = "weight" if what == "priority" else "priority"
-    raise Refused(
-        f"{what} has no meaning in resource pool {job.pool.name}, whose scheduler is {has}; set {other}"
-    )
-
-
-def _set_pool(job: Job, name: str, actor: str) -> str | None:
-    if job.kind != Job.Kind.EXPERIMENT:
-        raise Refused(f"setting resource pool for job type {job.kind} is not supported")
+def _set_pool(job: Job, name: str, edit: Edit) -> str | None:
     pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True))
         raise Refused(f"invalid resource pool name {name}; the pools are: {known}")
+    if job.kind != Job.Kind.EXPERIMENT:
+        raise Refused(
+            f"setting resource pool for job type {job.kind} is not supported; "
+            f"cancel job {short(job.pk)} and submit it again in resource pool {name}"
+        )
     if pool.pk == job.pool_id:
         raise Refused(f"resource pool is unchanged ({job.pool.name} == {name})")
-    mark_dirty(job.pool_id)
-    _save(job, actor, Reason.POOL_CHANGED, pool=pool)
-    running = Allocation.objects.filter(task__job=job).exclude(state=AllocationState.TERMINATED)
-    for allocation_id in running.order_by("pk").values_list("pk", flat=True):
-        transitions.request_stop(allocation_id, StopKind.PREEMPT, reason=Reason.POOL_CHANGED, actor=actor)
+    change_pool(job, pool, edit)
     return f"it now waits in resource pool {name}"
 
 
@@ -235,105 +235,37 @@ def _anchor(job: Job, text: str) -> Job:
     return anchor
 
 
-def _to_top(job: Job, actor: str) -> str | None:
-    _need_order(job)
-    first = _queue(job).filter(state=JobState.ACTIVE).first() or _queue(job).first()
-    if first is None or first.pk == job.pk:
+def _to_position(job: Job, position: int, edit: Edit) -> str | None:
+    """Ahead of the job that stands there now, or behind it when the way is down; jobs that rest do not count."""
+    need_order(job)
+    queue = list(listed(job.pool_id).values_list("pk", flat=True))
+    others = [pk for pk in queue if pk != job.pk]
+    if error := position_error(position, len(others) + 1):
+        raise Refused(error)
+    stands = queue.index(job.pk) + 1 if job.pk in queue else None
+    if position == stands or not others:
         return None
-    return _place(job, first, True, actor)
+    ahead = position <= len(others) and (stands is None or position < stands)
+    anchor = others[position - 1 if ahead else position - 2]
+    return _place(job, Job.objects.get(pk=anchor), ahead, edit)
 
 
-def _need_order(job: Job) -> None:
-    if job.pool.scheduler != ResourcePool.Scheduler.PRIORITY:
-        raise Refused(
-            f"unable to perform operation on resource pool with {job.pool.scheduler}: it keeps no order"
-        )
-
-
-def _queue(job: Job) -> Any:
-    """Every job of the pool that has not ended, paused ones too: they come back to their place."""
-    return (
-        Job.objects.filter(pool_id=job.pool_id)
-        .exclude(state=JobState.ENDED)
-        .order_by("priority", "position", "id")
-    )
-
-
-def _place(job: Job, anchor: Job, ahead: bool, actor: str) -> str | None:
+def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> str | None:
     """Put the job right ahead of the anchor, or right behind it; it takes the anchor's priority."""
-    _need_order(job)
+    need_order(job)
     if anchor.pk == job.pk:
         return None
-    side = "ahead of" if ahead else "behind"
-    peers = list(_queue(job).filter(priority=anchor.priority).exclude(pk=job.pk))
-    index = next(i for i, peer in enumerate(peers) if peer.pk == anchor.pk) + (0 if ahead else 1)
-    before, after = (peers[index - 1] if index else None), (peers[index] if index < len(peers) else None)
-    if job.priority == anchor.priority and _stands_between(job, before, after):
+    before, after = beside(job, anchor, ahead)
+    if job.priority == anchor.priority and stands_between(job, before, after):
         return None
-    position = _between(before, after)
+    position = between(before, after)
     if position is None:
-        _renumber(peers)
-        position = _between(before, after)
-    old = job.priority
+        renumber(job.pool_id, anchor.priority, job.pk, edit)
+        anchor.refresh_from_db(fields=["position"])
+        position = between(*beside(job, anchor, ahead))
     assert position is not None
-    _save(job, actor, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
+    old = job.priority
+    save(job, edit, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
+    side = "ahead of" if ahead else "behind"
     takes = f" and takes its priority {anchor.priority}" if old != anchor.priority else ""
     return f"it now stands {side} job {short(anchor.pk)}{takes}"
-
-
-def _key(job: Job) -> tuple[float, uuid.UUID]:
-    return (job.position, job.pk)
-
-
-def _stands_between(job: Job, before: Job | None, after: Job | None) -> bool:
-    return (before is None or _key(before) < _key(job)) and (after is None or _key(job) < _key(after))
-
-
-def _between(before: Job | None, after: Job | None) -> float | None:
-    """A position strictly between two neighbours; None when floats leave no room.
-
-    Behind the last job it stays below the present moment, because a new job's position is its submission time.
-    """
-    if before is None:
-        return after.position - 1.0 if after else timezone.now().timestamp()
-    low = before.position
-    high = after.position if after else max(timezone.now().timestamp(), low + 1e-3)
-    middle = low + (high - low) / 2
-    return middle if low < middle < high else None
-
-
-def _renumber(peers: list[Job]) -> None:
-    """Spread the jobs of one priority evenly, one second apart, without changing their order."""
-    start = min(peers[0].position, timezone.now().timestamp() - len(peers) - 1)
-    for index, peer in enumerate(peers):
-        peer.position = start + index
-        Job.objects.filter(pk=peer.pk).update(position=peer.position)
-
-
-def _save(job: Job, actor: str, reason: Reason, **fields: Any) -> None:
-    """Write the fields with their event row, and let the pool's next pass see them."""
-    changed = {
-        name: (getattr(job, name), value) for name, value in fields.items() if getattr(job, name) != value
-    }
-    Job.objects.filter(pk=job.pk).update(**fields)
-    for name, value in fields.items():
-        setattr(job, name, value)
-    record(
-        Event.Kind.JOB,
-        job.pk,
-        from_state=job.state,
-        to_state=job.state,
-        reason=reason,
-        actor=actor,
-        detail={name: [_plain(old), _plain(new)] for name, (old, new) in changed.items()},
-        job_id=job.pk,
-        experiment_id=int(job.entity_id) if job.entity_id.isdigit() else None,
-    )
-    mark_dirty(job.pool_id)
-    announce(f"job:{job.pk}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ResourcePool):
-        return value.name
-    return value if isinstance(value, (int, float, str)) or value is None else str(value)

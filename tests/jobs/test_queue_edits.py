@@ -13,7 +13,7 @@ from events.models import Event
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits, transitions
-from jobs.models import Job
+from jobs.models import Job, QueueEdit, Task
 from jobs.queue_edits import Refused, Update
 from jobs.states import JobState, Reason
 
@@ -34,6 +34,15 @@ def job(owner: User, pool: ResourcePool | None = None, **fields: object) -> Job:
         max_slots=None,
         preemptible=True,
         active=True,
+        actor="test",
+    )
+    transitions.create_task(
+        job=made,
+        task_id=f"t.{made.pk}",
+        kind=Task.Kind.TRIAL,
+        name="trial",
+        slots=1,
+        single_host=False,
         actor="test",
     )
     Job.objects.filter(pk=made.pk).update(**fields)
@@ -210,11 +219,52 @@ def test_jobs_are_found_by_any_unique_prefix(ada: User) -> None:
         queue_edits.find(doubled)
 
 
-def test_only_the_owner_and_admins_edit_a_job(ada: User) -> None:
+def test_in_a_strict_pool_only_the_owner_and_admins_edit_a_job(ada: User) -> None:
     mine = job(ada)
-    with pytest.raises(Refused, match="belongs to ada"):
+    assert apply(Update(str(mine.pk), priority=2), actor="user:bob"), (
+        "by default editors change what is others' too"
+    )
+    ResourcePool.objects.update(strict=True)
+    with pytest.raises(Refused, match="belongs to ada and resource pool default is strict"):
         apply(Update(str(mine.pk), priority=1), actor="user:bob")
     assert apply(Update(str(mine.pk), priority=1), actor="user:root", role="admin")
+    with pytest.raises(Refused, match="vic is a viewer and may not change anything"):
+        apply(Update(str(mine.pk), priority=1), actor="user:vic", role="viewer")
+
+
+@pytest.mark.parametrize("position", range(1, 6))
+@pytest.mark.parametrize("start", range(5))
+def test_a_position_of_a_queue_of_five_is_taken_from_every_place(
+    ada: User, start: int, position: int
+) -> None:
+    jobs = [job(ada).pk for _ in range(5)]
+    apply(Update(str(jobs[start]), position=position))
+    expected = [pk for pk in jobs if pk != jobs[start]]
+    expected.insert(position - 1, jobs[start])
+    assert order() == expected
+
+
+@pytest.mark.parametrize("position", [0, 1.5, 3, "x", True, -1])
+def test_a_wrong_position_is_refused_with_one_sentence(ada: User, position: object) -> None:
+    first, _ = job(ada), job(ada)
+    with pytest.raises(
+        Refused, match=r"position must be a whole number between 1 and 2; 1 is the first\. Found: "
+    ):
+        apply(Update(str(first.pk), position=position))  # type: ignore[arg-type]
+
+
+def test_an_edit_is_undone_by_its_author(ada: User) -> None:
+    one, two = job(ada), job(ada)
+    apply(Update(str(two.pk), to_top=True))
+    apply(Update(str(two.pk), priority=3))
+    assert queue_edits.undo(ada) == [f"Job {str(two.pk)[:8]}: it has priority 42 again."]
+    assert order() == [two.pk, one.pk], "the edit before it stands"
+    assert queue_edits.undo(ada) == [f"Job {str(two.pk)[:8]}: it has its former place."]
+    assert order() == [one.pk, two.pk]
+    with pytest.raises(Refused, match="you have made no edit in the last 15 minutes"):
+        queue_edits.undo(ada)
+    assert Event.objects.filter(kind=Event.Kind.JOB, detail__has_key="undoes").count() == 2
+    assert not QueueEdit.objects.filter(undone_at=None).exists()
 
 
 def test_an_ended_job_is_no_longer_in_the_queue(ada: User) -> None:

@@ -18,7 +18,8 @@ from hosts.pools import default_pool
 from jobs import queue_edits
 from jobs.models import Job
 from webui.api import encoding
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import Missing
+from webui.api.job_queue_edits import JobUpdates, refusals, updates_of
 from webui.api.job_queue_rows import STATES, encode_row, rows, with_state
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
@@ -29,22 +30,6 @@ class JobsQuery(encoding.PageQuery):
     states = serializers.ListField(
         child=serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]), required=False
     )
-
-
-class JobUpdate(serializers.Serializer[Any]):
-    """What to change of one job; several fields are applied in the order pool, priority, weight, place."""
-
-    jobId = serializers.CharField()
-    priority = serializers.JSONField(required=False, allow_null=True)
-    weight = serializers.JSONField(required=False, allow_null=True)
-    resourcePool = serializers.CharField(required=False, allow_null=True)
-    aheadOf = serializers.CharField(required=False, allow_null=True)
-    behindOf = serializers.CharField(required=False, allow_null=True)
-    toTop = serializers.BooleanField(required=False, default=False)
-
-
-class JobUpdates(serializers.Serializer[Any]):
-    updates = JobUpdate(many=True)
 
 
 def pool_named(name: str | None) -> ResourcePool:
@@ -83,25 +68,11 @@ class JobQueue(JobQueueV2):
         return Response(self._page(request, encode_row))
 
     def post(self, request: Request) -> Response:
-        """All edits are made, or none; the answer says what changed."""
-        updates = [_update(row) for row in self.body(request)["updates"]]
-        try:
+        """All edits are made, or none; the answer says what changed, and whether it can be undone."""
+        updates = updates_of(self.body(request))
+        with refusals():
             sentences = queue_edits.apply(updates, actor=actor(request), role=person(request).role)
-        except queue_edits.Refused as error:
-            raise BadRequest(str(error)) from error
-        return Response({"changes": sentences})
-
-
-def _update(row: Json) -> queue_edits.Update:
-    return queue_edits.Update(
-        job_id=row["jobId"],
-        priority=row.get("priority"),
-        weight=row.get("weight"),
-        pool=row.get("resourcePool"),
-        ahead_of=row.get("aheadOf") or None,
-        behind_of=row.get("behindOf") or None,
-        to_top=row["toTop"],
-    )
+        return Response({"changes": sentences, "undo": bool(sentences)})
 
 
 class StatsQuery(serializers.Serializer[Any]):

@@ -21,7 +21,7 @@ def give_slots(job_id: str, host: Host, index: int = 0, on_sufferance: bool = Fa
     task = Task.objects.get(job_id=job_id)
     slot = host.slots.get(index=index)
     return transitions.assign(
-        task_id=task.pk, placement=[(host.pk, [slot.pk])], slots=1, on_sufferance=on_sufferance, actor="test"
+        task_id=task.pk, placement=[(host.pk, [slot.pk])], on_sufferance=on_sufferance, actor="test"
     ).pk
 
 
@@ -128,6 +128,8 @@ def test_an_unknown_job_and_another_owners_job_are_refused(cast: Cast, submit: S
     assert cast.ada.refused("POST", "job-queues", {"updates": [{"jobId": "zzz", "priority": 1}]}) == (
         400, "job zzz not found",
     )  # fmt: skip
+    assert cast.bob.post("job-queues", {"updates": [{"jobId": job, "priority": 2}]})["undo"] is True
+    ResourcePool.objects.update(strict=True)
     assert (
         "belongs to ada"
         in cast.bob.refused("POST", "job-queues", {"updates": [{"jobId": job, "priority": 1}]})[1]

@@ -1,0 +1,227 @@
+"""What an edit of the queue would do, before anybody makes it.
+
+The edit itself is made, the pool is surveyed and one pass is decided on it, and all of it is rolled back: what
+people are shown comes from the code that will do it. One pass is foreseen, not those after it: what waits for
+others to save has a forecast or a reason, never a promise.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from dispatch import survey
+from hosts.models import ResourcePool
+from jobs import queue_edits
+from jobs.models import Allocation, Job
+from jobs.queue_order import listed
+from jobs.states import Reason
+from scheduling.plan import decide
+from scheduling.world import Plan, Request, Snapshot
+
+#: places that are told beside those of the edited jobs
+MOST_PLACES = 100
+
+
+@dataclass(frozen=True)
+class Place:
+    """A job's place in the new order, counted from 0; `was` is None where it stood in no place there."""
+
+    job_id: str
+    name: str
+    place: int
+    was: int | None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A job that would be asked to save and leave some or all of its slots.
+
+    Of several runs the oldest start and the oldest save are told. `never_saved`: a run of it has no checkpoint
+    and has not asked whether it should stop either, so all since `started_at` would be lost.
+    """
+
+    job_id: str
+    name: str
+    username: str
+    slots: int
+    runs: int
+    started_at: datetime
+    last_saved_at: datetime | None
+    never_saved: bool
+    mine: bool
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """When an edited job that waits would start: with the next pass, in a range (epoch seconds), or why not known."""
+
+    job_id: str
+    now: bool
+    forecast: tuple[float, float] | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """`changes` are the sentences of the edit itself. `moved`: how many jobs change place in all."""
+
+    changes: list[str]
+    order: list[Place]
+    stops: list[Stop]
+    starts: list[Outlook]
+    moved: int = 0
+
+    @property
+    def stops_others(self) -> bool:
+        """Is somebody else's work stopped?"""
+        return any(not stop.mine for stop in self.stops)
+
+
+@dataclass
+class _Foreseen:
+    """What was seen while the edit stood."""
+
+    edited: list[Job]
+    changes: list[str] = field(default_factory=list)
+    before: dict[int, list[uuid.UUID]] = field(default_factory=dict)
+    after: dict[int, list[uuid.UUID]] = field(default_factory=dict)
+    plans: dict[int, tuple[Snapshot, Plan]] = field(default_factory=dict)
+    #: stopped by the edit itself, because their job leaves the pool
+    leaving: list[str] = field(default_factory=list)
+
+
+def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: datetime) -> Preview:
+    """What these edits would do. Raises queue_edits.Refused with the sentence of the edit itself."""
+    seen = _foresee(updates, actor, role, now)
+    stops = dict.fromkeys(seen.leaving)
+    for pool_id, (_, plan) in seen.plans.items():
+        new = [release.allocation_id for release in plan.releases]
+        if new:  # a pass that is due may stop some of them without the edit
+            without = decide(survey.take(ResourcePool.objects.get(pk=pool_id), now))
+            due = {release.allocation_id for release in without.releases}
+            stops.update(dict.fromkeys(one for one in new if one not in due))
+    order, moved = _order(seen)
+    return Preview(
+        changes=seen.changes,
+        order=order,
+        stops=_stops(list(stops), seen, actor),
+        starts=[outlook for job in seen.edited if (outlook := _outlook(job, seen))],
+        moved=moved,
+    )
+
+
+def _foresee(updates: Sequence[queue_edits.Update], actor: str, role: str, now: datetime) -> _Foreseen:
+    """Make the edits, look, and take them back."""
+    ids = list(dict.fromkeys(queue_edits.find(update.job_id).pk for update in updates))
+    begun = timezone.now()
+    seen = _Foreseen([])
+    with transaction.atomic():
+        pools = {update.pool for update in updates if update.pool}
+        touched = Job.objects.filter(pk__in=ids).values("pool")
+        for pool in ResourcePool.objects.filter(pk__in=touched) | ResourcePool.objects.filter(name__in=pools):
+            seen.before[pool.pk] = _standing(pool)
+        seen.changes = queue_edits.apply(updates, actor=actor, role=role)
+        seen.edited = list(Job.objects.filter(pk__in=ids).select_related("pool", "owner"))
+        for pool in ResourcePool.objects.filter(pk__in=seen.before):
+            seen.after[pool.pk] = _standing(pool)
+            snapshot = survey.take(pool, now)
+            seen.plans[pool.pk] = (snapshot, decide(snapshot))
+        leaving = Allocation.objects.filter(
+            task__job__in=ids, stop_reason=Reason.POOL_CHANGED, stop_requested_at__gte=begun
+        )
+        seen.leaving = list(leaving.values_list("pk", flat=True))
+        transaction.set_rollback(True)
+    return seen
+
+
+def _standing(pool: ResourcePool) -> list[uuid.UUID]:
+    """The order of the pool's queue; nothing where it keeps none."""
+    if pool.scheduler != ResourcePool.Scheduler.PRIORITY:
+        return []
+    return list(listed(pool).values_list("pk", flat=True))
+
+
+def _order(seen: _Foreseen) -> tuple[list[Place], int]:
+    """The edited jobs and, of those whose place changes, the first; and how many change place in all."""
+    edited = {job.pk for job in seen.edited}
+    rows: list[tuple[int, uuid.UUID, int | None]] = []
+    for pool_id in dict.fromkeys(job.pool_id for job in seen.edited):
+        was = {pk: place for place, pk in enumerate(seen.before[pool_id])}
+        rows += [(place, pk, was.get(pk)) for place, pk in enumerate(seen.after[pool_id])]
+    moved = [row for row in rows if row[0] != row[2]]
+    told = [row for row in rows if row[1] in edited]
+    told += [row for row in moved if row[1] not in edited][:MOST_PLACES]
+    names = dict(Job.objects.filter(pk__in=[row[1] for row in told]).values_list("pk", "name"))
+    places = [
+        Place(str(pk), names[pk], place, was) for place, pk, was in sorted(told, key=lambda row: row[0])
+    ]
+    return places, len(moved)
+
+
+def _stops(allocation_ids: list[str], seen: _Foreseen, actor: str) -> list[Stop]:
+    """One row for each job that would be stopped, in the order of the ids."""
+    placed = _placed(seen)
+    runs: dict[uuid.UUID, list[Allocation]] = defaultdict(list)
+    rows = Allocation.objects.select_related("task__job__owner").in_bulk(allocation_ids)
+    for allocation_id in allocation_ids:
+        if allocation_id in rows:
+            runs[rows[allocation_id].task.job_id].append(rows[allocation_id])
+    return [_stop(attempts, placed, actor) for attempts in runs.values()]
+
+
+def _placed(seen: _Foreseen) -> Mapping[str, Request]:
+    return {
+        request.running.allocation_id: request
+        for snapshot, _ in seen.plans.values()
+        for request in snapshot.requests
+        if request.running is not None
+    }
+
+
+def _stop(attempts: list[Allocation], placed: Mapping[str, Request], actor: str) -> Stop:
+    job = attempts[0].task.job
+    running = [placed[one.pk].running for one in attempts if one.pk in placed]
+    saved = [one.last_saved_at for one in running if one is not None and one.last_saved_at is not None]
+    never = [
+        one for one in running if one is not None and one.last_saved_at is None and not one.asked_preempt
+    ]
+    return Stop(
+        job_id=str(job.pk),
+        name=job.name,
+        username=job.owner.username,
+        slots=sum(one.slots for one in attempts),
+        runs=len(attempts),
+        started_at=min(one.started_at or one.assigned_at for one in attempts),
+        last_saved_at=datetime.fromtimestamp(min(saved), UTC) if saved else None,
+        never_saved=bool(never),
+        mine=actor == f"user:{job.owner.username}",
+    )
+
+
+def _outlook(job: Job, seen: _Foreseen) -> Outlook | None:
+    """None for a job that wants nothing more than it holds."""
+    snapshot, plan = seen.plans[job.pool_id]
+    waiting = [
+        request.task_id
+        for request in snapshot.requests
+        if request.job_id == str(job.pk) and request.running is None
+    ]
+    if {start.task_id for start in plan.starts} & set(waiting):
+        return Outlook(str(job.pk), now=True)
+    if not waiting:
+        return None
+    spans = [span for task_id in waiting if (span := plan.forecast.get(task_id))]
+    wait = next((plan.waits[task_id] for task_id in waiting if task_id in plan.waits), None)
+    return Outlook(
+        str(job.pk),
+        now=False,
+        forecast=min(spans) if spans else None,
+        reason=wait.sentence if wait else None,
+    )

@@ -1,0 +1,70 @@
+"""Where jobs stand in a pool: who is listed, who stands beside whom, and the positions between two of them.
+
+A position is a number: the submission's epoch seconds until a move puts the job between two others.
+"""
+
+from __future__ import annotations
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from hosts.models import ResourcePool
+from jobs.models import Allocation, Job, Task
+from jobs.states import AllocationState, JobState, TaskState
+
+ORDER = ("priority", "position", "id")
+
+
+def listed(pool: ResourcePool | int) -> QuerySet[Job]:
+    """The queue of a pool in its order: the jobs that want or hold something there.
+
+    A paused job is listed only while its slots are being freed. In a priority pool the order is (priority,
+    position) by definition; a fair-share pool keeps none.
+    """
+    held = Allocation.objects.filter(task__job=OuterRef("pk")).exclude(state=AllocationState.TERMINATED)
+    live = Task.objects.filter(job=OuterRef("pk"), state__in=[TaskState.WAITING, TaskState.RUNNING])
+    return everyone(pool).filter(Q(Exists(live), state=JobState.ACTIVE) | Q(Exists(held)))
+
+
+def everyone(pool: ResourcePool | int) -> QuerySet[Job]:
+    """Every job of the pool that has not ended, paused ones too: they come back to their place."""
+    return Job.objects.filter(pool=pool).exclude(state=JobState.ENDED).order_by(*ORDER)
+
+
+def stands_before(job: Job) -> Q:
+    """Which jobs of the same pool stand before this one, in a priority pool."""
+    return Q(priority__lt=job.priority) | Q(priority=job.priority) & closer_to_the_front(job)
+
+
+def closer_to_the_front(job: Job) -> Q:
+    """Which jobs of the same pool and priority stand before this one."""
+    return Q(position__lt=job.position) | Q(position=job.position, pk__lt=job.pk)
+
+
+def beside(job: Job, anchor: Job, ahead: bool) -> tuple[Job | None, Job | None]:
+    """The two jobs of the anchor's priority between which `job` stands once it is moved right beside the anchor."""
+    peers = everyone(anchor.pool_id).filter(priority=anchor.priority).exclude(pk__in=[job.pk, anchor.pk])
+    if ahead:
+        return peers.filter(closer_to_the_front(anchor)).last(), anchor
+    return anchor, peers.exclude(closer_to_the_front(anchor)).first()
+
+
+def stands_between(job: Job, before: Job | None, after: Job | None) -> bool:
+    return (before is None or _key(before) < _key(job)) and (after is None or _key(job) < _key(after))
+
+
+def between(before: Job | None, after: Job | None) -> float | None:
+    """A position strictly between two neighbours; None when floats leave no room.
+
+    Behind the last job it stays below the present moment, because a new job's position is its submission time.
+    """
+    if before is None:
+        return after.position - 1.0 if after else timezone.now().timestamp()
+    low = before.position
+    high = after.position if after else max(timezone.now().timestamp(), low + 1e-3)
+    middle = low + (high - low) / 2
+    return middle if low < middle < high else None
+
+
+def _key(job: Job) -> tuple[float, object]:
+    return (job.position, job.pk)

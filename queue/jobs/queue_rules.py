@@ -1,0 +1,99 @@
+"""What an edit of the queue may not be: one sentence for each, the same on page, command line and REST."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from typing import Any
+
+from hosts.models import ResourcePool
+from jobs.models import Job
+
+_SHORT = 8
+
+
+class Refused(Exception):
+    """The edit cannot be made, and none of its batch was; the message is a sentence for the user."""
+
+
+def short(job_id: uuid.UUID) -> str:
+    """A job's id as people see it."""
+    return str(job_id)[:_SHORT]
+
+
+def priority_error(priority: Any) -> str | None:
+    """The one sentence about priorities."""
+    if _is_whole(priority) and 1 <= priority <= 99:
+        return None
+    return f"priority must be between 1 and 99; 1 is the highest. Found: {priority}."
+
+
+def weight_error(weight: Any) -> str | None:
+    """The one sentence about weights."""
+    if _is_number(weight) and math.isfinite(weight) and weight > 0:
+        return None
+    return f"weight must be greater than 0. Found: {weight}."
+
+
+def position_error(position: Any, last: int) -> str | None:
+    """The one sentence about places; `last` is the number of places in the queue."""
+    if _is_whole(position) and 1 <= position <= last:
+        return None
+    return f"position must be a whole number between 1 and {last}; 1 is the first. Found: {position}."
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def refuse_viewer(actor: str, role: str) -> None:
+    """Viewers read."""
+    if role == "viewer":
+        raise Refused(f"{actor.partition(':')[2]} is a viewer and may not change anything.")
+
+
+def refuse_strict(job: Job, actor: str, role: str) -> None:
+    """Admins change every job, editors their own, and those of others where the pool is not strict."""
+    owner = job.owner.username
+    if job.pool.strict and role != "admin" and actor != f"user:{owner}":
+        raise Refused(
+            f"job {short(job.pk)} belongs to {owner} and resource pool {job.pool.name} is strict; "
+            f"only {owner} or an admin may change it"
+        )
+
+
+def floor(pool: ResourcePool, role: str) -> int:
+    """The highest priority (lowest number) that a role may give in this pool."""
+    return int(pool.priority_floor.get(role, 1))
+
+
+def floor_error(pool: ResourcePool, role: str, priority: int) -> str | None:
+    """The one sentence about priorities that a role may not give here."""
+    most = floor(pool, role)
+    if pool.scheduler != ResourcePool.Scheduler.PRIORITY or priority >= most:
+        return None
+    article = "an" if role[:1] in "aeiou" else "a"
+    return f"{article} {role} may give no higher priority than {most} in resource pool {pool.name}. Found: {priority}."
+
+
+def need_scheduler(job: Job, scheduler: str, what: str) -> None:
+    """Priorities belong to priority pools, weights to fair-share pools."""
+    if job.pool.scheduler == scheduler:
+        return
+    has = ResourcePool.Scheduler(job.pool.scheduler).value
+    other = "weight" if what == "priority" else "priority"
+    raise Refused(
+        f"{what} has no meaning in resource pool {job.pool.name}, whose scheduler is {has}; set {other}"
+    )
+
+
+def need_order(job: Job) -> None:
+    """Places exist in priority pools alone."""
+    if job.pool.scheduler != ResourcePool.Scheduler.PRIORITY:
+        raise Refused(
+            f"unable to perform operation on resource pool with {job.pool.scheduler}: it keeps no order"
+        )

@@ -1,0 +1,112 @@
+"""Taking back the last edit of its author, while nothing else has changed what it changed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from accounts.models import User
+from events.models import Event
+from hosts.models import ResourcePool
+from jobs.models import Allocation, Job, QueueEdit
+from jobs.queue_rules import Refused, refuse_strict, refuse_viewer, short
+from jobs.queue_writes import Edit, State, change_pool, save, state_of, states_of
+from jobs.states import AllocationState, JobState, Reason
+
+#: Edits of the queue are serialised by this advisory lock, so that two moves see each other's positions.
+_LOCK_KEY = 0x7472_7175
+_ACTOR = "user:"
+
+
+def one_edit_at_a_time() -> None:
+    """Wait for the edit that is being made, if any; held until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
+
+
+def remember(edit: Edit, sentences: list[str]) -> None:
+    """Keep the edit for its author's undo; those that are too old for one go (their events stay)."""
+    author = User.objects.filter(username=edit.actor.removeprefix(_ACTOR)).first()
+    if author is None or not edit.actor.startswith(_ACTOR) or not sentences:
+        return
+    after = {state["job"]: state for state in states_of(edit.before)}
+    changed = [state for state in edit.before.values() if state != after[state["job"]]]
+    QueueEdit.objects.filter(author=author, made_at__lt=_oldest()).delete()
+    QueueEdit.objects.create(
+        author=author, sentences=sentences, before=changed, after=[after[state["job"]] for state in changed]
+    )
+
+
+def last_undoable(user: User) -> QueueEdit | None:
+    """The author's newest edit that was not undone and is not too old; `undo` may still refuse it."""
+    return QueueEdit.objects.filter(author=user, undone_at=None, made_at__gte=_oldest()).first()
+
+
+@transaction.atomic
+def undo(user: User) -> list[str]:
+    """Take back the author's last edit, all of it; a sentence for each job. Raises Refused and changes nothing.
+
+    It is an edit like others: it has its events and the role must allow it. A place that is given back
+    counts as a move at this moment, so that what started because of the edit may be stopped again.
+    """
+    actor = f"{_ACTOR}{user.username}"
+    refuse_viewer(actor, user.role)
+    one_edit_at_a_time()
+    last = last_undoable(user)
+    if last is None:
+        minutes = round(settings.QUEUE_UNDO_SECONDS / 60)
+        raise Refused(f"you have made no edit in the last {minutes} minutes that could be undone")
+    ids = [state["job"] for state in last.before]
+    running = Allocation.objects.filter(task__job__in=ids).exclude(state=AllocationState.TERMINATED)
+    list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
+    rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
+    jobs = {str(job.pk): job for job in rows.filter(pk__in=ids).order_by("pk")}
+    edit = Edit(actor, user.role, detail={"undoes": last.pk})
+    sentences = []
+    for before, after in zip(last.before, last.after, strict=True):
+        job = jobs.get(before["job"])
+        _refuse_if_changed(job, before, after, last.made_at, edit)
+        assert job is not None
+        sentences.append(f"Job {short(job.pk)}: {_restore(job, before, after, edit)}.")
+    QueueEdit.objects.filter(pk=last.pk).update(undone_at=timezone.now())
+    edit.announce()
+    return sentences
+
+
+def _oldest() -> datetime:
+    return timezone.now() - timedelta(seconds=settings.QUEUE_UNDO_SECONDS)
+
+
+def _refuse_if_changed(job: Job | None, before: State, after: State, since: datetime, edit: Edit) -> None:
+    if job is None or job.state == JobState.ENDED:
+        raise Refused(f"job {before['job'][:8]} has ended since; nothing was undone")
+    refuse_strict(job, edit.actor, edit.role)
+    if state_of(job) != after:
+        other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
+        by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
+        raise Refused(f"job {short(job.pk)} was changed since{by}; nothing was undone")
+    if not ResourcePool.objects.filter(pk=before["pool"]).exists():
+        raise Refused(f"the resource pool of job {short(job.pk)} is gone; nothing was undone")
+
+
+def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
+    """Write what it was; what that is in words."""
+    fields = {
+        name: before[name] for name in ("priority", "weight", "position") if before[name] != after[name]
+    }
+    if before["moved_at"] != after["moved_at"]:
+        fields["moved_at"] = timezone.now()
+    words = [f"{name} {fields[name]:g} again" for name in ("priority", "weight") if name in fields]
+    if "position" in fields:
+        words.append("its former place")
+    if before["pool"] != after["pool"]:
+        pool = ResourcePool.objects.get(pk=before["pool"])
+        change_pool(job, pool, edit, **fields)
+        return f"it is back in resource pool {pool.name}" + (f", with {' and '.join(words)}" if words else "")
+    reason = Reason.MOVED if "position" in fields else None
+    reason = reason or (Reason.PRIORITY_SET if "priority" in fields else Reason.WEIGHT_SET)
+    save(job, edit, reason, **fields)
+    return f"it has {' and '.join(words)}"

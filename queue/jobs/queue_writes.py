@@ -1,0 +1,124 @@
+"""The one writer of a job's priority, weight, pool and position, with the event row of each change."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Q
+
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts.models import ResourcePool
+from hosts.pools import mark_dirty
+from jobs import transitions
+from jobs.models import Allocation, Job, QueueEdit
+from jobs.queue_order import everyone
+from jobs.states import AllocationState, Reason, StopKind
+
+State = dict[str, Any]
+
+
+@dataclass
+class Edit:
+    """One edit of the queue while it is made: who makes it, and how the jobs that it touches were before."""
+
+    actor: str
+    role: str
+    before: dict[uuid.UUID, State] = field(default_factory=dict)
+    dirty: set[int] = field(default_factory=set)
+    #: positions of jobs that the edit does not name were written too
+    renumbered: bool = False
+    #: in the detail of each event row; an undo names the edit that it takes back
+    detail: State = field(default_factory=dict)
+
+    def touch(self, job: Job) -> None:
+        """Keep how the job is, unless an earlier step of this edit has."""
+        self.before.setdefault(job.pk, state_of(job))
+
+    def announce(self) -> None:
+        """Let the next passes and whoever looks see it."""
+        for pool_id in sorted(self.dirty):
+            mark_dirty(pool_id)
+        if self.before:
+            announce(*(f"job:{job_id}" for job_id in self.before))
+
+
+def state_of(job: Job) -> State:
+    """What an edit may change of a job, as it is kept for an undo."""
+    return {
+        "job": str(job.pk),
+        "pool": job.pool_id,
+        "priority": job.priority,
+        "weight": job.weight,
+        "position": job.position,
+        "moved_at": job.moved_at.isoformat() if job.moved_at else None,
+    }
+
+
+def states_of(job_ids: Iterable[uuid.UUID]) -> list[State]:
+    """The same of several jobs, as they are now."""
+    return [state_of(job) for job in Job.objects.filter(pk__in=list(job_ids)).order_by("pk")]
+
+
+def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
+    """Write the fields with their event row; the job's pool is dirty then."""
+    edit.touch(job)
+    changed = {
+        name: (getattr(job, name), value) for name, value in fields.items() if getattr(job, name) != value
+    }
+    Job.objects.filter(pk=job.pk).update(**fields)
+    for name, value in fields.items():
+        setattr(job, name, value)
+    record(
+        Event.Kind.JOB,
+        job.pk,
+        from_state=job.state,
+        to_state=job.state,
+        reason=reason,
+        actor=edit.actor,
+        detail={**{name: [_plain(old), _plain(new)] for name, (old, new) in changed.items()}, **edit.detail},
+        job_id=job.pk,
+        experiment_id=int(job.entity_id) if job.entity_id.isdigit() else None,
+    )
+    edit.dirty.add(job.pool_id)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ResourcePool):
+        return value.name
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None:
+    """Put the job into another pool; what runs in the old one is asked to save and leave.
+
+    The caller holds its open allocations: they are locked before their job.
+    """
+    edit.touch(job)
+    edit.dirty.add(job.pool_id)
+    save(job, edit, Reason.POOL_CHANGED, pool=pool, **fields)
+    running = Allocation.objects.filter(task__job=job).exclude(state=AllocationState.TERMINATED)
+    for allocation_id in running.exclude(pool=pool).order_by("pk").values_list("pk", flat=True):
+        transitions.request_stop(
+            allocation_id, StopKind.PREEMPT, reason=Reason.POOL_CHANGED, actor=edit.actor
+        )
+
+
+def renumber(pool_id: int, priority: int, without: uuid.UUID, edit: Edit) -> None:
+    """Spread the jobs of one priority one second apart, in their order. Rare: floats leave no room between two.
+
+    Earlier edits lose their undo: the places that they would put their jobs back to are gone.
+    """
+    peers = list(everyone(pool_id).filter(priority=priority).exclude(pk=without))
+    start = peers[-1].position - len(peers)
+    for index, peer in enumerate(peers):
+        edit.touch(peer)
+        peer.position = start + index
+    Job.objects.bulk_update(peers, ["position"])
+    edit.renumbered = True
+    place = [{"pool": pool_id, "priority": priority}]
+    QueueEdit.objects.filter(Q(before__contains=place) | Q(after__contains=place)).delete()

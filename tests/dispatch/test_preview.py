@@ -1,0 +1,126 @@
+"""What a preview says is what the pass then does, and the preview itself changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from dispatch import passes, preview
+from events.models import Event
+from experiments.models import Experiment
+from hosts.models import PoolChange, ResourcePool
+from hosts.pools import default_pool
+from jobs import queue_edits, transitions
+from jobs.models import Allocation, Job, QueueEdit
+from jobs.queue_edits import Update
+from jobs.states import StopKind
+from tests.rig.world import attempt_of, make_host, make_user, submit_experiment
+
+pytestmark = pytest.mark.django_db
+
+
+def run_pass() -> None:
+    passes.run(default_pool().pk)
+
+
+def preview_of(*updates: Update, user: str = "ada", role: str = "editor") -> preview.Preview:
+    return preview.of(list(updates), actor=f"user:{user}", role=role, now=timezone.now())
+
+
+def of(experiment: Experiment, **fields: object) -> Update:
+    return Update(str(experiment.job_id), **fields)  # type: ignore[arg-type]
+
+
+def stopped() -> set[str]:
+    """The jobs whose runs the last passes asked to leave."""
+    rows = Allocation.objects.filter(stop_kind=StopKind.PREEMPT)
+    return {str(job_id) for job_id in rows.values_list("task__job_id", flat=True)}
+
+
+def test_a_move_ahead_of_what_runs_shows_who_is_stopped_and_the_new_order() -> None:
+    make_host("gpu1", 1)
+    one = submit_experiment(name="one", owner=make_user("bob"))
+    run_pass()
+    two = submit_experiment(name="two")
+    run_pass()
+    found = preview_of(of(two, ahead_of=str(one.job_id)))
+    assert found.changes == [f"Job {str(two.job_id)[:8]}: it now stands ahead of job {str(one.job_id)[:8]}."]
+    assert [(place.name, place.place, place.was) for place in found.order] == [("two", 0, 1), ("one", 1, 0)]
+    (stop,) = found.stops
+    assert (stop.name, stop.username, stop.slots, stop.mine) == ("one", "bob", 1, False)
+    assert stop.never_saved and stop.last_saved_at is None
+    assert found.stops_others
+    (start,) = found.starts
+    assert not start.now and start.reason and "being freed by exp" in start.reason
+    queue_edits.apply([of(two, ahead_of=str(one.job_id))], actor="user:ada", role="editor")
+    run_pass()
+    assert stopped() == {str(one.job_id)}
+
+
+def test_a_preview_leaves_nothing_behind() -> None:
+    make_host("gpu1", 1)
+    one, two = submit_experiment(name="one"), submit_experiment(name="two")
+    run_pass()
+    ResourcePool.objects.create(name="big")
+    PoolChange.objects.all().delete()
+    before = list(Job.objects.order_by("pk").values()), Event.objects.count()
+    preview_of(of(two, to_top=True, priority=3), of(one, pool="big"))
+    assert (list(Job.objects.order_by("pk").values()), Event.objects.count()) == before
+    assert not QueueEdit.objects.exists() and not PoolChange.objects.exists()
+    assert attempt_of(one).stop_kind == StopKind.NONE
+
+
+def test_a_refused_edit_is_refused_by_its_preview_with_the_same_sentence() -> None:
+    one = submit_experiment()
+    with pytest.raises(queue_edits.Refused, match="priority must be between 1 and 99"):
+        preview_of(of(one, priority=0))
+    with pytest.raises(queue_edits.Refused, match="is a viewer"):
+        preview_of(of(one, priority=1), role="viewer")
+
+
+def test_what_a_pass_stops_anyway_is_not_blamed_on_the_edit() -> None:
+    make_host("gpu1", 1)
+    low = submit_experiment(name="low", priority=50)
+    run_pass()
+    submit_experiment(name="high", priority=10)  # no pass has seen it yet
+    rest = submit_experiment(name="rest", priority=50)
+    assert preview_of(of(rest, priority=49)).stops == []
+    assert attempt_of(low).stop_kind == StopKind.NONE
+
+
+def test_a_job_that_fits_at_once_starts_now_in_the_other_pool() -> None:
+    make_host("gpu1", 1)
+    one, two = submit_experiment(name="one"), submit_experiment(name="two")
+    run_pass()
+    make_host("gpu2", 1, ResourcePool.objects.create(name="big"))
+    found = preview_of(of(two, pool="big"))
+    assert [(start.job_id, start.now) for start in found.starts] == [(str(two.job_id), True)]
+    assert [(place.name, place.place, place.was) for place in found.order] == [("two", 0, None)]
+    leaving = preview_of(of(one, pool="big"))
+    assert [(stop.name, stop.mine) for stop in leaving.stops] == [("one", True)]
+    assert not leaving.stops_others
+
+
+def test_a_fair_share_pool_previews_a_weight() -> None:
+    ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler="fair_share")
+    make_host("gpu1", 2)
+    bob = make_user("bob")
+    theirs = [submit_experiment(name=f"theirs {i}", owner=bob) for i in range(2)]
+    run_pass()
+    mine = submit_experiment(name="mine")
+    found = preview_of(of(mine, weight=5.0))
+    assert found.order == []
+    assert {stop.username for stop in found.stops} <= {"bob"}
+    assert len(theirs) == Allocation.objects.count()
+
+
+def test_work_that_already_leaves_is_not_shown_again() -> None:
+    make_host("gpu1", 1)
+    one = submit_experiment(name="one")
+    run_pass()
+    two = submit_experiment(name="two")
+    run_pass()
+    queue_edits.apply([of(two, ahead_of=str(one.job_id))], actor="user:ada", role="editor")
+    run_pass()
+    assert transitions.preempt_acknowledged(attempt_of(one).pk)
+    assert preview_of(of(two, priority=1)).stops == []

@@ -1,0 +1,124 @@
+"""Edits of the queue over REST: made, previewed, undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dispatch import preview
+from jobs import queue_edits
+from webui.api import encoding
+from webui.api.errors import BadRequest
+from webui.api.permissions import actor, person
+from webui.api.views import ApiView, Json
+
+
+class JobUpdate(serializers.Serializer[Any]):
+    """What to change of one job; several fields are applied in the order pool, priority, weight, place.
+
+    One place at most: `aheadOf`, `behindOf`, `toTop` or `position` (1 is the first).
+    """
+
+    jobId = serializers.CharField()
+    priority = serializers.JSONField(required=False, allow_null=True)
+    weight = serializers.JSONField(required=False, allow_null=True)
+    resourcePool = serializers.CharField(required=False, allow_null=True)
+    aheadOf = serializers.CharField(required=False, allow_null=True, allow_blank=True)
+    behindOf = serializers.CharField(required=False, allow_null=True, allow_blank=True)
+    toTop = serializers.BooleanField(required=False, default=False)
+    position = serializers.JSONField(required=False, allow_null=True)
+
+
+class JobUpdates(serializers.Serializer[Any]):
+    updates = JobUpdate(many=True)
+
+
+def updates_of(body: Json) -> list[queue_edits.Update]:
+    """The edits of a checked body."""
+    return [
+        queue_edits.Update(
+            job_id=row["jobId"],
+            priority=row.get("priority"),
+            weight=row.get("weight"),
+            pool=row.get("resourcePool"),
+            ahead_of=row.get("aheadOf") or None,
+            behind_of=row.get("behindOf") or None,
+            to_top=row["toTop"],
+            position=row.get("position"),
+        )
+        for row in body["updates"]
+    ]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """A refused edit is answered with its sentence."""
+    try:
+        yield
+    except queue_edits.Refused as error:
+        raise BadRequest(str(error)) from error
+
+
+class JobQueuePreview(ApiView):
+    """What these edits would do: the new order, who would be stopped, when the edited jobs would start.
+
+    Nothing is changed. An edit that would be refused is refused here with the same sentence.
+    """
+
+    bodies = {"POST": JobUpdates}
+
+    def post(self, request: Request) -> Response:
+        updates = updates_of(self.body(request))
+        with refusals():
+            found = preview.of(updates, actor=actor(request), role=person(request).role, now=timezone.now())
+        return Response(encode_preview(found))
+
+
+class JobQueueUndo(ApiView):
+    """Takes back the caller's last edit, or says why not."""
+
+    def post(self, request: Request) -> Response:
+        with refusals():
+            return Response({"changes": queue_edits.undo(person(request))})
+
+
+def encode_preview(found: preview.Preview) -> Json:
+    """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
+    return {
+        "changes": found.changes,
+        "order": [
+            encoding.without_none({"jobId": one.job_id, "name": one.name, "place": one.place, "was": one.was})
+            for one in found.order
+        ],
+        "movedJobs": found.moved,
+        "stops": [_encode_stop(one) for one in found.stops],
+        "starts": [
+            encoding.without_none(
+                {"jobId": one.job_id, "now": one.now, "forecast": one.forecast, "reason": one.reason}
+            )
+            for one in found.starts
+        ],
+        "stopsOthers": found.stops_others,
+    }
+
+
+def _encode_stop(stop: preview.Stop) -> Json:
+    return encoding.without_none(
+        {
+            "jobId": stop.job_id,
+            "name": stop.name,
+            "username": stop.username,
+            "slots": stop.slots,
+            "runs": stop.runs,
+            "lastSavedAt": encoding.time(stop.last_saved_at),
+            "neverSaved": stop.never_saved,
+            "startedAt": encoding.time(stop.started_at),
+            "mine": stop.mine,
+        }
+    )
