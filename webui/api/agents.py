@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,9 +12,7 @@ from rest_framework.response import Response
 
 from hosts import registry
 from hosts.models import Host, Slot
-from jobs import transitions
-from jobs.models import SlotHold
-from jobs.states import Reason, StopKind
+from jobs import slot_switch
 from webui.api import encoding
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor
@@ -51,7 +48,23 @@ def encode_slot(slot: Slot, holds: Holds) -> Json:
             "state": container_state(hold),
             "devices": [device(slot)],
         }
+        row["heldBy"] = holds.encode(slot)
+    elif (
+        slot.outside
+    ):  # the published client knows no outsiders: to it they are a container that is no task's
+        row["container"] = {
+            "id": f"outside the queue: {outsider(slot)}",
+            "state": "STATE_RUNNING",
+            "devices": [device(slot)],
+        }
+        row["outside"] = slot.outside
     return row
+
+
+def outsider(slot: Slot) -> str:
+    """Who uses the slot without the queue, as the sampler saw it."""
+    user, pid, command = (slot.outside.get(name) for name in ("user", "pid", "command"))
+    return " ".join(filter(None, [str(user or "somebody"), f"pid {pid}" if pid else "", str(command or "")]))
 
 
 def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> Json:
@@ -70,7 +83,7 @@ def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> Json:
     if with_slots:
         row["slots"] = encoded
         row["containers"] = {
-            slot["container"]["id"]: slot["container"] for slot in encoded.values() if "container" in slot
+            slot["container"]["id"]: slot["container"] for slot in encoded.values() if "heldBy" in slot
         }
     return row
 
@@ -168,7 +181,8 @@ class SlotEnable(ApiView):
     admin_methods = frozenset({"POST"})
 
     def post(self, request: Request, name: str, index: str) -> Response:
-        return _switched(name, index, actor(request), enabled=True, draining=False)
+        slot_switch.enable(_slot(name, index).pk, actor=actor(request))
+        return _slot_answer(name, index)
 
 
 class SlotDisable(ApiView):
@@ -177,18 +191,13 @@ class SlotDisable(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
 
-    @transaction.atomic
     def post(self, request: Request, name: str, index: str) -> Response:
-        drain, who = bool(self.body(request)["drain"]), actor(request)
-        if not drain:
-            holds = SlotHold.objects.filter(slot=_slot(name, index), released_at=None)
-            for allocation_id in holds.values_list("member__allocation_id", flat=True):
-                transitions.request_stop(allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor=who)
-        return _switched(name, index, who, enabled=drain, draining=drain)
+        drain = bool(self.body(request)["drain"])
+        slot_switch.disable(_slot(name, index).pk, drain=drain, actor=actor(request))
+        return _slot_answer(name, index)
 
 
-def _switched(name: str, index: str, who: str, *, enabled: bool, draining: bool) -> Response:
-    registry.switch_slot(_slot(name, index).pk, enabled=enabled, draining=draining, actor=who)
+def _slot_answer(name: str, index: str) -> Response:
     slot = _slot(name, index)
     return Response({"slot": encode_slot(slot, Holds.of([slot.host]))})
 
@@ -197,5 +206,4 @@ class AgentSlot(ApiView):
     """One slot."""
 
     def get(self, request: Request, name: str, index: str) -> Response:
-        slot = _slot(name, index)
-        return Response({"slot": encode_slot(slot, Holds.of([slot.host]))})
+        return _slot_answer(name, index)

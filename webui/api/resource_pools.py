@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django.conf import settings
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from hosts import pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs.models import Member
 from jobs.states import MemberState
 from webui.api import encoding
 from webui.api.agents import hosts_shown
-from webui.api.job_queue import queue_counts
+from webui.api.errors import BadRequest, Conflict
+from webui.api.job_queue import pool_named, queue_counts
+from webui.api.permissions import actor
 from webui.api.slots import Holds, device_type
 from webui.api.views import ApiView, Json
 
@@ -71,19 +77,102 @@ def encode_pool(pool: ResourcePool) -> Json:
         "resourceManagerMetadata": {},
         "clusterName": settings.CLUSTER_NAME,
         "stats": queue_counts(pool),
-        # ours
-        "preemption": pool.preemption,
-        "hostLostAfterSeconds": pool.host_lost_after_seconds,
-        "sharedAccount": pool.shared_account,
+        **rules(pool),
     }
 
 
-class ResourcePools(ApiView):
-    """All resource pools."""
+def camel(field: str) -> str:
+    """`aux_per_host` as the API spells it: `auxPerHost`."""
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
+
+#: the API's name of each rule -> the pool's
+_FIELDS = {camel(field): field for field in pool_edits.CHECKS}
+
+
+def rules(pool: ResourcePool) -> Json:
+    """What an admin may change of the pool, under the names that POST and PATCH take."""
+    return {name: getattr(pool, field) for name, field in _FIELDS.items()}
+
+
+class PoolRules(serializers.Serializer[Any]):
+    """The rules of a pool; those that are not sent stay as they are. What is allowed is said by a refusal."""
+
+    def get_fields(self) -> dict[str, Any]:
+        return {name: serializers.JSONField(required=False, allow_null=True) for name in _FIELDS}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise BadRequest("The body must be an object of the pool's fields.")
+        if unknown := [name for name in data if name not in self.fields]:
+            raise BadRequest(
+                f"{', '.join(unknown)}: a pool has no such field. It has {', '.join(self.fields)}."
+            )
+        return dict(data)
+
+
+class NewPool(PoolRules):
+    """A name, and any rules that differ from the defaults."""
+
+    def get_fields(self) -> dict[str, Any]:
+        return {"name": serializers.CharField(max_length=64), **super().get_fields()}
+
+
+class ResourcePools(ApiView):
+    """All resource pools; admins make new ones."""
+
+    admin_methods = frozenset({"POST"})
     queries = {"GET": encoding.PageQuery}
+    bodies: ClassVar = {"POST": NewPool}
 
     def get(self, request: Request) -> Response:
         default_pool()  # there is always one
         page = encoding.page(ResourcePool.objects.all(), self.query(request), "resourcePools", encode_pool)
         return Response(page)
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        name = str(body.pop("name", ""))
+        pool = _granted(lambda: pool_edits.create(name, _values(body), actor=actor(request)))
+        return Response({"resourcePool": encode_pool(pool)})
+
+
+class OneResourcePool(ApiView):
+    """One resource pool. Removing is refused while hosts or unfinished jobs are in it."""
+
+    admin_methods = frozenset({"PATCH", "DELETE"})
+    bodies = {"PATCH": PoolRules}
+
+    def get(self, request: Request, name: str) -> Response:
+        return Response({"resourcePool": encode_pool(pool_named(name))})
+
+    def patch(self, request: Request, name: str) -> Response:
+        """The rules as they are then, and the names of those that have changed; the next pass follows them."""
+        values = _values(self.body(request))
+        pool_named(name)
+        changed = _granted(lambda: pool_edits.edit(name, values, actor=actor(request)))
+        names = [camel(field) for field in changed]
+        return Response({"resourcePool": encode_pool(pool_named(name)), "changed": names})
+
+    def delete(self, request: Request, name: str) -> Response:
+        pool_named(name)
+        try:
+            pool_edits.remove(name, actor=actor(request))
+        except pool_edits.PoolRefused as error:
+            raise Conflict(str(error)) from error
+        return Response({})
+
+
+def _values(body: Json) -> Json:
+    return {_FIELDS[name]: value for name, value in body.items()}
+
+
+def _granted(step: Callable[[], Any]) -> Any:
+    try:
+        return step()
+    except pool_edits.PoolRefused as error:
+        if "already" in error.errors.get("name", ""):
+            raise Conflict(str(error)) from error
+        sentences = [f"{camel(field)}: {sentence}" for field, sentence in error.errors.items()]
+        raise BadRequest("; ".join(sentences)) from error

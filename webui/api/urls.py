@@ -86,6 +86,7 @@ _cluster = [
         for step in hosts.STEPS
     ),
     _at("resource-pools", resource_pools.ResourcePools),
+    _at("resource-pools/<str:name>", resource_pools.OneResourcePool),
 ]
 _queue = [
     _at("job-queues", job_queue.JobQueue),

@@ -1,0 +1,96 @@
+"""Resource pools over REST: made, edited and removed by admins, read by all."""
+
+import pytest
+
+from dispatch import passes
+from hosts.models import Host, ResourcePool
+from jobs.models import Job
+from tests.rig.api import Cast
+from tests.rig.world import make_host, submit_experiment
+
+
+def test_a_pool_is_made_edited_and_removed(cast: Cast, pool: ResourcePool) -> None:
+    made = cast.admin.post("resource-pools", {"name": "a100", "scheduler": "fair_share", "auxPerHost": 3})
+    assert made["resourcePool"]["schedulerType"] == "SCHEDULER_TYPE_FAIR_SHARE"
+    assert made["resourcePool"]["auxContainerCapacityPerAgent"] == 3
+    answer = cast.admin.patch(
+        "resource-pools/a100", {"priorityFloor": {"editor": 10}, "strict": True, "auxPerHost": 3}
+    )
+    assert answer["changed"] == ["priorityFloor", "strict"]
+    shown = cast.vic.get("resource-pools/a100")["resourcePool"]
+    assert (shown["priorityFloor"], shown["strict"], shown["preemption"]) == ({"editor": 10}, True, True)
+    assert [each["name"] for each in cast.vic.get("resource-pools")["resourcePools"]] == ["a100", "default"]
+    cast.admin.delete("resource-pools/a100")
+    assert cast.vic.refused("GET", "resource-pools/a100")[0] == 404
+
+
+@pytest.mark.parametrize("who", ["ada", "vic", "stranger"])
+def test_pools_are_changed_by_admins_alone(cast: Cast, pool: ResourcePool, who: str) -> None:
+    expected = 401 if who == "stranger" else 403
+    api = getattr(cast, who)
+    assert api.refused("POST", "resource-pools", {"name": "x"})[0] == expected
+    assert api.refused("PATCH", "resource-pools/default", {"strict": True})[0] == expected
+    assert api.refused("DELETE", "resource-pools/default")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "part"),
+    [
+        ({"name": "a b"}, 400, "is not allowed"),
+        ({"name": "default"}, 409, "already"),
+        ({"name": "x", "scheduler": "round_robin"}, 400, "scheduler: Scheduler: found 'round_robin'"),
+        ({"name": "x", "defaultPriority": 0}, 400, "allowed: a whole number from 1 to 99"),
+        ({"name": "x", "colour": "blue"}, 400, "colour: a pool has no such field"),
+        (
+            {"name": "x", "defaultMaxTimeSeconds": 9, "longestMaxTimeSeconds": 5},
+            400,
+            "longer than the longest",
+        ),
+    ],
+)
+def test_a_wrong_pool_is_refused_with_a_sentence(
+    cast: Cast, pool: ResourcePool, body: dict[str, object], status: int, part: str
+) -> None:
+    code, sentence = cast.admin.refused("POST", "resource-pools", body)
+    assert code == status
+    assert part in sentence
+    assert ResourcePool.objects.count() == 1
+
+
+def test_a_pool_in_use_is_kept_and_says_why(cast: Cast, host: Host) -> None:
+    code, sentence = cast.admin.refused("DELETE", "resource-pools/default")
+    assert code == 409
+    assert "it has gpu1" in sentence
+    assert cast.admin.refused("PATCH", "resource-pools/moon", {"strict": True})[0] == 404
+
+
+def test_the_scheduler_of_a_live_pool_changes_with_the_next_pass(cast: Cast, pool: ResourcePool) -> None:
+    make_host("gpu1", 2)
+    for number in range(4):
+        submit_experiment(name=f"j{number}")
+    passes.run(pool.pk)
+    pool.refresh_from_db()
+    assert pool.plan["shares"] == {}
+    cast.admin.patch("resource-pools/default", {"scheduler": "fair_share"})
+    passes.run(pool.pk)
+    pool.refresh_from_db()
+    assert pool.plan["shares"]
+    cast.admin.patch("resource-pools/default", {"scheduler": "priority"})
+    assert passes.run(pool.pk)
+    pool.refresh_from_db()
+    assert pool.plan["shares"] == {}
+
+
+def test_work_that_names_no_pool_goes_to_the_default_of_its_kind(cast: Cast, pool: ResourcePool) -> None:
+    cast.admin.post("resource-pools", {"name": "aux", "defaultAux": True})
+    submit_experiment(name="none", slots=0)
+    submit_experiment(name="one", slots=1)
+    assert dict(Job.objects.values_list("name", "pool__name")) == {"none": "aux", "one": "default"}
+
+
+def test_a_slot_used_from_outside_is_occupied_to_the_published_client(cast: Cast, host: Host) -> None:
+    host.slots.filter(index=1).update(outside={"user": "root", "pid": 77, "command": "python"})
+    agent = cast.vic.get("agents/gpu1")["agent"]
+    assert agent["slots"]["1"]["container"]["id"] == "outside the queue: root pid 77 python"
+    assert agent["containers"] == {}
+    assert agent["slotStats"]["typeStats"]["TYPE_CUDA"]["states"] == {}
