@@ -9,6 +9,7 @@ from django.db import models
 
 from experiments.states import CheckpointState, ExperimentState, TrialState
 from jobs.models import Job, Task
+from submissions.models import Context
 
 
 class Workspace(models.Model):
@@ -40,16 +41,6 @@ class Template(models.Model):
     name = models.CharField(max_length=128, unique=True)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="+")
     config = models.JSONField()
-
-
-class Context(models.Model):
-    """A submitted folder of code, stored once by content."""
-
-    sha256 = models.CharField(max_length=64, primary_key=True)
-    archive = models.BinaryField()  # tar.gz
-    size_bytes = models.BigIntegerField()  # of the files
-    #: [{"path", "size", "mode", "type": "f"|"d"}]
-    listing = models.JSONField()
 
 
 class Experiment(models.Model):

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
 
 from experiments.models import Trial
 from jobs.models import Allocation
+from jobs.run import Run
 from metrics import ingest
+from submissions.config.environment import variables
 
 #: `entrypoint: model_def:TrialClass`
 _LEGACY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-
-
-@dataclass(frozen=True)
-class Run:
-    """The parts of spec.json that come from the experiment, and the code."""
-
-    entrypoint: str | list[str]
-    environment: dict[str, str]
-    python: str
-    activate: str
-    unix_user: str
-    user_data: dict[str, Any]
-    checkpoint_storage: dict[str, Any]
-    grace_seconds: float | None
-    trial: dict[str, Any]
-    code: bytes
 
 
 def begin(allocation: Allocation) -> None:
@@ -80,15 +64,3 @@ def entrypoint(value: object) -> str | list[str]:
     if _LEGACY.match(text):
         return ["python3", "-m", "determined.launch.torch_distributed", "--trial", text]
     return text
-
-
-def variables(value: object, slot_kind: str) -> dict[str, str]:
-    """`K=V` list, or a map of such lists per device kind, as the config has it."""
-    if isinstance(value, dict):
-        device = "cuda" if slot_kind == "cuda" else "rocm" if slot_kind == "rocm" else "cpu"
-        value = value.get(device) or (value.get("gpu") if device == "cuda" else None)
-    result: dict[str, str] = {}
-    for item in value if isinstance(value, list) else []:
-        name, _, text = str(item).partition("=")
-        result[name] = text
-    return result

@@ -12,13 +12,14 @@ from events.models import Event
 from events.record import record
 from experiments import search
 from experiments.config import ExperimentConfig
-from experiments.models import Context, Experiment, Project
+from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
 from jobs import transitions as jobs
 from jobs.models import Job
 from jobs.states import Reason
+from submissions.models import Context
 
 
 class Refused(Exception):

@@ -55,6 +55,7 @@ INSTALLED_APPS = [
     "jobs",
     "logs",
     "metrics",
+    "submissions",
     "experiments",
     "dispatch",
     "webui",

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.config.masking import MASK, masked, masked_text, restored
 from experiments.config.merging import merge
 from experiments.config.model import ExperimentConfig, legacy_trial
-from experiments.config.problems import ConfigError, Problem
-from experiments.config.reading import check, check_template, parse, read_yaml
+from experiments.config.reading import check, check_template, parse
+from submissions.config.masking import MASK, masked, masked_text, restored
+from submissions.config.problems import ConfigError, Problem
 
 __all__ = [
     "MASK",
@@ -26,7 +26,6 @@ __all__ = [
     "masked_text",
     "merge",
     "parse",
-    "read_yaml",
     "restored",
 ]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from typing_extensions import TypeAliasType
 
-from experiments.config.section import Positive, Section, Whole
+from submissions.config.section import Positive, Section, Whole
 
 
 class Const(Section):

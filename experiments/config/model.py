@@ -8,11 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from experiments.config.environment import Environment
 from experiments.config.hyperparameters import Hyperparameter
-from experiments.config.resources import BindMounts, Resources
+from experiments.config.resources import Resources
 from experiments.config.searcher import Searcher
-from experiments.config.section import Length, NotNegative, Positive, Section, refuse
 from experiments.config.storage import CheckpointStorage, Server
 from experiments.config.training import (
     LogPolicy,
@@ -22,6 +20,9 @@ from experiments.config.training import (
     Reproducibility,
     RetentionPolicy,
 )
+from submissions.config.environment import Environment
+from submissions.config.resources import BindMounts
+from submissions.config.section import Entrypoint, Ignored, Length, NotNegative, Positive, Section
 
 _ADJECTIVES = [
     "amber",
@@ -72,19 +73,6 @@ def _labels(value: Any) -> Any:
     return value
 
 
-def _entrypoint(value: Any) -> Any:
-    if isinstance(value, list):
-        if not value or not all(isinstance(part, str) for part in value):
-            raise refuse("a command, or a list of its words")
-        return value
-    if not isinstance(value, str) or not value.strip():
-        raise refuse("a command, or a list of its words")
-    return value
-
-
-Ignored = Annotated[Any, Field(exclude=True)]
-
-
 class ExperimentConfig(Section):
     """A checked config with its defaults. Make one by `experiments.config.parse`."""
 
@@ -93,7 +81,7 @@ class ExperimentConfig(Section):
     labels: Annotated[list[str], BeforeValidator(_labels)] = []
     workspace: str = ""
     project: str = ""
-    entrypoint: Annotated[str | list[str], BeforeValidator(_entrypoint)] | None = None
+    entrypoint: Entrypoint | None = None
     """A command for the shell, or a list of words; `module:Class` is the legacy form."""
     data: dict[str, Any] = {}
     debug: bool = False

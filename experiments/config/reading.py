@@ -1,4 +1,4 @@
-"""From text to a checked config, with every fault reported at once."""
+"""From text to a checked experiment config, with every fault reported at once."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from experiments.config.hyperparameters import TYPES
 from experiments.config.merging import merge
 from experiments.config.model import ExperimentConfig
-from experiments.config.problems import ROOT, ConfigError, Problem, shown
 from experiments.config.rules import broken_rules
-from experiments.config.translating import is_missing, translated
-from trainmaster import yamltext
-from trainmaster.overrides import BadOverride, apply_overrides
+from experiments.config.searcher import ENDED, SEARCHERS
+from experiments.config.storage import STORAGES
+from submissions.config.problems import ConfigError
+from submissions.config.reading import checked, overridden, read_yaml
+from submissions.config.translating import Shape, is_missing, translated
 
-MAX_TEXT_BYTES = 1024 * 1024
-
-
-def read_yaml(text: str, subject: str = "experiment configuration") -> dict[str, Any]:
-    """The map that `text` holds. Raises ConfigError with line and column."""
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_TEXT_BYTES:
-        raise ConfigError([Problem(ROOT, f"{size} bytes", f"at most {MAX_TEXT_BYTES} bytes")], subject)
-    try:
-        value = yamltext.load(text)
-    except yamltext.YamlError as error:
-        raise ConfigError([Problem(ROOT, f"text that is not YAML ({error})", "YAML")], subject) from error
-    if not isinstance(value, dict):
-        found = "an empty text" if value is None else shown(value)
-        raise ConfigError([Problem(ROOT, found, "a map")], subject)
-    return value
+SUBJECT = "experiment configuration"
+_SHAPE = Shape(
+    ExperimentConfig,
+    unions={"name": SEARCHERS, "type": STORAGES},
+    tags=frozenset({*TYPES, "map", "Length"}),
+    refused=frozenset({"slots"}),
+    ended=ENDED,
+)
 
 
 def parse(
@@ -44,26 +38,14 @@ def parse(
 
     A detached experiment is not `managed` and needs no entrypoint. Raises ConfigError with all problems.
     """
-    config = read_yaml(text)
-    try:
-        config = apply_overrides(config, overrides)
-    except BadOverride as error:
-        raise ConfigError([Problem(f"--config {error.override}", error.found, error.allowed)]) from error
+    config = overridden(read_yaml(text, SUBJECT), overrides, SUBJECT)
     return check(merge(template, config) if template else config, managed=managed)
 
 
 def check(config: dict[str, Any], *, managed: bool = True) -> ExperimentConfig:
     """A checked config from its values. Raises ConfigError with all problems."""
     problems = list(broken_rules(config, managed=managed))
-    try:
-        checked = ExperimentConfig.model_validate(config)
-    except ValidationError as error:
-        raise ConfigError(
-            _once(translated(error.errors(include_url=False), config, ExperimentConfig) + problems)
-        ) from None
-    if problems:
-        raise ConfigError(problems)
-    return checked
+    return checked(config, ExperimentConfig, _SHAPE, problems, SUBJECT)
 
 
 def check_template(text: str) -> dict[str, Any]:
@@ -73,12 +55,7 @@ def check_template(text: str) -> dict[str, Any]:
         ExperimentConfig.model_validate(template)
     except ValidationError as error:
         present = [details for details in error.errors(include_url=False) if not is_missing(details)]
-        problems = translated(present, template, ExperimentConfig)
+        problems = translated(present, template, _SHAPE)
         if problems:
             raise ConfigError(problems, "template") from None
     return template
-
-
-def _once(problems: list[Problem]) -> list[Problem]:
-    """One problem for each path: the first says it best."""
-    return list({problem.path: problem for problem in reversed(problems)}.values())[::-1]

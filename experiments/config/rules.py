@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 from experiments.config.hyperparameters import is_typed
-from experiments.config.problems import NOTHING, Problem, at, look_up, shown
-from experiments.config.section import UNITS
 from experiments.config.storage import UNSUPPORTED
+from submissions.config.problems import NOTHING, Problem, at, look_up, shown
+from submissions.config.section import UNITS
 
 _ENTRYPOINT = "a command that starts the training, such as python3 train.py"
 Config = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from experiments.config.section import UNITS, Length, Name, NotNegative, Positive, Section, Whole, refuse
+from submissions.config.section import UNITS, Length, Name, NotNegative, Positive, Section, Whole, refuse
 
 #: searchers that Determined ended, and what to use instead
 ENDED = {

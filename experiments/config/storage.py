@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from experiments.config.section import AbsolutePath, Name, NotNegative, Section, refuse
+from submissions.config.section import AbsolutePath, Name, NotNegative, Section, refuse
 
 
 class _Kept(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from experiments.config.section import Length, NotNegative, Positive, Section, refuse
+from submissions.config.section import Length, NotNegative, Positive, Section, refuse
 
 
 def _period(value: Any) -> Any:

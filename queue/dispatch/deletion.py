@@ -8,12 +8,13 @@ import shutil
 from django.conf import settings
 from django.db import transaction
 
-from experiments.models import Checkpoint, Context, Experiment
+from experiments.models import Checkpoint, Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import lock, set_experiment_state
 from jobs.models import Job, Task
 from jobs.states import Reason
 from metrics.models import Report
+from submissions import contexts
 
 log = logging.getLogger(__name__)
 
@@ -52,5 +53,4 @@ def _rows(experiment: Experiment) -> None:
     experiment.delete()
     Task.objects.filter(pk__in=task_ids).delete()
     Job.objects.filter(pk=job_id).delete()
-    if not Experiment.objects.filter(context_id=context_id).exists():
-        Context.objects.filter(pk=context_id).delete()
+    contexts.forget(context_id)

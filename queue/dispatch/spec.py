@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.conf import settings
 
 from accounts.models import Cluster
-from experiments.runs import Run
 from hosts.models import Slot
 from jobs.models import Allocation, Member
+from jobs.run import Run
 from jobs.transitions import run_token
 from trainmaster.protocol import PROTOCOL, Spec
 

@@ -38,7 +38,8 @@ with det.core.init() as core:
 MANY = """
 import uuid
 from accounts.models import User
-from experiments.models import Context, Experiment, Project
+from experiments.models import Experiment, Project
+from submissions.models import Context
 from hosts.pools import default_pool
 from jobs.models import Job
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dispatch import passes, settle
-from experiments import contexts, outcomes, reports, submit
+from experiments import outcomes, reports, submit
 from experiments import transitions as experiments
 from experiments.config import parse
 from experiments.models import Experiment, Trial
@@ -11,6 +11,7 @@ from experiments.states import ExperimentState, TrialState
 from jobs import transitions as jobs
 from jobs.models import Member
 from jobs.states import Reason, StopKind
+from submissions import contexts
 from tests.rig.world import make_host, make_project, make_user
 
 pytestmark = pytest.mark.django_db

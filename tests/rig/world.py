@@ -3,12 +3,13 @@
 from django.utils import timezone
 
 from accounts.models import User
-from experiments import contexts, submit
+from experiments import submit
 from experiments.config import parse
 from experiments.models import Experiment, Project, Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs.models import Allocation, Member
+from submissions import contexts
 
 CONFIG = """
 name: {name}

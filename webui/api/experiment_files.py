@@ -11,8 +11,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from experiments import contexts
 from experiments.models import Experiment
+from submissions import contexts
 from webui.api import encoding
 from webui.api.errors import Missing
 from webui.api.views import ApiView, Json

@@ -11,10 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
-from experiments import contexts, edits, submit, transitions
+from experiments import edits, submit, transitions
 from experiments.config import ConfigError, ExperimentConfig, masked, parse
-from experiments.models import Context, Experiment, Project, Template
+from experiments.models import Experiment, Project, Template
 from jobs import queue_edits
+from submissions import contexts
+from submissions.models import Context
 from webui.api import encoding
 from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_encoding import encode_experiment, with_numbers

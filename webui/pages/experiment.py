@@ -14,10 +14,11 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from experiments import contexts, phases, transitions
+from experiments import phases, transitions
 from experiments.config import masked, masked_text
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
+from submissions import contexts
 from webui.pages import timeline, verdicts
 from webui.pages.frame import actor, page, show, user_of
 

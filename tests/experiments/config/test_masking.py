@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.config import MASK, masked, masked_text, parse, restored
-from experiments.config.masking import suggests_secret
+from submissions.config.masking import suggests_secret
 
 TEXT = """# my run
 entrypoint: x

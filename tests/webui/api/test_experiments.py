@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from events.models import Event
-from experiments.models import Context, Experiment, Template, Workspace
+from experiments.models import Experiment, Template, Workspace
 from hosts.models import Host, ResourcePool
+from submissions.models import Context
 from tests.rig.api import CONFIG, Api, Cast, Json, uploaded
 
 Submit = Callable[..., Json]

@@ -9,9 +9,10 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from experiments.models import Checkpoint, Context, Experiment, Project, Trial, Workspace
+from experiments.models import Checkpoint, Experiment, Project, Trial, Workspace
 from experiments.states import CheckpointState
 from jobs.models import Job, Member
+from submissions.models import Context
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from experiments.config.section import Section, refuse
+from submissions.config.section import Section, refuse
 
 DEVICES = ("cpu", "cuda", "rocm")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=", re.DOTALL)
@@ -92,3 +92,15 @@ class Environment(Section):
     add_capabilities: list[str] = []
     drop_capabilities: list[str] = []
     pod_spec: dict[str, Any] | None = None
+
+
+def variables(value: object, slot_kind: str) -> dict[str, str]:
+    """`K=V` list, or a map of such lists per device kind, as the config has it."""
+    if isinstance(value, dict):
+        device = "cuda" if slot_kind == "cuda" else "rocm" if slot_kind == "rocm" else "cpu"
+        value = value.get(device) or (value.get("gpu") if device == "cuda" else None)
+    result: dict[str, str] = {}
+    for item in value if isinstance(value, list) else []:
+        name, _, text = str(item).partition("=")
+        result[name] = text
+    return result

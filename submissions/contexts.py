@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import io
 import posixpath
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.db.models import ProtectedError
 
-from experiments.models import Context
+from submissions.models import Context
 
 #: `type` of an uploaded file is tar's type flag as a number.
 _FILE, _LINK, _FOLDER = ord("0"), ord("2"), ord("5")
@@ -63,6 +65,12 @@ def store(files: list[dict[str, Any]]) -> Context:
 def empty() -> Context:
     """The context of a submission that is a config alone."""
     return store([])
+
+
+def forget(sha256: str) -> None:
+    """Drop the folder unless another submission is made of it."""
+    with contextlib.suppress(ProtectedError):
+        Context.objects.filter(pk=sha256).delete()
 
 
 def targz(context: Context) -> bytes:

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from typing import Annotated, Any, get_args, get_origin
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 from typing_extensions import TypeAliasType
 
-from experiments.config.hyperparameters import TYPES
-from experiments.config.masking import is_secret
-from experiments.config.problems import NOTHING, Problem, at, has, look_up, shown
-from experiments.config.searcher import ENDED, SEARCHERS
-from experiments.config.storage import STORAGES
+from submissions.config.masking import is_secret
+from submissions.config.problems import NOTHING, Problem, at, has, look_up, shown
 
 Path = tuple[str | int, ...]
-_TAGS = {*SEARCHERS, *STORAGES, *TYPES, "map", "int", "str", "Length", "[key]"}
+
+
+class Shape(NamedTuple):
+    """A config's model, and what pydantic's errors say of it in words of their own.
+
+    `unions`: discriminator → name of a kind → its model. `tags`: other names of union members that stand in the
+    location of an error. `refused`: fields that are known only to be refused. `ended`: kinds that are no more → what
+    to take instead.
+    """
+
+    model: type[BaseModel]
+    unions: Mapping[str, Mapping[str, type[BaseModel]]] = {}
+    tags: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    ended: Mapping[str, str] = {}
+
+    @property
+    def put_in(self) -> frozenset[str]:
+        """Steps of an error's location that users never write."""
+        return self.tags.union(["int", "str", "[key]"], *self.unions.values())
+
+
 _ALLOWED = {
     "missing": "a value, the field is required",
     "int_type": "a whole number",
@@ -43,9 +61,9 @@ _ALLOWED = {
 }
 
 
-def translated(errors: list[ErrorDetails], config: Any, model: type[BaseModel]) -> list[Problem]:
-    """All problems of `errors`, which came from validating `config` as `model`; each once, in order."""
-    return list(dict.fromkeys(_translated(details, config, model) for details in errors))
+def translated(errors: list[ErrorDetails], config: Any, shape: Shape) -> list[Problem]:
+    """All problems of `errors`, which came from validating `config` as `shape.model`; each once, in order."""
+    return list(dict.fromkeys(_translated(details, config, shape) for details in errors))
 
 
 def is_missing(details: ErrorDetails) -> bool:
@@ -53,7 +71,7 @@ def is_missing(details: ErrorDetails) -> bool:
     return details["type"] in ("missing", "union_tag_not_found")
 
 
-def path_of(location: Path, config: Any) -> Path:
+def path_of(location: Path, config: Any, put_in: frozenset[str]) -> Path:
     """`location` as the user wrote it: without the names of union members that pydantic puts in."""
     path: Path = ()
     here: Any = config
@@ -61,21 +79,21 @@ def path_of(location: Path, config: Any) -> Path:
         last = index == len(location) - 1
         if has(here, step):
             here = here[step]
-        elif not last or step in _TAGS or not isinstance(here, dict):
+        elif not last or step in put_in or not isinstance(here, dict):
             continue
         path += (step,)
     return path
 
 
-def _translated(details: ErrorDetails, config: Any, model: type[BaseModel]) -> Problem:
+def _translated(details: ErrorDetails, config: Any, shape: Shape) -> Problem:
     kind, context, location = details["type"], details.get("ctx") or {}, details["loc"]
-    path = path_of(location, config)
+    path = path_of(location, config, shape.put_in)
     if kind == "extra_forbidden":
-        return Problem(at(path), "an unknown field", _fields_allowed(location, model))
+        return Problem(at(path), "an unknown field", _fields_allowed(location, shape))
     if kind == "missing":
         return Problem(at(path), NOTHING, _ALLOWED["missing"])
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_kind(path, config, context)
+        return _wrong_kind(path, config, context, shape)
     if kind == "unknown_type":
         return Problem(at((*path, "type")), shown(look_up(config, (*path, "type"))), details["msg"])
     found = look_up(config, path)
@@ -91,38 +109,35 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _wrong_kind(path: Path, config: Any, context: dict[str, Any]) -> Problem:
+def _wrong_kind(path: Path, config: Any, context: dict[str, Any], shape: Shape) -> Problem:
     field = str(context["discriminator"]).strip("'")
     here = look_up(config, path)
     if not isinstance(here, dict):
         return Problem(at(path), shown(here), f"a map with the field {field}")
-    known = SEARCHERS if field == "name" else STORAGES
-    allowed = ", ".join(known)
+    allowed = ", ".join(shape.unions[field])
     found = here.get(field)
     if found is None:
         return Problem(at((*path, field)), NOTHING, f"one of {allowed}")
-    if field == "name" and found in ENDED:
-        return Problem(at((*path, field)), shown(found), f"one of {allowed} ({ENDED[found]})")
+    if isinstance(found, str) and found in shape.ended:
+        return Problem(at((*path, field)), shown(found), f"one of {allowed} ({shape.ended[found]})")
     return Problem(at((*path, field)), shown(found), f"one of {allowed}")
 
 
-def _fields_allowed(location: Path, model: type[BaseModel]) -> str:
-    owners = _models_at(location[:-1], model)
-    fields = sorted(
-        {name for owner in owners for name in owner.model_fields} - {"slots"}
-    )  # known to be refused
+def _fields_allowed(location: Path, shape: Shape) -> str:
+    owners = _models_at(location[:-1], shape)
+    fields = sorted({name for owner in owners for name in owner.model_fields} - shape.refused)
     near = difflib.get_close_matches(str(location[-1]), fields, n=1)
     return ", ".join(fields) + (f" (did you mean {near[0]}?)" if near else "")
 
 
-def _models_at(location: Path, model: type[BaseModel]) -> list[type[BaseModel]]:
+def _models_at(location: Path, shape: Shape) -> list[type[BaseModel]]:
     """The models that may stand at a location of pydantic's, which names members of tagged unions."""
-    here = [model]
+    here = [shape.model]
     for step in location:
         fields = [owner.model_fields[str(step)] for owner in here if step in owner.model_fields]
         if fields:
             here = [inner for field in fields for inner in _models_in(field.annotation)]
-        elif step in _TAGS:
+        elif step in shape.put_in:
             here = [owner for owner in here if step in _tags_of(owner)] or here
     return here
 

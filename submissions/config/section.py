@@ -69,3 +69,19 @@ def _memory(value: Any) -> Any:
 
 
 MemorySize = Annotated[int | str, BeforeValidator(_memory)]
+
+
+def _entrypoint(value: Any) -> Any:
+    if isinstance(value, list):
+        if not value or not all(isinstance(part, str) for part in value):
+            raise refuse("a command, or a list of its words")
+        return value
+    if not isinstance(value, str) or not value.strip():
+        raise refuse("a command, or a list of its words")
+    return value
+
+
+Entrypoint = Annotated[str | list[str], BeforeValidator(_entrypoint)]
+
+#: known to Determined and without a meaning here
+Ignored = Annotated[Any, Field(exclude=True)]

@@ -25,7 +25,7 @@ class Problem:
 class ConfigError(ValueError):
     """A config that cannot be used; `problems` holds every one of its faults."""
 
-    def __init__(self, problems: Sequence[Problem], subject: str = "experiment configuration") -> None:
+    def __init__(self, problems: Sequence[Problem], subject: str = "configuration") -> None:
         self.problems = list(problems)
         super().__init__(f"invalid {subject}: " + "; ".join(str(problem) for problem in self.problems))
 

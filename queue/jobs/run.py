@@ -1,0 +1,22 @@
+"""What an attempt has to run: the part of a run spec that comes from the job's own room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of spec.json that depend on the kind of job, and the code. `trial` is None for other tasks."""
+
+    entrypoint: str | list[str]
+    environment: dict[str, str]
+    python: str
+    activate: str
+    unix_user: str
+    user_data: dict[str, Any]
+    checkpoint_storage: dict[str, Any]
+    grace_seconds: float | None
+    trial: dict[str, Any] | None
+    code: bytes

@@ -1,0 +1,138 @@
+"""A template and a config become one config.
+
+Scalar: the config wins. List: the template's entries, then the config's. Map: recursively. A bind mount or
+device of the template is dropped when the config has one with its container_path. A length, the entrypoint and
+what the kind of job names besides are one value each.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from submissions.config.environment import DEVICES
+from submissions.config.problems import ConfigError, Problem, at, shown
+from submissions.config.section import Section
+
+Path = tuple[str, ...]
+#: one value each: the config's replaces the template's
+_WHOLE: set[Path] = {
+    ("entrypoint",),
+    ("environment", "image"),
+    ("resources", "shm_size"),
+}
+_BY_CONTAINER_PATH: set[Path] = {("bind_mounts",), ("resources", "devices")}
+_VARIABLES: Path = ("environment", "environment_variables")
+
+
+class Rules(NamedTuple):
+    """What a kind of job adds. `unions`: path → its discriminator and the models of its kinds. `is_one_value` says of
+    a path and what template and config have there that the config's replaces the template's."""
+
+    unions: Mapping[Path, tuple[str, Mapping[str, type[Section]]]] = {}
+    is_one_value: Callable[[Path, Any, Any], bool] = lambda path, template, config: False
+
+
+_PLAIN = Rules()
+
+
+def merge(template: dict[str, Any], config: dict[str, Any], rules: Rules = _PLAIN) -> dict[str, Any]:
+    """Both in one, neither of them changed. Raises ConfigError where the two cannot be joined."""
+    merger = _Merger(rules)
+    merged = merger.maps(template, config, ())
+    if merger.problems:
+        raise ConfigError(merger.problems)
+    return merged
+
+
+class _Merger:
+    """One merge by `rules`; `problems` are the places where it could not be done."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.problems: list[Problem] = []
+
+    def maps(self, template: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, Any]:
+        template = self._fields_for(config, template, path)
+        merged = {name: copy.deepcopy(value) for name, value in template.items() if config.get(name) is None}
+        for name, value in config.items():
+            if template.get(name) is None:
+                merged[name] = (
+                    copy.deepcopy(value) if value is not None or name not in template else template[name]
+                )
+            elif value is not None:
+                merged[name] = self._values(template[name], value, (*path, name))
+        return merged
+
+    def _fields_for(self, config: dict[str, Any], template: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Of a template's union of another kind, only what the config's kind knows too."""
+        if path not in self.rules.unions:
+            return template
+        tag, kinds = self.rules.unions[path]
+        kind = config.get(tag)
+        if kind is None or kind == template.get(tag) or kind not in kinds:
+            return template
+        return {name: value for name, value in template.items() if name in kinds[kind].model_fields}
+
+    def _values(self, template: Any, config: Any, path: Path) -> Any:
+        if path in _WHOLE or self.rules.is_one_value(path, template, config):
+            return copy.deepcopy(config)
+        if path == _VARIABLES:
+            return _variables(template, config)
+        if isinstance(template, dict) and isinstance(config, dict):
+            return self.maps(template, config, path)
+        if isinstance(template, list) and isinstance(config, list):
+            return _lists(template, config, path)
+        if isinstance(template, (dict, list)) or isinstance(config, (dict, list)):
+            self.problems.append(Problem(at(path), shown(config), f"{_shape(template)}, as in the template"))
+        return copy.deepcopy(config)
+
+
+def _shape(value: Any) -> str:
+    return "a map" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a single value"
+
+
+def _lists(template: list[Any], config: list[Any], path: Path) -> list[Any]:
+    if path in _BY_CONTAINER_PATH:
+        taken = {_container_path(entry) for entry in config} - {None}
+        template = [entry for entry in template if _container_path(entry) not in taken]
+    return copy.deepcopy(template) + copy.deepcopy(config)
+
+
+def _container_path(entry: Any) -> str | None:
+    """Of both forms, a map and host:container[:mode]."""
+    if isinstance(entry, str):
+        parts = entry.split(":")
+        return parts[1] if len(parts) > 1 else None
+    found = entry.get("container_path") if isinstance(entry, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _variables(template: Any, config: Any) -> Any:
+    """Lists are joined; once either part tells devices apart, both are taken per device."""
+    if isinstance(template, list) and isinstance(config, list):
+        return [*template, *config]
+    first, second = _per_device(template), _per_device(config)
+    if first is None or second is None:
+        return copy.deepcopy(config)  # validation will say what is wrong with it
+    return {device: first[device] + second[device] for device in DEVICES}
+
+
+def _per_device(value: Any) -> dict[str, list[Any]] | None:
+    if isinstance(value, (list, str)):
+        entries = [value] if isinstance(value, str) else value
+        return {device: list(entries) for device in DEVICES}
+    if not isinstance(value, dict):
+        return None
+    found = {device: value.get(device, value.get("gpu") if device == "cuda" else None) for device in DEVICES}
+    known = all(isinstance(inner, (list, dict, type(None))) for inner in found.values())
+    if set(value) - {*DEVICES, "gpu"} or not known:
+        return None
+    return {device: _entries(inner) for device, inner in found.items()}
+
+
+def _entries(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [f"{name}={inner}" for name, inner in value.items()]
+    return list(value or [])

@@ -1,0 +1,60 @@
+"""From text to a checked config, with every fault reported at once; the kind of job brings its shape and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from submissions.config.problems import ROOT, ConfigError, Problem, shown
+from submissions.config.translating import Shape, translated
+from trainmaster import yamltext
+from trainmaster.overrides import BadOverride, apply_overrides
+
+MAX_TEXT_BYTES = 1024 * 1024
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(text: str, subject: str) -> dict[str, Any]:
+    """The map that `text` holds. Raises ConfigError with line and column."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_TEXT_BYTES:
+        raise ConfigError([Problem(ROOT, f"{size} bytes", f"at most {MAX_TEXT_BYTES} bytes")], subject)
+    try:
+        value = yamltext.load(text)
+    except yamltext.YamlError as error:
+        raise ConfigError([Problem(ROOT, f"text that is not YAML ({error})", "YAML")], subject) from error
+    if not isinstance(value, dict):
+        found = "an empty text" if value is None else shown(value)
+        raise ConfigError([Problem(ROOT, found, "a map")], subject)
+    return value
+
+
+def overridden(config: dict[str, Any], overrides: Sequence[str], subject: str) -> dict[str, Any]:
+    """The config with each "path.to.field=value" set. Raises ConfigError."""
+    try:
+        return apply_overrides(config, overrides)
+    except BadOverride as error:
+        raise ConfigError(
+            [Problem(f"--config {error.override}", error.found, error.allowed)], subject
+        ) from error
+
+
+def checked(
+    config: dict[str, Any], model: type[Model], shape: Shape, broken_rules: Sequence[Problem], subject: str
+) -> Model:
+    """A checked config from its values. Raises ConfigError with all problems."""
+    try:
+        found = model.model_validate(config)
+    except ValidationError as error:
+        problems = translated(error.errors(include_url=False), config, shape)
+        raise ConfigError(_once([*problems, *broken_rules]), subject) from None
+    if broken_rules:
+        raise ConfigError(broken_rules, subject)
+    return found
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    """One problem for each path: the first says it best."""
+    return list({problem.path: problem for problem in reversed(problems)}.values())[::-1]

@@ -1,0 +1,85 @@
+"""`resources` and `bind_mounts`: what a job asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from submissions.config.section import AbsolutePath, MemorySize, Section, refuse
+
+PRIORITY_ALLOWED = "1 to 99, a whole number; 1 is the highest"
+WEIGHT_ALLOWED = "a number above 0"
+
+
+def _priority(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 99:
+        raise refuse(PRIORITY_ALLOWED)
+    return value
+
+
+def _weight(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise refuse(WEIGHT_ALLOWED)
+    return value
+
+
+Priority = Annotated[int, BeforeValidator(_priority), Field(ge=1, le=99)]
+Weight = Annotated[float, BeforeValidator(_weight), Field(gt=0)]
+
+
+def _device(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = value.split(":")
+    if not 2 <= len(parts) <= 3 or not all(parts):
+        raise refuse("host_path:container_path[:mode], or a map of the three")
+    return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
+
+
+def _mount(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = value.split(":")
+    if not 2 <= len(parts) <= 3 or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
+        raise refuse("host_path:container_path[:ro|rw], or a map with host_path and container_path")
+    return {"host_path": parts[0], "container_path": parts[1], "read_only": parts[2:] == ["ro"]}
+
+
+def _not_dot(value: Any) -> Any:
+    if value in (".", ""):
+        raise refuse("a path other than the working directory itself")
+    return value
+
+
+class Device(Section):
+    host_path: AbsolutePath
+    container_path: AbsolutePath
+    mode: str = "mrw"
+
+
+class BindMount(Section):
+    host_path: AbsolutePath
+    container_path: Annotated[str, BeforeValidator(_not_dot)]
+    read_only: bool = False
+    propagation: str = "rprivate"
+
+
+BindMounts = list[Annotated[BindMount, BeforeValidator(_mount)]]
+
+
+class Resources(Section):
+    """What every kind of job may ask for, beside its number of slots."""
+
+    weight: Weight = 1
+    """Share in a fair-share pool, relative to the other jobs."""
+    priority: Priority | None = None
+    """1 (first) to 99; null takes the pool's default."""
+    resource_pool: str = ""
+    """Name of the pool; empty takes the default pool."""
+    is_single_node: bool | None = None
+    """True keeps the job on one host."""
+    shm_size: MemorySize | None = None
+    devices: list[Annotated[Device, BeforeValidator(_device)]] = []
+    native_parallel: bool = False
+    agent_label: str = ""
