@@ -15,21 +15,25 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncssh
 from django.conf import settings
 
+from dispatch import local
 from dispatch.contact_errors import SshBusy, Unreachable
 from dispatch.dialling import dial
 from dispatch.endpoints import Endpoint
 from dispatch.ssh_session import Answer, SessionLimit, execute
+from dispatch.verb_channel import NotServed, Opener, VerbChannel, on_this_machine, open_channel, over_ssh
 
 _Result = TypeVar("_Result")
 
 #: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
 _THREAD_SLACK_SECONDS = 5.0
 _REAP_EVERY_SECONDS = 30.0
+#: A channel that did not open, or broke, is not opened again before this time; commands do meanwhile.
+_SERVE_AGAIN_SECONDS = 5.0
 
 
 class Link:
@@ -40,10 +44,50 @@ class Link:
         self.sessions = SessionLimit(settings.SSH_SESSIONS_PER_HOST)
         self.used_at = time.monotonic()
         self.forwards = 0
+        self.channels = Channels(lambda command: over_ssh(connection, command))
 
     @property
     def alive(self) -> bool:
         return not self.connection.is_closed()
+
+
+class Channels:
+    """The one channel of a link on which verbs are done; another command (a new bundle) takes its place."""
+
+    def __init__(self, opener: Callable[[str], Opener]) -> None:
+        self._opener = opener
+        self._command = ""
+        self._opening: asyncio.Task[VerbChannel] | None = None
+        self._not_before = 0.0
+
+    async def get(self, command: str) -> VerbChannel:
+        """The open channel, or one that is opened now; callers at the same time share it. Raises NotServed."""
+        if self._opening is None or command != self._command or self._over(self._opening):
+            if command == self._command and time.monotonic() < self._not_before:
+                raise NotServed("It was tried a moment ago.")
+            self.close()
+            self._command = command
+            self._not_before = time.monotonic() + _SERVE_AGAIN_SECONDS
+            self._opening = asyncio.ensure_future(open_channel(self._opener(command)))
+        return await asyncio.shield(self._opening)
+
+    @staticmethod
+    def _over(opening: asyncio.Task[VerbChannel]) -> bool:
+        return opening.done() and (
+            opening.cancelled() or opening.exception() is not None or opening.result().closed
+        )
+
+    def close(self) -> bool:
+        """Close the channel; False when there is none. Its room on the link goes to commands for a while."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return False
+        self._not_before = time.monotonic() + _SERVE_AGAIN_SECONDS
+        if not opening.done():
+            opening.cancel()
+        elif not self._over(opening):
+            opening.result().close()
+        return True
 
 
 @dataclass
@@ -62,6 +106,7 @@ class Pool:
         self._links: dict[Endpoint, Link] = {}
         self._dialling: dict[Endpoint, asyncio.Task[Link]] = {}
         self._dial_limits: dict[tuple[str, int], asyncio.Semaphore] = {}
+        self._local = Channels(lambda command: on_this_machine(command, local.environment()))
 
     async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
         """Run a shell command; a pooled link that turns out dead before the command began is redialled once."""
@@ -92,6 +137,8 @@ class Pool:
                 order.begun = False
                 if not link.alive:
                     raise _NotBegun(f"The link to {endpoint} broke: {error.reason}.") from error
+                if link.channels.close():  # an sshd that allows few sessions: commands go first
+                    continue
                 link.sessions.refused()
                 if time.monotonic() > give_up_at:
                     raise SshBusy(
@@ -104,6 +151,23 @@ class Pool:
             finally:
                 link.used_at = time.monotonic()
             await asyncio.sleep(random.uniform(0.02, 0.25))
+
+    async def call(
+        self, endpoint: Endpoint | None, command: str, verb: str, stdin: bytes, timeout_seconds: float
+    ) -> dict[str, Any]:
+        """Do a verb on the channel that `command` opens; without an endpoint on this very machine."""
+        delivered = False
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                link = await self.link(endpoint) if endpoint else None
+                channel = await (link.channels if link else self._local).get(command)
+                delivered = True
+                if link:
+                    link.used_at = time.monotonic()
+                return await channel.call(verb, stdin)
+        except TimeoutError:
+            sentence = f"{endpoint or 'This machine'} did not answer within {timeout_seconds:g} s."
+            raise Unreachable(sentence, delivered=delivered) from None
 
     async def link(self, endpoint: Endpoint) -> Link:
         """The open connection to this endpoint; callers at the same time share one dial and its outcome."""
@@ -265,6 +329,13 @@ def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_sec
 def run(endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
     """Run `command` in the login shell of the endpoint's account. Raises RemoteError."""
     return _ask(lambda pool: pool.run(endpoint, command, stdin, timeout_seconds), timeout_seconds)
+
+
+def call(
+    endpoint: Endpoint | None, command: str, verb: str, stdin: bytes, *, timeout_seconds: float = 30
+) -> dict[str, Any]:
+    """Do a verb by the process that `command` starts and that stays; see Pool.call. Raises RemoteError, NotServed."""
+    return _ask(lambda pool: pool.call(endpoint, command, verb, stdin, timeout_seconds), timeout_seconds)
 
 
 def open_forward(endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:

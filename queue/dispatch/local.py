@@ -27,7 +27,7 @@ def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Ans
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env=_environment(),
+        env=environment(),
         cwd="/",
     )
     try:
@@ -42,5 +42,6 @@ def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Ans
     return Answer(code if code >= 0 else 128 - code, stdout, stderr[-KEEP_STDERR_BYTES:])
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """What commands on this machine see of the server's environment."""
     return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from typing import Any
 
 from django.db import connection
@@ -27,9 +28,11 @@ from dispatch.contact_errors import (
 )
 from dispatch.endpoints import endpoint_of
 from dispatch.ssh_session import Answer
+from dispatch.verb_channel import MOST_BYTES, NotServed
 from hosts import observe
 from hosts.models import Host
 from trainmaster.bundle import host_command
+from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_VARIABLE_BYTES
 
 __all__ = [
     "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "RemoteError", "SshBusy",
@@ -67,11 +70,29 @@ def _verb(
 ) -> dict[str, Any]:
     stdin = json.dumps(payload, separators=(",", ":")).encode() + b"\n" + (body or b"")
     sha256 = bundle_push.current().sha256
+    if len(stdin) <= MOST_BYTES:
+        with suppress(NotServed):
+            return _checked(host, name, _served(host, sha256, name, stdin, timeout_seconds))
     answer = shell(host, command(host, sha256, name), stdin, timeout_seconds=timeout_seconds)
     if _lacks_bundle(answer):
         bundle_push.push(host, python_of(host), shell)
         answer = shell(host, command(host, sha256, name), stdin, timeout_seconds=timeout_seconds)
     return _parse(host, name, answer)
+
+
+def _served(host: Host, sha256: str, name: str, stdin: bytes, timeout_seconds: float) -> object:
+    """The answer of the process that does verbs there, started if need be. Raises NotServed (no bundle, no Python)."""
+    _refuse_in_transaction()
+    endpoint = None if host.transport == Host.Transport.LOCAL else endpoint_of(host)
+    serve = serve_command(host, sha256)
+    return connections.call(endpoint, serve, name, stdin, timeout_seconds=timeout_seconds)
+
+
+def serve_command(host: Host, sha256: str) -> str:
+    """Starts the process that does verbs. What is spare lets its forks show their own names (runner/warm.py)."""
+    python, *rest = host_command(python_of(host), host.workdir, sha256, "serve")
+    spare = f"{SPARE_VARIABLE}={' ' * SPARE_VARIABLE_BYTES}"
+    return "exec " + shlex.join(["env", spare, python, "-S", "-E", *rest, " " * SPARE_ARGUMENT_BYTES])
 
 
 def command(host: Host, sha256: str, name: str) -> str:
@@ -122,14 +143,20 @@ def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
             "broke",
             f"The verb {name} broke on {host.name} with exit code {answer.code}: {said or 'it said nothing'}.",
         ) from None
+    found = _checked(host, name, parsed)
+    if answer.code != 0:
+        raise VerbFailed(
+            "broke", f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}."
+        )
+    return found
+
+
+def _checked(host: Host, name: str, parsed: object) -> dict[str, Any]:
+    """The answer, if it is one. Raises VerbFailed."""
     if not isinstance(parsed, dict):
         raise VerbFailed(
             "broke", f"The verb {name} on {host.name} answered with something that is no JSON object."
         )
     if "error" in parsed:
         raise VerbFailed(str(parsed["error"]), str(parsed.get("message") or parsed["error"]))
-    if answer.code != 0:
-        raise VerbFailed(
-            "broke", f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}."
-        )
     return parsed

@@ -23,6 +23,7 @@ from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, marked
 from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner.state import read_state
+from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_VARIABLE_BYTES
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ PYTHON = (
 
 
 class TestHost:
-    """Runs verbs as SSH would: the bundle's program in a process of its own."""
+    """Runs verbs as dispatch does, by one process that serves them; for another account by a command of its own."""
 
     __test__ = False
 
@@ -60,16 +61,57 @@ class TestHost:
         self.bundle = write_bundle(root)
         self.server = server
         self.keys: list[str] = []
+        self._serving: subprocess.Popen[bytes] | None = None
+        self._calls = 0
 
     def verb(
         self, name: str, request: object = None, more: bytes = b"", account: str | None = None
     ) -> dict[str, Any]:
         """The answer of a verb; AssertionError if it broke."""
+        line = json.dumps(request).encode() + b"\n" if request is not None else b""
+        if account is None:
+            return self.served(name, line + more)
+        return self.alone(name, line + more, account)
+
+    def served(self, name: str, stdin: bytes) -> dict[str, Any]:
+        """Done by the process that serves verbs, which is started with the first."""
+        if self._serving is None:
+            command = host_command(PYTHON, str(self.workdir.root), self.bundle.name, "serve")
+            spare = {SPARE_VARIABLE: " " * SPARE_VARIABLE_BYTES}
+            self._serving = subprocess.Popen(
+                [command[0], "-S", "-E", *command[1:], " " * SPARE_ARGUMENT_BYTES],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **spare},
+            )
+            assert self._serving.stdout is not None
+            assert json.loads(self._serving.stdout.readline())["serving"] == 1
+        assert self._serving.stdin is not None and self._serving.stdout is not None
+        self._calls += 1
+        header = json.dumps({"id": self._calls, "verb": name, "bytes": len(stdin)}).encode()
+        self._serving.stdin.write(header + b"\n" + stdin)
+        self._serving.stdin.flush()
+        said = json.loads(self._serving.stdout.readline())
+        assert said["id"] == self._calls
+        answer: dict[str, Any] = said["answer"]
+        assert answer.get("error") != "broke", answer
+        return answer
+
+    def hang_up(self) -> None:
+        """End the process that serves verbs, as the end of its connection does."""
+        if self._serving is not None:
+            assert self._serving.stdin is not None and self._serving.stdout is not None
+            self._serving.stdin.close()
+            self._serving.wait(10)
+            self._serving.stdout.close()
+            self._serving = None
+
+    def alone(self, name: str, stdin: bytes, account: str | None = None) -> dict[str, Any]:
+        """Done by a program of its own."""
         command = host_command(PYTHON, str(self.workdir.root), self.bundle.name, name)
         if account is not None:
             command = ["runuser", "-u", account, "--", *command]
-        line = json.dumps(request).encode() + b"\n" if request is not None else b""
-        result = subprocess.run(command, input=line + more, capture_output=True, timeout=60, check=False)
+        result = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
         assert result.returncode == 0, result.stderr.decode()
         answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
         return answer
@@ -133,6 +175,7 @@ class TestHost:
 
     def end_everything(self) -> None:
         """End what this test's runs left, by their own pids, and assert nothing about it."""
+        self.hang_up()
         for key in self.keys:
             wait_until(lambda key=key: not self._kill_all(key))
         shutil.rmtree(self.workdir.runs, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""`<python> <bundle>/trainmaster/host <verb>`: JSON on the first line of stdin, the answer on the last of stdout."""
+"""`<python> <bundle>/trainmaster/host <verb>`: JSON on the first line of stdin, the answer on the last of stdout.
+
+`serve` does any number of verbs, one after another or side by side (see serving.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import IO, Any, Dict, List, Optional
 
 sys.path[0] = str(
     Path(__file__).resolve().parents[2]
@@ -17,30 +20,44 @@ VERBS = ("probe", "launch", "status", "stop", "preempt", "server", "remove", "ch
 
 def main(arguments: List[str]) -> int:
     """Exit code 0 whenever an answer was given, an error sentence included; 2 for a call nobody should make."""
-    if not arguments or arguments[0] not in VERBS:
-        sys.stderr.write(f"There is no verb {' '.join(arguments)!r}; known are {', '.join(VERBS)}.\n")
+    if not arguments or arguments[0] not in (*VERBS, "serve"):
+        sys.stderr.write(
+            f"There is no verb {' '.join(arguments)!r}; known are {', '.join(VERBS)} and serve.\n"
+        )
         return 2
     if sys.version_info < (3, 8):
         found = ".".join(map(str, sys.version_info[:3]))
         return _answer(
             {"error": "old_python", "message": f"{sys.executable} is Python {found}; 3.8 or newer is needed."}
         )
+    folder = _workdir(arguments[1:])
+    if arguments[0] == "serve":
+        from trainmaster.host.serving import Serving
+
+        return Serving(folder, perform).run()
+    return _answer(perform(arguments[0], folder, sys.stdin.buffer))
+
+
+def perform(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
+    """The answer of a verb to what stands on `stream`; a failure is an answer too."""
     from trainmaster.host.errors import VerbError
 
     try:
-        return _answer(_run(arguments[0], _workdir(arguments[1:])))
+        return _run(verb, folder, stream)
     except VerbError as error:
-        return _answer({"error": error.code, "message": str(error)})
+        return {"error": error.code, "message": str(error)}
     except OSError as error:
-        return _answer({"error": "os", "message": f"The verb {arguments[0]} failed on the host: {error}."})
+        return {"error": "os", "message": f"The verb {verb} failed on the host: {error}."}
 
 
-def _run(verb: str, folder: Path) -> Dict[str, Any]:
+def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
     from trainmaster.host.errors import VerbError
     from trainmaster.paths import Workdir
 
+    if verb not in VERBS:
+        raise VerbError("bad_request", f"There is no verb {verb!r}; known are {', '.join(VERBS)}.")
     workdir = Workdir(folder)
-    line = sys.stdin.buffer.readline() if verb != "probe" or not sys.stdin.isatty() else b""
+    line = stream.readline() if verb != "probe" or not stream.isatty() else b""
     try:
         request = json.loads(line or b"{}")
     except ValueError as error:
@@ -48,7 +65,7 @@ def _run(verb: str, folder: Path) -> Dict[str, Any]:
     if verb == "launch":
         from trainmaster.host.launching import launch
 
-        return launch(request, sys.stdin.buffer, workdir)
+        return launch(request, stream, workdir)
     if verb == "probe":
         from trainmaster.host.probing import probe
 

@@ -13,7 +13,7 @@ from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, boot_id, kill, marked
 from trainmaster.protocol import KEEPER_MARKER, ProcessRef, ProtocolError, check_run_key
-from trainmaster.runner.detached import own_environment, runner_command, start_detached
+from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import read_exit, read_shipped, read_state
 from trainmaster.runner.stopping import begin_stop
 
@@ -104,7 +104,7 @@ def _status_of(workdir: Workdir, key: str, processes: List[ProcessRef]) -> Dict[
     answer["unshipped_bytes"] = max(0, size - shipped["offset"])
     answer["finished"], answer["refused"] = shipped["finished"], shipped["refused"]
     if not shipped["finished"] and not alive(state, "runner") and not alive(state, "launcher"):
-        start_detached(runner_command("ship", paths.root), own_environment(key), paths.runner_log)
+        start_detached("ship", paths)
         answer["runner_restarted"] = True
     return answer
 

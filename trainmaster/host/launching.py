@@ -17,7 +17,7 @@ from trainmaster.host.unpack import Limited, unpack
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.protocol import ProtocolError, ServerAddress, Spec, check_spec
-from trainmaster.runner.detached import own_environment, runner_command, start_detached
+from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import read_state
 
 _START_SECONDS = 60.0
@@ -127,8 +127,7 @@ def _start(paths: RunPaths, lock: int) -> Dict[str, Any]:
         raise VerbError("taken", f"{paths.root} is not a folder of this run's account. Remove it by hand.")
     if paths.state.exists():
         return {"started": False}
-    command = [*runner_command("keep", paths.root), str(lock)]
-    start_detached(command, own_environment(paths.key), paths.runner_log, keep_open=(lock,))
+    start_detached("keep", paths, str(lock), keep_open=(lock,))
     return {"started": True}
 
 

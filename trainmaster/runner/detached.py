@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
+from trainmaster.paths import RunPaths
 from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR
+from trainmaster.runner import warm
 
 RUNNER_PROGRAM = Path(__file__).resolve().parent
 
@@ -21,17 +23,15 @@ def runner_command(verb: str, run_dir: Path) -> List[str]:
 
 def own_environment(run_key: str) -> Dict[str, str]:
     """The environment of launcher, runner and stopper: their starter's, without the job's marker."""
-    environment = {name: value for name, value in os.environ.items() if name not in (MARKER, RUN_DIR)}
+    left_out = (MARKER, RUN_DIR, warm.SPARE_VARIABLE)
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment[KEEPER_MARKER] = run_key
     return environment
 
 
-def start_detached(
-    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...] = ()
-) -> None:
-    """Double-fork `command` into a session of its own and return at once.
+def start_detached(verb: str, paths: RunPaths, *arguments: str, keep_open: Tuple[int, ...] = ()) -> None:
+    """Start a host process of the run, in a session of its own, and return at once.
 
-    stdin is /dev/null, stdout and stderr go to `log`; of the caller's descriptors only `keep_open` are inherited.
     The middle process is a fork of its own, so that the new process is nobody's child who would have to reap it.
     """
     middle = os.fork()
@@ -39,33 +39,37 @@ def start_detached(
         os.waitpid(middle, 0)
         return
     try:
-        spawn_in_session(command, environment, log, keep_open)
+        spawn_in_session(verb, paths, *arguments, keep_open=keep_open)
     except BaseException as error:
-        with contextlib.suppress(OSError), log.open("a") as file:
-            file.write(f"{command[0]} cannot be started: {error}\n")
+        with contextlib.suppress(OSError), paths.runner_log.open("a") as file:
+            file.write(f"{sys.executable} cannot be started: {error}\n")
     finally:
         os._exit(0)
 
 
-def spawn_in_session(
-    command: List[str],
-    environment: Dict[str, str],
-    log: Path,
-    keep_open: Tuple[int, ...] = (),
-    folder: Optional[Path] = None,
-) -> subprocess.Popen[bytes]:
-    """Start `command` as a child, leader of its own session."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def spawn_in_session(verb: str, paths: RunPaths, *arguments: str, keep_open: Tuple[int, ...] = ()) -> int:
+    """The pid of a new child, leader of its own session; the caller reaps it.
+
+    stdin is /dev/null, stdout and stderr go to the run's log of such processes; of the caller's descriptors only
+    `keep_open` are inherited.
+    """
+    command = [*runner_command(verb, paths.root), *arguments]
+    environment = own_environment(paths.key)
+    if warm.is_warm():
+        return warm.fork(command, environment, paths.runner_log, keep_open, Path("/"))
+    log = os.open(paths.runner_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             command,
             env=environment,
-            cwd=str(folder or "/"),
+            cwd="/",
             stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
             pass_fds=keep_open,
         )
     finally:
-        os.close(descriptor)
+        os.close(log)
+    child.returncode = 0  # the caller reaps it by its pid; Popen must not
+    return child.pid

@@ -20,7 +20,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import boot_id, descendants, exit_status, reference
 from trainmaster.protocol import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, ExitFile, ProcessRef, RunState, Spec
-from trainmaster.runner.detached import own_environment, runner_command, spawn_in_session
+from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
 
@@ -38,7 +38,7 @@ class Keeper:
         self.paths = paths
         self.spec: Spec = read_spec(paths)
         self.entrypoint: Optional[subprocess.Popen[bytes]] = None
-        self.runner: Optional[subprocess.Popen[bytes]] = None
+        self.runner: Optional[int] = None  # its pid
         self.runner_finished = False
         self._runner_started = 0.0
         self._next_start = 0.0
@@ -84,7 +84,7 @@ class Keeper:
         write_json(self.paths.exit, record)
         if record["stopped"]:
             wait_for_grace(self.paths)
-        own = {self.runner.pid} if self.runner else set()
+        own = {self.runner}
         strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
         sweep(self.spec["run_key"], _SWEEP_SECONDS, [p for p in strays if not _is_ours(p["pid"])])
 
@@ -101,19 +101,15 @@ class Keeper:
                 self.entrypoint.returncode = status  # reaped here, so that Popen does not look for it
                 self.entrypoint = None
                 self._ended(*exit_status(status))
-            elif self.runner is not None and pid == self.runner.pid:
+            elif self.runner is not None and pid == self.runner:
                 self._runner_ended(status)
 
     def _tend_runner(self) -> None:
         if self.runner is None and not self.runner_finished and time.monotonic() >= self._next_start:
-            command = runner_command("ship", self.paths.root)
-            environment = own_environment(self.paths.key)
-            self.runner = spawn_in_session(command, environment, self.paths.runner_log)
+            self.runner = spawn_in_session("ship", self.paths)
             self._runner_started = time.monotonic()
 
     def _runner_ended(self, status: int) -> None:
-        assert self.runner is not None
-        self.runner.returncode = status
         self.runner = None
         if status == 0:
             self.runner_finished = True

@@ -11,6 +11,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, boot_id, of_run
 from trainmaster.protocol import Limits
+from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.link import Link, Weather
 from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
@@ -233,5 +234,6 @@ def run_runner(paths: RunPaths) -> int:
     if read_shipped(paths)["finished"]:
         return 0
     register(paths, "runner")
+    warm.cool_down()  # it has threads
     Runner(paths).run()
     return 0

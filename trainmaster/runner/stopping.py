@@ -15,7 +15,7 @@ from trainmaster.jsonfile import make_json, read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, boot_id, is_alive, kill, of_run, signal_group
 from trainmaster.protocol import ProcessRef, StopFile, StopOrder
-from trainmaster.runner.detached import own_environment, runner_command, start_detached
+from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import locked, read_state, try_lock
 
 _POLL_SECONDS = 0.05
@@ -46,7 +46,7 @@ def read_stop(paths: RunPaths) -> Optional[StopFile]:
 def begin_stop(paths: RunPaths, order: StopOrder) -> None:
     """Order the stop and start the process that carries it out; returns at once."""
     order_stop(paths, order)
-    start_detached(runner_command("stop", paths.root), own_environment(paths.key), paths.runner_log)
+    start_detached("stop", paths)
 
 
 def carry_out(paths: RunPaths) -> None:

@@ -1,0 +1,120 @@
+"""Host processes of a run as forks of a process that has imported everything, instead of new interpreters.
+
+A new Python costs 30 to 80 ms and 15 MB for each of launcher and runner; a fork costs 2 ms and what it changes.
+In `ps` and /proc a fork looks like the process it stands for: its command line and its marker are written over
+spare room in the memory that the kernel shows, which `serve` was started with for this purpose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+from trainmaster.protocol import KEEPER_MARKER
+
+#: in the environment of `serve`: room for the marker of a run
+SPARE_VARIABLE = "TRAINMASTER_SPARE"
+SPARE_VARIABLE_BYTES = 256
+#: as the last argument of `serve`: room for a longer command line
+SPARE_ARGUMENT_BYTES = 512
+_PR_SET_DUMPABLE = 4
+_ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from the field behind the name
+_LAST_DESCRIPTOR = 4096
+
+_warm = False
+
+
+def warm_up() -> bool:
+    """Import all that launcher, runner and stopper need, in a process of one thread. False: it cannot fork them."""
+    global _warm
+    from trainmaster.runner import keeper, running, stopping  # noqa: F401
+
+    try:
+        libc().getenv(SPARE_VARIABLE.encode())
+    except (OSError, AttributeError):
+        return False
+    _warm = SPARE_VARIABLE in os.environ
+    gc.collect()
+    gc.freeze()  # or the first collection of each fork would copy every page
+    return _warm
+
+
+def is_warm() -> bool:
+    """May this process fork launchers and runners?"""
+    return _warm
+
+
+def cool_down() -> None:
+    """From now on by new interpreters: a process with threads must not fork one that goes on in Python."""
+    global _warm
+    _warm = False
+
+
+def fork(
+    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...], folder: Path
+) -> int:
+    """The pid of a child that carries out `command` (of `detached.runner_command`) as if it had been executed."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        _become(command, environment, log, keep_open, folder)
+        from trainmaster.runner.__main__ import main
+
+        code = main(command[command.index("-s") + 2 :])
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _become(
+    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...], folder: Path
+) -> None:
+    os.setsid()
+    os.chdir(str(folder))
+    null = os.open(os.devnull, os.O_RDWR)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    kept = sorted({0, 1, 2, *keep_open})
+    for number, descriptor in enumerate(kept):
+        os.closerange(descriptor + 1, [*kept, _LAST_DESCRIPTOR][number + 1])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    libc().prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # lost with a change of account; its own processes look at it
+    _show(command, environment[KEEPER_MARKER])
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def _show(command: List[str], run_key: str) -> None:
+    """Let the kernel show this process with that command line and that run's marker."""
+    address = libc().getenv(SPARE_VARIABLE.encode())
+    if address:  # the second generation has it already
+        room = len(SPARE_VARIABLE) + 1 + SPARE_VARIABLE_BYTES
+        marker = f"{KEEPER_MARKER}={run_key}".encode()
+        _overwrite(address - len(SPARE_VARIABLE) - 1, room, marker)
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
+    _overwrite(start, end - start, b"\0".join(word.encode("utf-8", "surrogateescape") for word in command))
+
+
+def _overwrite(address: int, room: int, text: bytes) -> None:
+    ctypes.memmove(address, text[: room - 1].ljust(room, b"\0"), room)
+
+
+def libc() -> ctypes.CDLL:
+    """The C library; OSError or AttributeError where it is not to be had."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.getenv.restype = ctypes.c_void_p
+    library.getenv.argtypes = [ctypes.c_char_p]
+    return library
