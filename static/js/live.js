@@ -80,7 +80,8 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (new URL(xhr.responseURL).pathname === "/login") { location.reload(); event.detail.shouldSwap = false; return; }
   const text = withoutTimes(xhr.responseText);
   // What is the same stays; what a person works with (a question, marked text) is not pulled from under his hands.
-  const busy = document.querySelector("dialog[open]:not(#keys)") || (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));
+  // A dialog that stands apart from the parts (class `apart`) keeps nothing of them, and may be one itself.
+  const busy = document.querySelector("dialog[open]:not(#keys, .apart)") || (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));
   if (text === shown.get(part) || busy) { event.detail.shouldSwap = false; return; }
   shown.set(part, text);
   before = {

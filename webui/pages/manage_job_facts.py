@@ -1,0 +1,115 @@
+"""What Manage Job says of one job and of the pools it may go to: a few counts, never the whole queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, QuerySet, Sum
+
+from experiments.models import Experiment
+from hosts import registry
+from hosts.models import ResourcePool, Slot
+from jobs import queue_order
+from jobs.models import Allocation, Job, SlotHold, Task
+from jobs.states import AllocationState, JobState, TaskState
+
+TYPES = {"EXPERIMENT": "Experiment", "COMMAND": "Command"}
+
+
+@dataclass(frozen=True)
+class PoolNumbers:
+    """One pool as the dialog shows it: slots held and there, jobs with slots and without."""
+
+    name: str
+    used: int
+    slots: int
+    scheduled: int
+    queued: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Where a job stands. `ahead` is None where the pool keeps no order, or when the job stands in no queue."""
+
+    job: Job
+    experiment: Experiment | None
+    state: str
+    held: int
+    needed: int
+    backfilled: bool
+    preemptible: bool
+    progress: float | None
+    ahead: int | None
+    standing: int
+
+    @property
+    def position(self) -> int | None:
+        return None if self.ahead is None else self.ahead + 1
+
+    @property
+    def type(self) -> str:
+        return TYPES.get(self.job.kind, self.job.kind.capitalize())
+
+    @property
+    def percent(self) -> str:
+        return "" if self.progress is None else f"{100 * self.progress:.1f} %"
+
+    @property
+    def ahead_words(self) -> str:
+        """`no jobs`, `1 job`, `5 jobs`."""
+        if self.ahead is None:
+            return ""
+        return f"{self.ahead or 'no'} job{'' if self.ahead == 1 else 's'}"
+
+
+def _open() -> QuerySet[Allocation]:
+    return Allocation.objects.exclude(state=AllocationState.TERMINATED)
+
+
+def facts_of(job: Job) -> Facts:
+    """Everything the dialog says of the job."""
+    queue = queue_order.listed(job.pool)
+    ordered = job.pool.scheduler == ResourcePool.Scheduler.PRIORITY
+    stands = queue.filter(pk=job.pk).exists()
+    attempts = list(_open().filter(task__job=job))
+    live = Task.objects.filter(job=job).exclude(state=TaskState.ENDED)
+    experiment = None
+    if job.kind == Job.Kind.EXPERIMENT:
+        experiment = Experiment.objects.select_related("owner").filter(job=job).first()
+    return Facts(
+        job=job,
+        experiment=experiment,
+        state=_state(job, attempts),
+        held=sum(attempt.slots for attempt in attempts),
+        needed=live.aggregate(slots=Sum("slots"))["slots"] or 0,
+        backfilled=bool(attempts) and all(attempt.on_sufferance for attempt in attempts),
+        preemptible=job.preemptible and (not ordered or job.pool.preemption),
+        progress=experiment.progress if experiment else job.progress,
+        ahead=queue.filter(queue_order.stands_before(job)).count() if ordered and stands else None,
+        standing=queue.count(),
+    )
+
+
+def _state(job: Job, attempts: list[Allocation]) -> str:
+    """A word of webui.pages.words."""
+    states = {attempt.state for attempt in attempts}
+    if AllocationState.RUNNING in states:
+        return "RUNNING"
+    if states & {AllocationState.ASSIGNED, AllocationState.STARTING}:
+        return "STARTING"
+    if AllocationState.TERMINATING in states:
+        return "STOPPING"
+    return "QUEUED" if job.state == JobState.ACTIVE else str(job.state)
+
+
+def numbers_of(pool: ResourcePool) -> PoolNumbers:
+    """Used and all slots, scheduled and queued jobs of a pool, now."""
+    queue = queue_order.listed(pool)
+    with_slots = queue.filter(Exists(_open().filter(task__job=OuterRef("pk")))).count()
+    return PoolNumbers(
+        name=pool.name,
+        used=SlotHold.objects.filter(released_at=None, slot__host__pool=pool).count(),
+        slots=Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False).count(),
+        scheduled=with_slots,
+        queued=queue.count() - with_slots,
+    )

@@ -1,0 +1,146 @@
+"""What an edit of the queue will do, as the pages say it before it is made: who is stopped, who moves, what starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+from accounts.models import User
+from dispatch import preview
+from jobs.queue_edits import Update
+from webui.templatetags.console import spell
+
+#: rows of the new order above and below an edited job; the others are counted
+AROUND = 3
+#: edited jobs whose start and surroundings are told, when many are edited at once
+MOST_STARTS = 5
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A job that is stopped, and in words what that costs it."""
+
+    name: str
+    of: str
+    cost: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of the new order."""
+
+    name: str
+    place: int
+    was: int | None
+    edited: bool
+    stops: bool
+    start: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """A preview with the edits it is of, seen at `now` by `user`."""
+
+    updates: Sequence[Update]
+    found: preview.Preview
+    user: User
+    now: datetime
+
+    @property
+    def seen(self) -> str:
+        """What a form sends back to prove that its reader has seen who is stopped."""
+        return ",".join(sorted(stop.job_id for stop in self.found.stops))
+
+    def was_seen(self, seen: str) -> bool:
+        """Nobody is stopped who was not in the preview that the reader saw."""
+        return set(filter(None, self.seen.split(","))) <= set(seen.split(","))
+
+    @cached_property
+    def stops(self) -> list[Stop]:
+        return [
+            Stop(stop.name, "yours" if stop.mine else f"of {stop.username}", _cost(stop, self.now))
+            for stop in self.found.stops
+        ]
+
+    @property
+    def button(self) -> str:
+        """`OK`, or what it costs: `OK: stop 2 jobs`."""
+        count = len(self.found.stops)
+        return f"OK: stop {count} job{'' if count == 1 else 's'}" if count else "OK"
+
+    @cached_property
+    def starts(self) -> list[str]:
+        """When the edited jobs start, a sentence each; many start as their order says."""
+        found = self.found.starts
+        if len(found) == 1:
+            return [f"This job {_when(found[0], self.now)}."]
+        names = {entry.job_id: entry.name for entry in self.found.order}
+        told = [
+            f"{names.get(one.job_id, one.job_id[:8])} {_when(one, self.now)}." for one in found[:MOST_STARTS]
+        ]
+        return told + ([f"{len(found) - MOST_STARTS} more wait."] if len(found) > MOST_STARTS else [])
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The new order around the edited jobs."""
+        edited = {update.job_id for update in self.updates}
+        at = [entry.place for entry in self.found.order if entry.job_id in edited]
+        stops = {stop.job_id for stop in self.found.stops}
+        starts = {start.job_id: start for start in self.found.starts}
+        return [
+            Place(
+                name=entry.name,
+                place=entry.place,
+                was=entry.was,
+                edited=entry.job_id in edited,
+                stops=entry.job_id in stops,
+                start=_short_when(starts.get(entry.job_id), self.now),
+            )
+            for entry in self.found.order
+            if any(abs(entry.place - place) <= AROUND for place in at[:MOST_STARTS])
+        ]
+
+    @property
+    def others(self) -> int:
+        """How many more jobs change their place."""
+        return max(0, self.found.moved - sum(row.was != row.place for row in self.places))
+
+
+def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
+    """What the edits would do. Raises queue_edits.Refused as the edits themselves would."""
+    found = preview.of(list(updates), actor=f"user:{user.username}", role=user.role, now=now)
+    return Look(updates, found, user, now)
+
+
+def _cost(stop: preview.Stop, now: datetime) -> str:
+    if stop.never_saved:
+        lost = spell(max(0.0, (now - stop.started_at).total_seconds()))
+        return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved: loses {lost}"
+    if stop.last_saved_at is None:
+        return "it saves first, for the first time"
+    age = spell(max(0.0, (now - stop.last_saved_at).total_seconds()))
+    return f"it saves first; its last checkpoint is {age} old"
+
+
+def _when(start: preview.Outlook, now: datetime) -> str:
+    """`starts at once`, `starts 12:43 to 12:46 UTC`, or what it waits for."""
+    if start.now:
+        return "starts at once"
+    reason = f": {start.reason.rstrip('.')}" if start.reason else ""
+    if start.forecast is None:
+        return f"waits{reason or ', nobody knows how long'}"
+    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in start.forecast)
+    return f"starts {_clock(earliest, now)} to {_clock(latest, now)} UTC{reason}"
+
+
+def _short_when(start: preview.Outlook | None, now: datetime) -> str:
+    """For a row: the range without the reason."""
+    if start is None:
+        return ""
+    return _when(replace(start, reason=None), now) if start.now or start.forecast else "waits"
+
+
+def _clock(moment: datetime, now: datetime) -> str:
+    return f"{moment:%H:%M}" if moment.date() == now.astimezone(UTC).date() else f"{moment:%b %d %H:%M}"

@@ -1,0 +1,29 @@
+"""Taking back one's last edit of the queue, by a button and by a link that says first what it would take back."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_http_methods
+
+from jobs import queue_edits
+from webui.pages.frame import page, user_of
+from webui.pages.manage_job_answers import done, part
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def undo(request: HttpRequest) -> HttpResponse:
+    """GET says what the last edit was; POST takes it back, all of it."""
+    if request.method == "GET":
+        last = queue_edits.last_undoable(user_of(request))
+        return part(request, "manage_undo", {"last": last}, title="Undo the last edit")
+    try:
+        said = queue_edits.undo(user_of(request))
+    except queue_edits.Refused as refusal:
+        return done(request, [], undo=False, refused=_sentence(str(refusal)))
+    return done(request, said, undo=False)
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop: refusals are also parts of other answers."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
