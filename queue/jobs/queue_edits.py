@@ -125,19 +125,16 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
 def find(text: str) -> Job:
     """The job whose id starts with the text. Raises Refused when none or several do."""
     wanted = str(text).strip().lower()
+    jobs = Job.objects.select_related("owner", "pool").defer("pool__plan")
     try:
-        exact = Job.objects.select_related("owner", "pool").filter(pk=uuid.UUID(wanted)).first()
+        exact = jobs.filter(pk=uuid.UUID(wanted)).first()
         if exact:
             return exact
     except ValueError:
         pass
     if not wanted or any(character not in "0123456789abcdef-" for character in wanted):
         raise Refused(f"job {text} not found")
-    matches = (
-        Job.objects.select_related("owner", "pool")
-        .annotate(text_id=Cast("id", TextField()))
-        .filter(text_id__startswith=wanted)[:2]
-    )
+    matches = jobs.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)[:2]
     if not matches:
         raise Refused(f"job {text} not found")
     if len(matches) > 1:
@@ -153,7 +150,7 @@ def _lock_attempts(job_ids: Sequence[uuid.UUID]) -> None:
 
 def _lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
-    return {job.pk: job for job in rows.filter(pk__in=job_ids).order_by("pk")}
+    return {job.pk: job for job in rows.defer("pool__plan").filter(pk__in=job_ids).order_by("pk")}
 
 
 def _steps(update: Update) -> list[Step]:
@@ -209,7 +206,7 @@ def _set_weight(job: Job, weight: float, edit: Edit) -> str | None:
 
 
 def _set_pool(job: Job, name: str, edit: Edit) -> str | None:
-    pool = ResourcePool.objects.filter(name=name).first()
+    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True))
         raise Refused(f"invalid resource pool name {name}; the pools are: {known}")

@@ -44,11 +44,13 @@ class PageQuery(serializers.Serializer[Any]):
 def bounds(query: dict[str, Any], total: int) -> tuple[int, int]:
     """First and one-past-last index of the page."""
     start = min(query["offset"], total)
+    return start, min(start + rows_asked(query), total)
+
+
+def rows_asked(query: dict[str, Any]) -> int:
+    """How many rows the page may have."""
     limit = query["limit"] or DEFAULT_LIMIT
-    if limit == -2:
-        return start, start
-    count = MAX_LIMIT if limit == -1 else min(limit, MAX_LIMIT)
-    return start, min(start + count, total)
+    return {-1: MAX_LIMIT, -2: 0}.get(limit, min(limit, MAX_LIMIT))
 
 
 def pagination(query: dict[str, Any], total: int) -> dict[str, int]:

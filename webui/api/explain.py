@@ -2,59 +2,111 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from django.db import connection
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dispatch.explain import blockers
-from jobs import queue_edits
-from jobs.models import Task
+from jobs import queue_edits, queue_history
+from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.reasons import Reason
 from webui.api import encoding
 from webui.api.errors import Missing
-from webui.api.job_queue_rows import rows
+from webui.api.job_queue_rows import rows_of
 from webui.api.views import ApiView, Json
 
+#: edits that are told with an explanation; all of them have a list of their own
+RECENT_EDITS = 5
+MOST_EDITS = 200
 
-def encode_wait(task: Task, plan: Json, reasons: list[Reason] | None) -> Json:
-    """One task: its reason as the plan has it (none yet for a newer one), and all blockers while it waits."""
-    wait = plan.get("waits", {}).get(task.pk)
+# the plan of a long queue is megabytes: it is taken apart where it lies
+_PLAN = """
+WITH plan AS MATERIALIZED (
+  SELECT plan->'waits' AS waits, plan->'forecast' AS forecast, plan->'unknown' AS unknown
+  FROM hosts_resourcepool WHERE id = %s
+)
+SELECT id, plan.waits->id, plan.forecast->id, plan.unknown->>id FROM unnest(%s::text[]) AS task(id) CROSS JOIN plan
+"""
+
+
+def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> Json:
+    """One task: what the last pass told of it (nothing yet of a newer one), and all blockers while it waits."""
     return encoding.without_none(
         {
             "taskId": task.pk,
             "name": task.name,
             "slots": task.slots,
             "state": task.state,
-            "reason": wait,
+            "reason": told.get("reason"),
             "blockers": None if reasons is None else [reason.record() for reason in reasons],
-            "forecast": plan.get("forecast", {}).get(task.pk),
+            "forecast": told.get("forecast"),
+            "forecastUnknown": told.get("unknown"),
             "notBefore": encoding.time(task.not_before),
         }
     )
 
 
+def _told(pool_id: int, task_ids: list[str]) -> dict[str, Json]:
+    """Task id -> reason, forecast and why there is none, as the last pass stored them."""
+    with connection.cursor() as cursor:
+        cursor.execute(_PLAN, [pool_id, task_ids])
+        return {
+            task_id: {
+                "reason": json.loads(wait) if wait else None,
+                "forecast": json.loads(span) if span else None,
+                "unknown": unknown,
+            }
+            for task_id, wait, span, unknown in cursor.fetchall()
+        }
+
+
+def found_job(job_id: str) -> Job:
+    """The job whose id begins so. Raises Missing."""
+    try:
+        return queue_edits.find(job_id)
+    except queue_edits.Refused as error:
+        raise Missing(str(error)) from error
+
+
 class Explain(ApiView):
-    """The place of a job in its queue, and for each task that waits the reason."""
+    """The place of a job in its queue, for each task that waits the reasons, and the last edits of the job."""
 
     def get(self, request: Request, job_id: str) -> Response:
-        try:
-            job = queue_edits.find(job_id)
-        except queue_edits.Refused as error:
-            raise Missing(str(error)) from error
-        row = next((row for row in rows(job.pool) if row.job.pk == job.pk), None)
+        job = found_job(job_id)
         now = timezone.now()
         found = blockers(job, now)
-        live = job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at")
+        live = list(job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at"))
+        told = _told(job.pool_id, [task.pk for task in live if task.state == TaskState.WAITING])
         answer: Json = {
             "jobId": str(job.pk),
             "state": job.state,
             "resourcePool": job.pool.name,
             "priority": job.priority,
+            "weight": job.weight,
             "plannedAt": encoding.time(job.pool.planned_at),
             "explainedAt": encoding.time(now),
-            "tasks": [encode_wait(task, job.pool.plan, found.get(task.pk)) for task in live],
+            "tasks": [encode_wait(task, told.get(task.pk, {}), found.get(task.pk)) for task in live],
+            "edits": [encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
         }
-        if row is not None:
-            answer["summary"] = row.summary
+        for row in rows_of(job.pool, [job.pk]):
+            answer |= encoding.without_none({"summary": row.summary, "leaving": row.leaving})
         return Response(answer)
+
+
+class JobEdits(ApiView):
+    """Who changed what of a job in the queue, and when; the newest first."""
+
+    def get(self, request: Request, job_id: str) -> Response:
+        job = found_job(job_id)
+        return Response({"edits": [encode_edit(one) for one in queue_history.edits_of(job, MOST_EDITS)]})
+
+
+def encode_edit(edit: queue_history.JobEdit) -> Json:
+    """`change` is a sentence; `undo` is there when it took another edit back."""
+    row: dict[str, Any] = {"at": encoding.time(edit.at), "user": edit.user, "change": edit.change}
+    return {**row, "undo": True} if edit.undo else row

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, timedelta
 from typing import Any
 
-from django.db.models import ExpressionWrapper, F, Min
-from django.db.models import fields as columns
+from django.db.models import Avg, DurationField, ExpressionWrapper, F, OuterRef, Subquery
 from django.db.models.functions import TruncDay
 from django.utils import timezone
 from rest_framework import serializers
@@ -16,13 +16,15 @@ from rest_framework.response import Response
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
-from jobs.models import Job
-from webui.api import encoding
+from jobs.models import Allocation, Job
+from webui.api import encoding, job_queue_lines
 from webui.api.errors import Missing
 from webui.api.job_queue_edits import JobUpdates, refusals, updates_of
-from webui.api.job_queue_rows import STATES, encode_row, rows, with_state
+from webui.api.job_queue_rows import STATES, Row, encode_row, rows
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
+
+STATS_DAYS = 30
 
 
 class JobsQuery(encoding.PageQuery):
@@ -36,7 +38,7 @@ def pool_named(name: str | None) -> ResourcePool:
     """The pool; an empty name means the default one. Raises Missing."""
     if not name:
         return default_pool()
-    pool = ResourcePool.objects.filter(name=name).first()
+    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
     if pool is None:
         raise Missing(f"Pool {name} not found")
     return pool
@@ -50,13 +52,18 @@ class JobQueueV2(ApiView):
     def get(self, request: Request) -> Response:
         return Response(self._page(request, lambda row: {"full": encode_row(row)}))
 
-    def _page(self, request: Request, encode: Any) -> Json:
+    def _page(self, request: Request, encode: Callable[[Row], Json]) -> Json:
         query = self.query(request)
-        states = [state for state in query.get("states") or [] if state != "STATE_UNSPECIFIED"]
-        found = with_state(rows(pool_named(query.get("resourcePool"))), states)
-        if query["orderBy"] == "ORDER_BY_DESC":
-            found.reverse()
-        return encoding.page(found, query, "jobs", encode)
+        pool = pool_named(query.get("resourcePool"))
+        lines, total = job_queue_lines.page(
+            pool,
+            states=[name for name, word in STATES.items() if word in (query.get("states") or [])],
+            descending=query["orderBy"] == "ORDER_BY_DESC",
+            offset=query["offset"],
+            limit=encoding.rows_asked(query),
+        )
+        found = [encode(row) for row in rows(pool, lines)]
+        return {"jobs": found, "pagination": encoding.pagination(query, total)}
 
 
 class JobQueue(JobQueueV2):
@@ -91,25 +98,24 @@ class JobQueueStats(ApiView):
 
 
 def queue_counts(pool: ResourcePool) -> Json:
-    found = rows(pool)
-    queued = sum(row.state == "queued" for row in found)
-    return {"queuedCount": queued, "scheduledCount": len(found) - queued}
+    queued, scheduled = job_queue_lines.counts(pool)
+    return {"queuedCount": queued, "scheduledCount": scheduled}
 
 
 def _stats(pool: ResourcePool) -> Json:
-    since = timezone.now() - timedelta(days=30)
-    waited = ExpressionWrapper(F("first") - F("submitted_at"), output_field=columns.DurationField())
+    since = timezone.now() - timedelta(days=STATS_DAYS)
+    attempts = Allocation.objects.filter(task__job=OuterRef("pk")).order_by("assigned_at")
+    waited = ExpressionWrapper(F("first") - F("submitted_at"), output_field=DurationField())
     days = (
         Job.objects.filter(pool=pool, submitted_at__gte=since)
-        .annotate(first=Min("tasks__allocations__assigned_at"))
+        .annotate(first=Subquery(attempts.values("assigned_at")[:1]))
         .filter(first__isnull=False)
-        .annotate(waited=waited, day=TruncDay("submitted_at"))
+        .annotate(day=TruncDay("submitted_at", tzinfo=UTC))
+        .values("day")
+        .annotate(mean=Avg(waited))
+        .order_by("day")
     )
-    per_day: dict[datetime, list[float]] = {}
-    for day, duration in days.values_list("day", "waited"):
-        per_day.setdefault(day, []).append(duration.total_seconds())
     aggregates = [
-        {"periodStart": day.astimezone(UTC).date().isoformat(), "seconds": sum(values) / len(values)}
-        for day, values in sorted(per_day.items())
+        {"periodStart": day["day"].date().isoformat(), "seconds": day["mean"].total_seconds()} for day in days
     ]
     return {"resourcePool": pool.name, "stats": queue_counts(pool), "aggregates": aggregates}

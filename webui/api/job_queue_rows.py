@@ -1,19 +1,20 @@
-"""Rows of the job queue: one per job, in the order in which the pool considers them (features.md 2.6)."""
+"""Rows of the job queue as the dialect has them, read for the jobs of one page alone."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db import connection
 
 from experiments.models import Experiment
 from hosts.models import ResourcePool
-from jobs.models import Allocation, Job, Task
-from jobs.states import AllocationState, JobState, StopKind, TaskState
-from webui.api import encoding
+from jobs.models import Job
+from jobs.states import JobState, Reason, TaskState
+from webui.api import encoding, job_queue_lines
+from webui.api.job_queue_lines import Line
 from webui.api.views import Json
 
 STATES = {
@@ -21,54 +22,63 @@ STATES = {
     "scheduled": "STATE_SCHEDULED",
     "backfilled": "STATE_SCHEDULED_BACKFILLED",
 }
+#: why a run leaves -> the word for it; a run without a reason ends by itself
+_LEAVING = {
+    "": "ending",
+    Reason.PAUSED_BY_USER: "pausing",
+    Reason.CANCELED_BY_USER: "canceling",
+    Reason.KILLED_BY_USER: "killing",
+    Reason.POOL_CHANGED: "moving",
+}
+_STOPPING = "stopping"
 
 
 @dataclass
 class Row:
-    """One job of a queue. `ahead` is -1 where the pool keeps no order."""
+    """One job of a queue, and what the last pass said of it. `ahead` is -1 where the pool keeps no order."""
 
     job: Job
-    ahead: int
-    requested: int = 0
-    held: int = 0
-    state: str = "queued"
-    stopping: bool = False
-    waits: list[Json] = field(default_factory=list)
+    line: Line
+    pool: ResourcePool
+    wait: Json | None = None
     forecast: list[float] | None = None
+    unknown: str | None = None
     workspace_id: int = 1
     experiment_progress: float | None = None
 
     @property
+    def ahead(self) -> int:
+        return _ahead(self.pool, self.line)
+
+    @property
     def summary(self) -> Json:
-        return {"state": STATES[self.state], "jobsAhead": self.ahead}
+        return _summary(self.pool, self.line)
+
+    @property
+    def leaving(self) -> str | None:
+        """`pausing`, `stopping`, `1 of 20 stopping`; None while nothing of it leaves."""
+        words = {_LEAVING.get(reason, _STOPPING) for reason in self.line.stops}
+        if not words:
+            return None
+        word = words.pop() if len(words) == 1 else _STOPPING
+        some = len(self.line.stops) < self.line.runs
+        return f"{len(self.line.stops)} of {self.line.runs} {word}" if some else word
 
 
-def queued_jobs(pool: ResourcePool) -> list[Job]:
-    """Jobs that want or hold something in the pool: a paused one stands here only while its slots are being freed.
-
-    In a priority pool the order is (priority, position) by definition, so it is right even before the next pass.
-    """
-    holds = Q(pk__in=Allocation.objects.exclude(state=AllocationState.TERMINATED).values("task__job_id"))
-    wants = Q(state=JobState.ACTIVE, tasks__state__in=[TaskState.WAITING, TaskState.RUNNING])
-    jobs = list(
-        Job.objects.filter(Q(pool=pool) & (wants | holds))
-        .exclude(state=JobState.ENDED)
-        .select_related("owner", "pool")
-        .order_by("priority", "position", "id")
-        .distinct()
-    )
-    if pool.scheduler != ResourcePool.Scheduler.PRIORITY:
-        place = {job_id: index for index, job_id in enumerate(pool.plan.get("order", []))}
-        jobs.sort(key=lambda job: place.get(str(job.pk), len(place)))
-    return jobs
+def _ahead(pool: ResourcePool, line: Line) -> int:
+    return line.place if pool.scheduler == ResourcePool.Scheduler.PRIORITY else -1
 
 
-def rows(pool: ResourcePool) -> list[Row]:
-    """The pool's queue with everything that a row shows, in three queries."""
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    found = {job.pk: Row(job, ahead=index if ordered else -1) for index, job in enumerate(queued_jobs(pool))}
-    _count_tasks(found, pool)
-    _count_allocations(found)
+def _summary(pool: ResourcePool, line: Line) -> Json:
+    return {"state": STATES[line.state], "jobsAhead": _ahead(pool, line)}
+
+
+def rows(pool: ResourcePool, lines: Sequence[Line]) -> list[Row]:
+    """What the lines show, in their order, in three queries. A job that has ended meanwhile is left out."""
+    ids = [line.job_id for line in lines]
+    jobs = Job.objects.select_related("owner").in_bulk(ids)
+    found = {line.job_id: Row(jobs[line.job_id], line, pool) for line in lines if line.job_id in jobs}
+    _note_plan(found, pool)
     experiments = Experiment.objects.filter(job_id__in=found).values_list(
         "job_id", "project__workspace_id", "progress"
     )
@@ -77,47 +87,50 @@ def rows(pool: ResourcePool) -> list[Row]:
     return list(found.values())
 
 
-def _count_tasks(found: dict[Any, Row], pool: ResourcePool) -> None:
-    waits, forecast = pool.plan.get("waits", {}), pool.plan.get("forecast", {})
-    live = Task.objects.filter(job_id__in=found, state__in=[TaskState.WAITING, TaskState.RUNNING])
-    for task_id, job_id, slots, state in live.order_by("created_at").values_list(
-        "pk", "job_id", "slots", "state"
-    ):
+def rows_of(pool: ResourcePool, job_ids: Sequence[uuid.UUID]) -> list[Row]:
+    """The rows of those of the jobs that stand in the pool's queue."""
+    return rows(pool, job_queue_lines.page(pool, ids=job_ids)[0])
+
+
+# the plan of a long queue is megabytes: it is taken apart where it lies
+_PLAN = """
+WITH plan AS MATERIALIZED (
+  SELECT plan->'waits' AS waits, plan->'forecast' AS forecast, plan->'unknown' AS unknown
+  FROM hosts_resourcepool WHERE id = %s
+)
+SELECT t.job_id, plan.waits->t.id, plan.forecast->t.id, plan.unknown->>t.id
+FROM jobs_task t CROSS JOIN plan WHERE t.job_id = ANY(%s) AND t.state = %s ORDER BY t.created_at
+"""
+
+
+def _note_plan(found: dict[uuid.UUID, Row], pool: ResourcePool) -> None:
+    """The reason of the first task that waits, and the earliest start of any."""
+    with connection.cursor() as cursor:
+        cursor.execute(_PLAN, [pool.pk, list(found), TaskState.WAITING])
+        told = cursor.fetchall()
+    for job_id, wait, span, unknown in told:
         row = found[job_id]
-        row.requested += slots
-        if state == TaskState.WAITING and task_id in waits:
-            row.waits.append(waits[task_id])
-        when = forecast.get(task_id)
-        if state == TaskState.WAITING and when and (row.forecast is None or when[0] < row.forecast[0]):
+        if wait and row.wait is None:
+            row.wait = json.loads(wait)
+        when = json.loads(span) if span else None
+        if when and (row.forecast is None or when[0] < row.forecast[0]):
             row.forecast = when
-
-
-def _count_allocations(found: dict[Any, Row]) -> None:
-    backfilled: dict[Any, list[bool]] = defaultdict(list)
-    held = Allocation.objects.filter(task__job_id__in=found).exclude(state=AllocationState.TERMINATED)
-    for job_id, slots, sufferance, state, stop in held.values_list(
-        "task__job_id", "slots", "on_sufferance", "state", "stop_kind"
-    ):
-        row = found[job_id]
-        row.held += slots
-        backfilled[job_id].append(sufferance)
-        row.stopping = row.stopping or state == AllocationState.TERMINATING or stop != StopKind.NONE
-    for job_id, sufferances in backfilled.items():
-        found[job_id].state = "backfilled" if all(sufferances) else "scheduled"
+        row.unknown = row.unknown or unknown
 
 
 def summary_of(job: Job) -> Json | None:
     """State and jobs ahead of one job; None when it stands in no queue."""
     if job.state == JobState.ENDED:
         return None
-    return next((row.summary for row in rows(job.pool) if row.job.pk == job.pk), None)
+    lines, _ = job_queue_lines.page(job.pool, ids=[job.pk])
+    return _summary(job.pool, lines[0]) if lines else None
 
 
 def encode_row(row: Row) -> Json:
     """Determined's job, and beside it what it never told: the place, the reason, the expected start."""
-    job = row.job
-    fair = job.pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE
-    reason = None if row.held >= row.requested or not row.waits else row.waits[0]
+    job, line, pool = row.job, row.line, row.pool
+    fair = pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE
+    waits = line.held < line.requested or line.state == "queued"
     return encoding.without_none(
         {
             "jobId": str(job.pk),
@@ -126,24 +139,21 @@ def encode_row(row: Row) -> Json:
             "name": job.name,
             "username": job.owner.username,
             "userId": job.owner_id,
-            "resourcePool": job.pool.name,
+            "resourcePool": pool.name,
             "submissionTime": encoding.time(job.submitted_at),
-            "requestedSlots": max(row.requested, row.held),
-            "allocatedSlots": row.held,
-            "isPreemptible": job.preemptible and (fair or job.pool.preemption),
+            "requestedSlots": max(line.requested, line.held),
+            "allocatedSlots": line.held,
+            "isPreemptible": job.preemptible and (fair or pool.preemption),
             "workspaceId": row.workspace_id,
             "summary": row.summary,
             "priority": job.priority,
             "weight": job.weight,
-            "progress": row.experiment_progress,
+            "progress": row.experiment_progress if row.experiment_progress is not None else job.progress,
             "position": row.ahead + 1 if row.ahead >= 0 else None,
-            "stopping": row.stopping,
-            "reason": reason,
-            "forecast": row.forecast,
+            "stopping": bool(line.stops),
+            "leaving": row.leaving,
+            "reason": row.wait if waits else None,
+            "forecast": row.forecast if waits else None,
+            "forecastUnknown": row.unknown if waits and row.forecast is None else None,
         }
     )
-
-
-def with_state(found: Iterable[Row], states: list[str]) -> list[Row]:
-    """The rows whose state is named; all when none is."""
-    return [row for row in found if not states or STATES[row.state] in states]

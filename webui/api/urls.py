@@ -94,6 +94,7 @@ _queue = [
     _at("job-queues/stats", job_queue.JobQueueStats),
     _at("job-queues/preview", job_queue_edits.JobQueuePreview),
     _at("job-queues/undo", job_queue_edits.JobQueueUndo),
+    _at("job-queues/<str:job_id>/edits", explain.JobEdits),
     _at("jobs/<str:job_id>/explain", explain.Explain),
     _at("tasks", tasks.Tasks),
     _at("tasks/count", tasks.TaskCount),
