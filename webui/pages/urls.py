@@ -3,7 +3,19 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from webui.pages import experiment, experiments, hosts, log_lines, queue, session, trial
+from webui.pages import (
+    experiment,
+    experiments,
+    hosts,
+    log_lines,
+    manage_job,
+    manage_job_edits,
+    manage_job_menu,
+    manage_job_undo,
+    queue,
+    session,
+    trial,
+)
 
 urlpatterns = [
     path("", RedirectView.as_view(url="/experiments")),
@@ -19,6 +31,13 @@ urlpatterns = [
     path("trials/<int:trial_id>/log.txt", log_lines.download),
     path("trials/<int:trial_id>/<slug:tab>", trial.detail),
     path("jobs", queue.board),
+    path("jobs/manage/<uuid:job_id>", manage_job.manage),
+    path("jobs/manage/<uuid:job_id>/preview", manage_job.preview),
+    path("jobs/menu/<uuid:job_id>", manage_job_menu.menu),
+    path("jobs/why/<uuid:job_id>", manage_job_menu.why),
+    path("jobs/logs/<uuid:job_id>", manage_job_menu.logs),
+    path("jobs/edits/make", manage_job_edits.make),
+    path("jobs/edits/undo", manage_job_undo.undo),
     path("jobs/<str:pool_name>", queue.board),
     path("hosts", hosts.listing),
     path("hosts/<str:name>", hosts.detail),
