@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 
 import redis
@@ -42,14 +43,28 @@ def _publish(topics: list[str]) -> None:
 
 def wake(task_name: str, *args: object, countdown: float | None = None) -> None:
     """Queue a Celery task by name after commit. A lost message costs a beat interval, never the work."""
-    transaction.on_commit(lambda: _send(task_name, args, countdown), robust=True)
+    transaction.on_commit(lambda: _send(task_name, [args], countdown), robust=True)
 
 
-def _send(task_name: str, args: tuple[object, ...], countdown: float | None) -> None:
+def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
+    """The same for many calls of one task: one message each, over one connection."""
+    if calls:
+        transaction.on_commit(lambda: _send(task_name, calls, None), robust=True)
+
+
+def _send(task_name: str, calls: Sequence[tuple[object, ...]], countdown: float | None) -> None:
     try:
         _connection().ping()  # fails at once when Redis is away, where kombu would try for 6 s
-        current_app.send_task(
-            task_name, args=args, countdown=countdown, retry=False, expires=60, ignore_result=True
-        )
+        with current_app.producer_or_acquire() as producer:
+            for args in calls:
+                current_app.send_task(
+                    task_name,
+                    args=args,
+                    countdown=countdown,
+                    producer=producer,
+                    retry=False,
+                    expires=60,
+                    ignore_result=True,
+                )
     except Exception as error:  # kombu wraps many transport errors; none of them may undo a committed change
         log.info("message %s not sent: %s", task_name, error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Sequence
 
 from experiments.models import Trial
 from jobs.models import Allocation
@@ -14,14 +16,21 @@ from submissions.config.environment import variables
 _LEGACY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 
-def begin(allocation: Allocation) -> None:
-    """A new attempt starts from the latest checkpoint: what was reported beyond it is set aside."""
-    trial = Trial.objects.select_related("latest_checkpoint").get(task_id=allocation.task_id)
-    steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
-    ingest.archive_after(trial.pk, steps)
-    Trial.objects.filter(pk=trial.pk).update(
-        run_id=allocation.number, steps_completed=steps, early_exit="", runner_state=""
+def begin_all(allocations: Sequence[Allocation]) -> None:
+    """New attempts of trials start from their latest checkpoint: what was reported beyond it is set aside."""
+    numbers = {allocation.task_id: allocation.number for allocation in allocations}
+    trials = Trial.objects.filter(task_id__in=numbers).values_list(
+        "pk", "task_id", "run_id", "latest_checkpoint__steps_completed"
     )
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for pk, task_id, former, steps in trials:
+        if former:  # a first attempt has nothing to set aside
+            ingest.archive_after(pk, steps or 0)
+        alike[numbers[task_id], steps or 0].append(pk)
+    for (number, steps), ids in alike.items():
+        Trial.objects.filter(pk__in=ids).update(
+            run_id=number, steps_completed=steps, early_exit="", runner_state=""
+        )
 
 
 def describe(allocation: Allocation, slot_kind: str) -> Run:

@@ -196,6 +196,13 @@ STOP_GRACE_SECONDS = environment.number("TRAINMASTER_STOP_GRACE_SECONDS", 30.0)
 KILL_GRACE_SECONDS = environment.number("TRAINMASTER_KILL_GRACE_SECONDS", 10.0)
 GANG_FAILURE_GRACE_SECONDS = environment.number("TRAINMASTER_GANG_FAILURE_GRACE_SECONDS", 5.0)
 PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_SECONDS", 3600.0)
+# Forecasts look at so many days of ended work, read anew after so many seconds; of a large pool they are made so often.
+FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
+FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)
+FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
+# A run is told so long before its time limit (at most a tenth of the limit), and has so long to save when it is reached.
+TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
+TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
 SPOOL_BYTES = int(environment.number("TRAINMASTER_SPOOL_BYTES", 2 * 1024**3))

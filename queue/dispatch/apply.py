@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.db import InterfaceError, OperationalError, transaction
 
 from events.announce import wake
 from experiments import runs
 from experiments.models import Trial
-from jobs import transitions
-from jobs.models import Task
-from jobs.ports import NoPortLeft
+from jobs import assigning, transitions
+from jobs.assigning import Assignment
 from jobs.states import Reason, StopKind
 from scheduling.world import Plan, Release, Start
 
 log = logging.getLogger(__name__)
 _ACTOR = "scheduler"
+#: A pass writes so many starts and leaves the others to the next one, so that no transaction and no lock lasts long.
+MOST_STARTS = 500
+#: Logs that one message asks to bring up to date.
+LOGS_A_MESSAGE = 50
 
 
-def apply(plan: Plan) -> int:
-    """Make the plan's starts and releases; the number of items that were still possible.
+@dataclass(frozen=True)
+class Applied:
+    """Starts and releases that were still possible, and whether starts were left for the next pass."""
+
+    started: int
+    released: int
+    left: bool
+
+
+def apply(plan: Plan) -> Applied:
+    """Make the plan's first starts and all its releases.
 
     Tasks are locked before allocations, each in the order of their ids, as people's wishes lock them.
     """
-    transitions.lock_tasks([item.task_id for item in plan.starts])
-    started = sum(_start(item) for item in plan.starts)
+    starts = plan.starts[:MOST_STARTS]
+    transitions.lock_tasks([item.task_id for item in starts])
+    started = _start(starts)
     releases = sorted(plan.releases, key=lambda item: item.allocation_id)
-    return started + sum(_release(item) for item in releases)
+    released = sum(_release(item) for item in releases)
+    return Applied(started, released, len(starts) < len(plan.starts))
 
 
 def _release(item: Release) -> bool:
@@ -47,26 +63,31 @@ def _release(item: Release) -> bool:
     )
 
 
-def _start(item: Start) -> bool:
-    slots = Task.objects.values_list("slots", flat=True).get(pk=item.task_id)
-    placement = [(uuid.UUID(host_id), slot_ids) for host_id, slot_ids in item.hosts]
+def _start(starts: Sequence[Start]) -> int:
+    """All at once, or one by one where something about one of them is broken: it must not keep the others."""
+    if not starts:
+        return 0
+    wanted = [
+        Assignment(item.task_id, [(uuid.UUID(host), slots) for host, slots in item.hosts], item.on_sufferance)
+        for item in starts
+    ]
     try:
-        with transaction.atomic():
-            allocation = transitions.assign(
-                task_id=item.task_id,
-                placement=placement,
-                slots=slots,
-                on_sufferance=item.on_sufferance,
-                actor=_ACTOR,
-            )
-            runs.begin(allocation)
-            wake("dispatch.tasks.merge_log", item.task_id)
-    except (transitions.Stale, NoPortLeft) as reason:
-        log.info("not started: %s", reason)
-        return False
+        return _assign(wanted)
     except (OperationalError, InterfaceError):
         raise  # the database is away, or chose this pass to break a deadlock: the next tick does it all again
-    except Exception:  # one task's broken rows must not keep the pool from starting the others
-        log.exception("task %s could not be started", item.task_id)
-        return False
-    return True
+    except Exception as error:
+        if len(wanted) == 1:
+            log.exception("task %s could not be started", wanted[0].task_id)
+            return 0
+        log.info("%s starts are made one by one: %s", len(wanted), error)
+    return sum(_start([item]) for item in starts)
+
+
+@transaction.atomic
+def _assign(wanted: Sequence[Assignment]) -> int:
+    allocations = assigning.assign_all(wanted, actor=_ACTOR)
+    runs.begin_all(allocations)
+    tasks = [allocation.task_id for allocation in allocations]
+    for first in range(0, len(tasks), LOGS_A_MESSAGE):
+        wake("dispatch.tasks.merge_logs", tasks[first : first + LOGS_A_MESSAGE])
+    return len(allocations)

@@ -3,146 +3,171 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import Max, Q
-
-from experiments.models import Checkpoint
-from hosts.models import Host, ResourcePool, Slot
-from jobs.models import Allocation, Job, Member, SlotHold, Task
-from jobs.states import AllocationState, JobState, MemberState, Reason, TaskState
+from dispatch import history, pool_rows
+from dispatch.history import History
+from dispatch.pool_rows import PoolRows, Row
+from hosts.models import ResourcePool
+from jobs.models import Job
+from jobs.states import Reason
+from jobs.time_limits import time_used
+from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
-LABELS = {Job.Kind.EXPERIMENT: "exp", Job.Kind.COMMAND: "cmd"}
+LABELS = {Job.Kind.EXPERIMENT.value: "exp", Job.Kind.COMMAND.value: "cmd"}
+_NOWHERE: frozenset[str] = frozenset()
+#: the column of a task's row that counts its attempts
+_RUN_COUNT = 7
 
 
 def take(pool: ResourcePool, now: datetime) -> Snapshot:
-    """The pool, its hosts with what is held on them, and every task that waits or runs."""
+    """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
+    rows = pool_rows.read(pool.pk)
     return Snapshot(
         now=now.timestamp(),
-        pool=PoolView(
-            name=pool.name,
-            scheduler="fair_share" if pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE else "priority",
-            fitting="worst" if pool.fitting == ResourcePool.Fitting.WORST else "best",
-            preemption=pool.preemption,
-            allow_heterogeneous_fits=pool.allow_heterogeneous_fits,
-        ),
-        hosts=_hosts(pool),
-        requests=_requests(pool, now),
+        pool=_pool(pool, rows),
+        hosts=_hosts(rows, pool.aux_per_host),
+        requests=_Requests(rows, now.timestamp(), history.recent()).all(),
     )
 
 
-def _hosts(pool: ResourcePool) -> tuple[HostView, ...]:
-    known = Q(admission=Host.Admission.READY) | Q(admission=Host.Admission.SUSPENDED)
-    hosts = list(pool.hosts.filter(known))
-    holders = dict(
-        SlotHold.objects.filter(released_at=None, slot__host__in=hosts).values_list("slot_id", "member__allocation_id")
+def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
+    return PoolView(
+        name=pool.name,
+        scheduler="fair_share" if pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE else "priority",
+        fitting="worst" if pool.fitting == ResourcePool.Fitting.WORST else "best",
+        preemption=pool.preemption,
+        allow_heterogeneous_fits=pool.allow_heterogeneous_fits,
+        bad_pairs=frozenset(frozenset(pair) for pair in rows.bad_pairs),
+        unpreemptible_slots=pool.unpreemptible_slots,
+        longest_max_time=pool.longest_max_time_seconds,
     )
-    aux: dict[object, int] = defaultdict(int)
-    zero_slot = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED)
-    for host_id in zero_slot.values_list("host_id", flat=True):
-        aux[host_id] += 1
-    slots: dict[object, list[SlotView]] = defaultdict(list)
-    for slot in Slot.objects.filter(host__in=hosts).order_by("host_id", "index"):
-        slots[slot.host_id].append(
-            SlotView(
-                id=slot.pk,
-                index=slot.index,
-                kind=slot.kind,
-                enabled=slot.enabled and not slot.missing,
-                draining=slot.draining,
-                held_by=holders.get(slot.pk),
-                outside=str(slot.outside.get("user") or "someone") if slot.outside else None,
-            )
+
+
+def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
+    holders = {slot_id: allocation_id for slot_id, _, allocation_id in rows.holds}
+    aux: dict[str, int] = defaultdict(int)
+    for host_id, _, ended in rows.aux:
+        aux[host_id] += not ended
+    slots: dict[str, list[SlotView]] = defaultdict(list)
+    for host_id, slot_id, index, kind, enabled, draining, outside in rows.slots:
+        slots[host_id].append(
+            SlotView(slot_id, index, kind, enabled, draining, holders.get(slot_id), outside)
         )
     return tuple(
         HostView(
-            id=str(host.pk),
-            name=host.name,
-            slots=tuple(slots[host.pk]),
-            enabled=host.enabled,
-            draining=host.draining,
-            silent=host.contact != Host.Contact.REACHABLE,
-            suspended=host.admission == Host.Admission.SUSPENDED,
-            aux_capacity=pool.aux_per_host,
-            aux_held=aux[host.pk],
+            id=host_id,
+            name=name,
+            slots=tuple(slots[host_id]),
+            enabled=enabled,
+            draining=draining,
+            silent=silent,
+            suspended=suspended,
+            aux_capacity=aux_per_host,
+            aux_held=aux[host_id],
         )
-        for host in hosts
+        for host_id, name, enabled, draining, silent, suspended in rows.hosts
     )
 
 
-def _requests(pool: ResourcePool, now: datetime) -> tuple[Request, ...]:
-    # a job that was moved to another pool is seen here too until its last attempt has left
-    leaving = Allocation.objects.filter(pool=pool).exclude(state=AllocationState.TERMINATED)
-    here = Q(job__pool=pool, state__in=[TaskState.WAITING, TaskState.RUNNING])
-    tasks = list(
-        Task.objects.select_related("job")
-        .filter(here | Q(pk__in=leaving.values("task_id")))
-        .exclude(Q(state=TaskState.WAITING) & ~Q(job__state=JobState.ACTIVE))
-        .order_by("job__priority", "job__position", "created_at")
-    )
-    placements = _placements(pool, [task.pk for task in tasks if task.state == TaskState.RUNNING])
-    return tuple(
-        Request(
-            task_id=task.pk,
-            job_id=str(task.job_id),
-            label=f"{LABELS[Job.Kind(task.job.kind)]} {task.job.entity_id}",
-            slots=task.slots,
-            priority=task.job.priority,
-            position=task.job.position,
-            submitted_at=task.created_at.timestamp(),
-            moved_at=task.job.moved_at.timestamp() if task.job.moved_at else None,
-            weight=task.job.weight,
-            max_slots=task.job.max_slots,
-            preemptible=task.job.preemptible,
-            single_host=task.single_host,
-            avoid_hosts=frozenset(task.avoid_hosts),
-            running=placements.get(task.pk),
-            blocked_reason=_blocked(task, now),
+class _Requests:
+    """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
+
+    def __init__(self, rows: PoolRows, now: float, known: History) -> None:
+        self._rows = rows
+        self._now = now
+        self._history = known
+        self._jobs: dict[str, Row] = {row[0]: row for row in rows.jobs}
+        self._attempts: dict[str, Row] = {row[0]: row for row in rows.attempts}
+        self._used = time_used(
+            [task[0] for task in rows.tasks if task[_RUN_COUNT] > (task[0] in self._attempts)]
         )
-        for task in tasks
-        if task.state == TaskState.WAITING or task.pk in placements
-    )
+        self._held = _held(rows)
+        self._avoided: dict[tuple[str, ...], frozenset[str]] = {}
+        self._lasts: dict[tuple[str, float | None], Span | None] = {}
+
+    def all(self) -> tuple[Request, ...]:
+        return tuple([self._request(task) for task in self._rows.tasks])
+
+    def _request(self, task: Row) -> Request:
+        (
+            task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before,
+        ) = task  # fmt: skip
+        _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id = (
+            self._jobs[job_id]
+        )
+        attempt = self._attempts.get(task_id)
+        left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
+        blocked = blocked_by or not_before
+        return Request(
+            task_id=task_id,
+            job_id=job_id,
+            label=f"{LABELS[kind]} {entity_id}",
+            slots=slots,
+            priority=priority,
+            position=position,
+            submitted_at=created,
+            moved_at=moved_at,
+            weight=weight,
+            max_slots=max_slots,
+            preemptible=preemptible,
+            single_host=single_host,
+            avoid_hosts=self._avoiding(avoid_hosts) if avoid_hosts else _NOWHERE,
+            running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
+            if attempt
+            else None,
+            blocked_reason=_blocked(blocked_by, not_before, self._now) if blocked and not attempt else None,
+            lasts=None if attempt else self._will_last(job_id, owner_id, kind, left),
+            max_time=max_time,
+        )
+
+    def _avoiding(self, names: list[str]) -> frozenset[str]:
+        key = tuple(names)
+        if key not in self._avoided:
+            self._avoided[key] = frozenset(names)
+        return self._avoided[key]
+
+    def _will_last(self, job_id: str, owner_id: int, kind: str, left: float | None) -> Span | None:
+        alike = job_id if job_id in self._history.by_job else f"{owner_id} {kind}"
+        if (alike, left) not in self._lasts:
+            self._lasts[alike, left] = lasts_of(left, self._history.like(job_id, owner_id, kind))
+        return self._lasts[alike, left]
+
+    def _placement(self, attempt: Row, max_time: float | None, alike: Sequence[float]) -> Placement:
+        (
+            task_id, allocation_id, assigned, started, stopping, stopping_for, on_sufferance, asked, saved, progress,
+        ) = attempt  # fmt: skip
+        # progress and limit are of all attempts: as if they had been one
+        began = (started or assigned) - self._used.get(task_id, 0.0)
+        return Placement(
+            allocation_id=allocation_id,
+            slots=self._held.get(allocation_id, {}),
+            started_at=assigned,
+            stopping=stopping,
+            stopping_for=stopping_for or None,
+            on_sufferance=on_sufferance,
+            last_saved_at=saved,
+            asked_preempt=asked,
+            ends=ends_of(began, self._now, progress, max_time, alike),
+        )
 
 
-def _blocked(task: Task, now: datetime) -> str | None:
-    if task.blocked_by == Reason.WAITS_FOR_UPLOAD:
+def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Allocation -> host -> slots, wherever the hosts have gone meanwhile; no slots for zero-slot work."""
+    held: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for slot_id, host_id, allocation_id in rows.holds:
+        here = held[allocation_id]
+        here[host_id] = (*here.get(host_id, ()), slot_id)
+    for host_id, allocation_id, _ in rows.aux:
+        held[allocation_id][host_id] = ()
+    return held
+
+
+def _blocked(blocked_by: str, not_before: float | None, now: float) -> str | None:
+    if blocked_by == Reason.WAITS_FOR_UPLOAD:
         return "its newest checkpoint is still being uploaded"
-    if task.not_before and task.not_before > now:
-        seconds = (task.not_before - now).total_seconds()
-        return f"could not be started; tried again in {max(1, round(seconds))} s"
-    return Reason(task.blocked_by).label if task.blocked_by else None
-
-
-def _placements(pool: ResourcePool, task_ids: list[str]) -> dict[str, Placement]:
-    """Where the open allocations of these tasks stand in this pool, by task."""
-    allocations = list(
-        Allocation.objects.filter(task_id__in=task_ids, pool=pool).exclude(state=AllocationState.TERMINATED)
-    )
-    by_member = SlotHold.objects.filter(released_at=None, member__allocation__in=allocations)
-    held: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for allocation_id, host_id, slot_id in by_member.values_list(
-        "member__allocation_id", "slot__host_id", "slot_id"
-    ):
-        held[allocation_id][str(host_id)].append(slot_id)
-    for allocation_id, host_id in Member.objects.filter(allocation__in=allocations, slots=0).values_list(
-        "allocation_id", "host_id"
-    ):
-        held[allocation_id][str(host_id)] = []
-    saved = dict(
-        Checkpoint.objects.filter(trial__task_id__in=task_ids)
-        .values_list("trial__task_id")
-        .annotate(Max("reported_at"))
-    )
-    return {
-        allocation.task_id: Placement(
-            allocation_id=allocation.pk,
-            slots={host: tuple(ids) for host, ids in held[allocation.pk].items()},
-            started_at=allocation.assigned_at.timestamp(),
-            stopping=bool(allocation.stop_kind),
-            stopping_for=allocation.stop_for_task or None,
-            on_sufferance=allocation.on_sufferance,
-            last_saved_at=saved[allocation.task_id].timestamp() if allocation.task_id in saved else None,
-        )
-        for allocation in allocations
-    }
+    if not_before and not_before > now:
+        return f"could not be started; tried again in {max(1, round(not_before - now))} s"
+    return Reason(blocked_by).label if blocked_by else None

@@ -42,6 +42,13 @@ def merge_log(task_id: str) -> None:
     log_store.merge_events(task_id)
 
 
+@shared_task(name="dispatch.tasks.merge_logs")
+def merge_logs(task_ids: list[str]) -> None:
+    """The same for many tasks, which a pass has started together."""
+    for task_id in task_ids:
+        log_store.merge_events(task_id)
+
+
 @shared_task(name="dispatch.tasks.sweep")
 def sweep() -> None:
     """Look at everything that is open, one short task per host, so that a slow host delays nobody."""

@@ -34,8 +34,9 @@ def create_job(
     preemptible: bool,
     active: bool,
     actor: str,
+    entity_id: str = "",
 ) -> Job:
-    """A new job at the end of those of its priority."""
+    """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already."""
     state = JobState.ACTIVE if active else JobState.PAUSED
     job = Job.objects.create(
         kind=kind,
@@ -48,6 +49,7 @@ def create_job(
         preemptible=preemptible,
         state=state,
         position=_last_position(pool, priority),
+        entity_id=entity_id,
     )
     record(Event.Kind.JOB, job.id, to_state=state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
     mark_dirty(pool.pk)
@@ -78,12 +80,27 @@ def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str
 
 @transaction.atomic
 def create_task(
-    *, job: Job, task_id: str, kind: Task.Kind, name: str, slots: int, single_host: bool, actor: str
+    *,
+    job: Job,
+    task_id: str,
+    kind: Task.Kind,
+    name: str,
+    slots: int,
+    single_host: bool,
+    actor: str,
+    max_time_seconds: int | None = None,
 ) -> Task:
     """A new request for slots; it waits, or rests with its job."""
     state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
     task = Task.objects.create(
-        id=task_id, job=job, kind=kind, name=name, slots=slots, single_host=single_host, state=state
+        id=task_id,
+        job=job,
+        kind=kind,
+        name=name,
+        slots=slots,
+        single_host=single_host,
+        state=state,
+        max_time_seconds=max_time_seconds,
     )
     record_task(task, "", state, Reason.SUBMITTED, actor)
     return task
@@ -154,7 +171,12 @@ def record_task(
 
 
 def announce_task(task: Task) -> None:
+    announce(*topics_of(task))
+
+
+def topics_of(task: Task) -> list[str]:
+    """Who shows a task (see `events.announce`)."""
     topics = [f"task:{task.pk}", f"log:{task.pk}", f"job:{task.job_id}"]
     if task.job.kind == Job.Kind.EXPERIMENT:
         topics.append(f"experiment:{task.job.entity_id}")
-    announce(*topics)
+    return topics

@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 
 from django.conf import settings
 
 from hosts.models import Host
 from jobs.models import Allocation, PortLease
 
+log = logging.getLogger(__name__)
+
 #: what a gang needs on the host of its first member: rendezvous and collectives
 NAMES = ("c10d", "comm")
 
 
-class NoPortLeft(Exception):
-    """Every port of the range is leased on this host."""
+def choose(wanted: Sequence[tuple[Allocation, uuid.UUID]]) -> list[PortLease]:
+    """Free ports of each one's first host, one for each of NAMES, noted in `allocation.ports`; the leases to keep.
 
-
-def lease(allocation: Allocation, host_id: uuid.UUID) -> dict[str, int]:
-    """Free ports of the first member's host, one for each of NAMES.
-
-    The search starts where the allocation's id points, so that a port left in TIME_WAIT is not the next one
-    taken. Runs inside the assigning transaction; a race ends in the unique constraint and so in a stale plan.
+    An allocation whose host has none left gets none, and the log says so. Runs inside the assigning transaction;
+    a race ends in the unique constraint and so in a stale plan.
     """
+    addresses = dict(Host.objects.filter(pk__in={host for _, host in wanted}).values_list("pk", "address"))
+    taken = _taken(set(addresses.values()))
+    leases = []
+    for allocation, host_id in wanted:
+        used = taken[addresses[host_id]]
+        chosen = _free(allocation.pk, used)
+        if len(chosen) < len(NAMES):
+            log.warning("%s: all ports are leased; widen TRAINMASTER_PORT_LEASE_LAST", allocation.pk)
+            continue
+        used.update(chosen)
+        allocation.ports = dict(zip(NAMES, chosen, strict=True))
+        leases += [PortLease(host_id=host_id, port=port, allocation=allocation) for port in chosen]
+    return leases
+
+
+def _taken(addresses: Collection[str]) -> dict[str, set[int]]:
+    """By address, not by host: two hosts may be two accounts of one machine."""
+    taken: dict[str, set[int]] = defaultdict(set)
+    rows = PortLease.objects.filter(host__address__in=addresses).values_list("host__address", "port")
+    for address, port in rows:
+        taken[address].add(port)
+    return taken
+
+
+def _free(allocation_id: str, used: Collection[int]) -> list[int]:
+    """The search starts where the id points, so that a port left in TIME_WAIT is not the next one taken."""
     first, last = settings.PORT_LEASE_FIRST, settings.PORT_LEASE_LAST
     size = last - first + 1
-    # two hosts may be two accounts of one machine: what counts is the address
-    same_machine = Host.objects.filter(address=Host.objects.get(pk=host_id).address)
-    taken = set(PortLease.objects.filter(host__in=same_machine).values_list("port", flat=True))
-    start = uuid.uuid5(uuid.NAMESPACE_OID, allocation.pk).int % size
-    free = (first + (start + step) % size for step in range(size))
+    start = uuid.uuid5(uuid.NAMESPACE_OID, allocation_id).int % size
     chosen: list[int] = []
-    for port in free:
-        if port not in taken:
+    for step in range(size):
+        port = first + (start + step) % size
+        if port not in used:
             chosen.append(port)
         if len(chosen) == len(NAMES):
             break
-    else:
-        raise NoPortLeft(
-            f"All {size} ports from {first} to {last} are leased on this host; widen TRAINMASTER_PORT_LEASE_LAST."
-        )
-    PortLease.objects.bulk_create(
-        PortLease(host_id=host_id, port=port, allocation=allocation) for port in chosen
-    )
-    return dict(zip(NAMES, chosen, strict=True))
+    return chosen
+
+
+def keep(leases: Sequence[PortLease]) -> None:
+    PortLease.objects.bulk_create(leases)
 
 
 def release(allocation: Allocation) -> None:

@@ -7,114 +7,44 @@ is not an error: the function returns False (or None) and has changed nothing.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import uuid
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from accounts.models import token_hash
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
 from hosts.pools import mark_dirty
 from jobs import ports
-from jobs.job_transitions import announce_task, record_task
+from jobs.assigning import Stale as Stale
+from jobs.assigning import assign as assign
+from jobs.assigning import assign_all as assign_all
+from jobs.assigning import run_token as run_token
+from jobs.job_transitions import announce_task
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
 from jobs.job_transitions import lock_tasks as lock_tasks
 from jobs.job_transitions import set_job_state as set_job_state
 from jobs.job_transitions import set_task_state as set_task_state
 from jobs.job_transitions import unblock as unblock
-from jobs.models import Allocation, Member, SlotHold, Task
+from jobs.models import Allocation, Member, SlotHold
 from jobs.states import (
     ALLOCATION_STEPS,
     MEMBER_STEPS,
     AllocationState,
-    JobState,
     MemberState,
     Reason,
     StopKind,
-    TaskState,
 )
 
 OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RUNNING]
 
 
-class Stale(Exception):
-    """What a plan wanted to use was taken meanwhile; the next pass sees the new world."""
-
-
 # --- allocations ----------------------------------------------------------------------------------
-
-
-def run_token(allocation: Allocation) -> str:
-    """The allocation's token, derived again whenever a member is launched, so that it is stored nowhere."""
-    text = f"run-token:{allocation.pk}:{allocation.gang_secret}"
-    return hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
-
-
-@transaction.atomic
-def assign(
-    *,
-    task_id: str,
-    placement: Sequence[tuple[uuid.UUID, Sequence[int]]],
-    slots: int,
-    on_sufferance: bool,
-    actor: str,
-) -> Allocation:
-    """Give the task its slots: host id and slot ids per member, member 0 first.
-
-    Raises Stale when the task no longer waits or a slot was taken; nothing is changed then.
-    """
-    task = Task.objects.select_related("job").select_for_update(of=("self",), no_key=True).get(pk=task_id)
-    if task.state != TaskState.WAITING or task.job.state != JobState.ACTIVE:
-        raise Stale(f"task {task_id} no longer waits")
-    number = task.run_count + 1
-    try:
-        with transaction.atomic():
-            allocation = Allocation(
-                id=f"{task_id}.{number}",
-                task=task,
-                number=number,
-                pool_id=task.job.pool_id,
-                slots=slots,
-                on_sufferance=on_sufferance,
-            )
-            allocation.token_hash = token_hash(run_token(allocation))
-            allocation.save(force_insert=True)
-            members = [
-                Member.objects.create(
-                    allocation=allocation, index=index, host_id=host_id, slots=len(slot_ids)
-                )
-                for index, (host_id, slot_ids) in enumerate(placement)
-            ]
-            SlotHold.objects.bulk_create(
-                SlotHold(slot_id=slot_id, member=member)
-                for member, (_, slot_ids) in zip(members, placement, strict=True)
-                for slot_id in slot_ids
-            )
-            allocation.ports = ports.lease(allocation, placement[0][0])
-            allocation.save(update_fields=["ports"])
-    except IntegrityError as error:
-        raise Stale(f"slots for {task_id} were taken meanwhile") from error
-    Task.objects.filter(pk=task_id).update(state=TaskState.RUNNING, run_count=number, not_before=None)
-    reason = Reason.BACKFILLED if on_sufferance else Reason.SCHEDULED
-    detail = {
-        "hosts": [member.host.name for member in members],
-        "slots": [member.slots for member in members],
-    }
-    record_task(task, TaskState.WAITING, TaskState.RUNNING, reason, actor)
-    _record_allocation(allocation, "", AllocationState.ASSIGNED, reason, actor, detail)
-    for member in members:
-        wake("dispatch.tasks.launch", member.pk)
-    return allocation
 
 
 def _record_allocation(

@@ -37,7 +37,6 @@ def attempt() -> tuple[Experiment, Allocation]:
     allocation = transitions.assign(
         task_id=trial_of(experiment).task_id,
         placement=[(host.pk, slots)],
-        slots=1,
         on_sufferance=False,
         actor="scheduler",
     )

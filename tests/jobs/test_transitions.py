@@ -18,7 +18,6 @@ def assign(task: Task, host_slots: int = 2) -> Allocation:
     return transitions.assign(
         task_id=task.pk,
         placement=[(host.pk, slots)],
-        slots=task.slots,
         on_sufferance=False,
         actor="scheduler",
     )
@@ -51,7 +50,6 @@ def test_a_slot_is_given_once_and_the_loser_leaves_nothing() -> None:
         transitions.assign(
             task_id=second.pk,
             placement=[(host.pk, list(taken))],
-            slots=2,
             on_sufferance=False,
             actor="scheduler",
         )

@@ -82,6 +82,6 @@ def running(submit: Submit, host: Host) -> tuple[Trial, Allocation, Api]:
     trial = experiment.trials.get()
     slot = host.slots.get(index=0)
     allocation = transitions.assign(
-        task_id=trial.task_id, placement=[(host.pk, [slot.pk])], slots=1, on_sufferance=False, actor="test"
+        task_id=trial.task_id, placement=[(host.pk, [slot.pk])], on_sufferance=False, actor="test"
     )
     return trial, allocation, Api(transitions.run_token(allocation))

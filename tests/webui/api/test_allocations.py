@@ -94,7 +94,7 @@ def gang(cast: Cast, submit: Any) -> tuple[Allocation, Api]:
     trial = Experiment.objects.get(pk=submit()["id"]).trials.get()
     placement = [(host.pk, [slot.pk]) for host, slot in zip(hosts, slots, strict=True)]
     allocation = transitions.assign(
-        task_id=trial.task_id, placement=placement, slots=2, on_sufferance=False, actor="test"
+        task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test"
     )
     return allocation, Api(transitions.run_token(allocation))
 

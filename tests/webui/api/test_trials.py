@@ -177,7 +177,7 @@ def test_a_run_reports_a_checkpoint_in_its_own_storage(cast: Cast, submit: Submi
     trial = Experiment.objects.get(pk=submit(config=config)["id"]).trials.get()
     slot = host.slots.get(index=0)
     allocation = transitions.assign(
-        task_id=trial.task_id, placement=[(host.pk, [slot.pk])], slots=1, on_sufferance=False, actor="test"
+        task_id=trial.task_id, placement=[(host.pk, [slot.pk])], on_sufferance=False, actor="test"
     )
     run, name = Api(transitions.run_token(allocation)), str(uuid.uuid4())
     body = {

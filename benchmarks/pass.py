@@ -1,0 +1,191 @@
+"""How long one pass of the scheduler takes with PostgreSQL: survey, decide, apply, by thousands of waiting jobs.
+
+    python -m benchmarks.pass [--waiting 10000] [--hosts 1000] [--rounds 5]
+
+Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder, prints a table and writes
+benchmarks/reports/pass.md. The yardstick of the same run: COPY of as many rows as the pass writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
+os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
+os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
+os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
+
+SLOTS_PER_HOST = 8
+REPORT = ROOT / "benchmarks" / "reports" / "pass.md"
+#: what the waiting jobs ask for; every tenth can never start
+SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
+NEVER = 12
+
+
+@contextmanager
+def parts(folder: Path, redis_folder: Path) -> Iterator[None]:
+    """PostgreSQL and Redis, with Django set up on them."""
+    from tests.rig.parts import databases_account, end, running_redis
+    from webui.embedded import folder as folders
+    from webui.embedded import postgres
+
+    owner = databases_account()
+    server = postgres.prepare(folders.prepare(folder, owner), owner, durable=True)
+    child = postgres.start(server, folder / "postgres.log")
+    server.create_database()
+    os.environ["DATABASE_URL"] = server.url()
+    try:
+        with running_redis(redis_folder) as redis_server:
+            os.environ["REDIS_URL"] = redis_server.url()
+            import django
+
+            django.setup()
+            from django.core.management import call_command
+
+            call_command("migrate", verbosity=0)
+            yield
+    finally:
+        import signal
+
+        end(child, signal.SIGINT)
+
+
+def make_pool(name: str, hosts: int) -> Any:
+    from hosts.models import Host, ResourcePool, Slot
+
+    pool = ResourcePool.objects.create(name=name)
+    rows = Host.objects.bulk_create(
+        Host(
+            name=f"{name}-{number:04}",
+            pool=pool,
+            address=f"10.{number // 250}.{number % 250}.1",
+            admission=Host.Admission.READY,
+            contact=Host.Contact.REACHABLE,
+        )
+        for number in range(hosts)
+    )
+    Slot.objects.bulk_create(
+        Slot(host=host, index=index, kind=Slot.Kind.CUDA, uuid=f"GPU-{name}-{number}-{index}")
+        for number, host in enumerate(rows)
+        for index in range(SLOTS_PER_HOST)
+    )
+    return pool
+
+
+def make_waiting(pool: Any, owner: Any, count: int) -> None:
+    """Experiments of one trial each, of mixed sizes and priorities."""
+    from experiments.models import Experiment, Project, Trial
+    from jobs.models import Job, Task
+    from submissions.models import Context
+
+    chance = random.Random(pool.pk)
+    project = Project.objects.get(pk=1)
+    context = Context.objects.get_or_create(
+        sha256="0" * 64, defaults={"archive": b"", "size_bytes": 0, "listing": []}
+    )[0]
+    jobs = [
+        Job(
+            id=uuid.UUID(int=chance.getrandbits(128)),
+            kind=Job.Kind.EXPERIMENT,
+            name=f"job {number}",
+            owner=owner,
+            pool=pool,
+            priority=chance.choice((10, 42, 42, 42, 50)),
+            position=float(number),
+        )
+        for number in range(count)
+    ]
+    Job.objects.bulk_create(jobs)
+    experiments = Experiment.objects.bulk_create(
+        Experiment(job=job, name=job.name, owner=owner, project=project, context=context, seed=1, config={})
+        for job in jobs
+    )
+    for job, experiment in zip(jobs, experiments, strict=True):
+        job.entity_id = str(experiment.pk)
+    Job.objects.bulk_update(jobs, ["entity_id"], batch_size=2000)
+    tasks = Task.objects.bulk_create(
+        Task(
+            id=f"{experiment.pk}.{uuid.UUID(int=chance.getrandbits(128))}",
+            job=job,
+            kind=Task.Kind.TRIAL,
+            name=job.name,
+            slots=NEVER if number % 10 == 9 else chance.choice(SIZES),
+        )
+        for number, (job, experiment) in enumerate(zip(jobs, experiments, strict=True))
+    )
+    Trial.objects.bulk_create(
+        Trial(experiment=experiment, task=task, request_id=uuid.uuid4(), hparams={}, seed=1)
+        for experiment, task in zip(experiments, tasks, strict=True)
+    )
+
+
+def timed_pass(pool: Any) -> dict[str, Any]:
+    """One pass as the server makes it; milliseconds of each part."""
+    from dispatch import passes
+    from hosts.models import PoolChange
+
+    PoolChange.objects.create(pool=pool)
+    begin = time.perf_counter()
+    made = passes.one(pool.pk)
+    total = (time.perf_counter() - begin) * 1000
+    assert made is not None
+    return {**made.milliseconds, "with commit and messages": total, "starts": made.started}
+
+
+def rounds(waiting: int, hosts: int, count: int) -> list[dict[str, Any]]:
+    """First passes over idle pools, each of its own, and one more over the same pool when it is full."""
+    from django.db import connection
+
+    from accounts.models import User
+
+    owner = User.objects.create_user(f"bench-{waiting}", role=User.Role.EDITOR)
+    measured = []
+    for number in range(count):
+        pool = make_pool(f"p{waiting}-{number}", hosts)
+        make_waiting(pool, owner, waiting)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+        measured.append(timed_pass(pool))
+    return measured
+
+
+def table(title: str, measured: list[dict[str, Any]]) -> list[str]:
+    """Lines of a Markdown table: milliseconds of each part, the median and the worst round."""
+    columns = [name for name in measured[0] if name != "starts"]
+    lines = [f"{title}: {measured[0]['starts']} starts, {len(measured)} rounds", ""]
+    lines += [f"| ms | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    for name, choose in (("median", statistics.median), ("worst", max)):
+        values = [f"{choose(row[column] for row in measured):.0f}" for column in columns]
+        lines.append(f"| {name} | {' | '.join(values)} |")
+    return [*lines, ""]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--waiting", type=int, default=10_000)
+    parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    from tests.rig.parts import private_folder
+
+    with ExitStack() as stack:
+        folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
+        stack.enter_context(parts(folders[0], folders[1]))
+        measured = rounds(options.waiting, options.hosts, options.rounds)
+    lines = table("Idle", measured)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

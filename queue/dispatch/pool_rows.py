@@ -1,0 +1,93 @@
+"""Everything that a pass reads of one pool, by one SQL statement.
+
+One statement is one snapshot, whatever commits meanwhile (law 1). The transaction stays READ COMMITTED: the guarded
+writes that follow look at the newest rows, where REPEATABLE READ would fail whole passes for rows that a runner has
+touched, and a preview surveys what its own transaction has just edited. The rows come as JSON arrays, since one
+statement can give several tables only so; 10,000 model instances alone would take longer than a pass may. Large
+tables are joined here, not there: each is read by `= ANY`, which is fast even before PostgreSQL has statistics.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from hosts.models import Host
+from jobs.states import AllocationState, JobState, MemberState, TaskState
+
+Row = list[Any]
+
+_READ = f"""
+WITH host AS MATERIALIZED (
+    SELECT * FROM hosts_host
+    WHERE pool_id = %(pool)s AND admission IN ('{Host.Admission.READY}', '{Host.Admission.SUSPENDED}')
+), attempt AS MATERIALIZED (
+    SELECT * FROM jobs_allocation WHERE pool_id = %(pool)s AND state <> '{AllocationState.TERMINATED}'
+), task AS MATERIALIZED (
+    SELECT t.* FROM jobs_task t WHERE t.state = '{TaskState.WAITING}' AND t.job_id = ANY(ARRAY(
+        SELECT j.id FROM jobs_job j WHERE j.pool_id = %(pool)s AND j.state = '{JobState.ACTIVE}'))
+    UNION ALL
+    SELECT t.* FROM jobs_task t
+    WHERE t.state = '{TaskState.RUNNING}' AND t.id = ANY(ARRAY(SELECT task_id FROM attempt))
+), member AS MATERIALIZED (
+    SELECT * FROM jobs_member WHERE state <> '{MemberState.ENDED}' OR allocation_id = ANY(ARRAY(SELECT id FROM attempt))
+)
+SELECT json_build_array(
+  (SELECT json_agg(json_build_array(
+      id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}')
+      ORDER BY name) FROM host),
+  (SELECT json_agg(json_build_array(
+      host_id, id, index, kind, enabled AND NOT missing, draining,
+      CASE WHEN outside <> '{{}}' THEN coalesce(nullif(outside->>'user', ''), 'someone') END) ORDER BY index)
+    FROM hosts_slot WHERE host_id = ANY(ARRAY(SELECT id FROM host))),
+  (SELECT json_agg(json_build_array(hold.slot_id, member.host_id, member.allocation_id) ORDER BY hold.id)
+    FROM jobs_slothold hold JOIN member ON member.id = hold.member_id WHERE hold.released_at IS NULL),
+  (SELECT json_agg(json_build_array(host_id, allocation_id, state = '{MemberState.ENDED}') ORDER BY id)
+    FROM member WHERE slots = 0),
+  (SELECT json_agg(json_build_array(
+      id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id))
+    FROM jobs_job WHERE id = ANY(ARRAY(SELECT job_id FROM task))),
+  (SELECT json_agg(json_build_array(
+      id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
+      run_count, blocked_by, extract(epoch FROM not_before))) FROM task),
+  (SELECT json_agg(json_build_array(
+      attempt.task_id, attempt.id, extract(epoch FROM assigned_at), extract(epoch FROM attempt.started_at),
+      stop_kind <> '', stop_for_task, on_sufferance, asked_preempt_at IS NOT NULL,
+      (SELECT extract(epoch FROM max(reported_at)) FROM experiments_checkpoint c WHERE c.trial_id = trial.id),
+      trial.progress))
+    FROM attempt LEFT JOIN experiments_trial trial ON trial.task_id = attempt.task_id),
+  (SELECT json_agg(json_build_array(first_id, second_id)) FROM hosts_paircheck WHERE NOT ok)
+)::text
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRows:
+    """Each row's columns in order; times in epoch seconds, ids as the tables have them, UUIDs as text.
+
+    hosts: id, name, enabled, draining, silent, suspended. slots: host, id, index, kind, enabled, draining, outside.
+    holds: slot, host, allocation, also of other pools. aux: host, allocation, ended: members without slots.
+    jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner. tasks: id, job, slots,
+    created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before. attempts: task, id, assigned,
+    started, stopping, stopping_for, on_sufferance, asked_preempt, last_saved, progress. bad_pairs: host, host.
+    """
+
+    hosts: list[Row]
+    slots: list[Row]
+    holds: list[Row]
+    aux: list[Row]
+    jobs: list[Row]
+    tasks: list[Row]
+    attempts: list[Row]
+    bad_pairs: list[Row]
+
+
+def read(pool_id: int) -> PoolRows:
+    """The rows as they stand at one moment."""
+    with connection.cursor() as cursor:
+        cursor.execute(_READ, {"pool": pool_id})
+        parts = json.loads(cursor.fetchone()[0])
+    return PoolRows(*(part or [] for part in parts))

@@ -1,0 +1,162 @@
+"""Gives tasks their slots, any number of them with a few statements; part of `jobs.transitions`, the one writer.
+
+The unique constraints decide: a slot, a task or a port that was given away meanwhile makes the whole call Stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from accounts.models import token_hash
+from events.announce import announce, wake_all
+from events.models import Event
+from events.record import record_all
+from hosts.models import Host
+from jobs import ports
+from jobs.job_transitions import lock_tasks, topics_of
+from jobs.models import Allocation, Member, SlotHold, Task
+from jobs.states import AllocationState, JobState, Reason, TaskState
+
+log = logging.getLogger(__name__)
+
+
+class Stale(Exception):
+    """What a plan wanted to use was taken meanwhile; the next pass sees the new world."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A task and where it is to run: host id and slot ids per member, member 0 first; no ids for zero slots."""
+
+    task_id: str
+    placement: Sequence[tuple[uuid.UUID, Sequence[int]]]
+    on_sufferance: bool = False
+
+
+def run_token(allocation: Allocation) -> str:
+    """The allocation's token, derived again whenever a member is launched, so that it is stored nowhere."""
+    text = f"run-token:{allocation.pk}:{allocation.gang_secret}"
+    return hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def assign(
+    *,
+    task_id: str,
+    placement: Sequence[tuple[uuid.UUID, Sequence[int]]],
+    on_sufferance: bool,
+    actor: str,
+) -> Allocation:
+    """One assignment. Raises Stale when the task no longer waits or a slot was taken; nothing is changed then."""
+    made = assign_all([Assignment(task_id, placement, on_sufferance)], actor=actor)
+    if not made:
+        raise Stale(f"task {task_id} no longer waits, or its host has no port left")
+    return made[0]
+
+
+@transaction.atomic
+def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
+    """The allocations made, without those whose task no longer waits or whose host has no port left.
+
+    Raises Stale when a slot was taken meanwhile; nothing at all is changed then.
+    """
+    tasks = _waiting([item.task_id for item in wanted])
+    items = [item for item in wanted if item.task_id in tasks]
+    allocations = {item.task_id: _allocation(tasks[item.task_id], item) for item in items}
+    leases = ports.choose([(allocations[item.task_id], item.placement[0][0]) for item in items])
+    items = [item for item in items if allocations[item.task_id].ports]
+    made = [allocations[item.task_id] for item in items]
+    try:
+        with transaction.atomic():
+            Allocation.objects.bulk_create(made)
+            members = _hold(items, allocations)
+            ports.keep(leases)
+    except IntegrityError as error:
+        raise Stale(f"slots for {', '.join(allocations)} were taken meanwhile") from error
+    Task.objects.filter(pk__in=[item.task_id for item in items]).update(
+        state=TaskState.RUNNING, run_count=F("run_count") + 1, not_before=None
+    )
+    _record(items, allocations, actor)
+    wake_all("dispatch.tasks.launch", [(member.pk,) for member in members])
+    return made
+
+
+def _waiting(task_ids: Collection[str]) -> dict[str, Task]:
+    """Those that still wait, locked; read after the lock, which may have waited for a person's wish."""
+    lock_tasks(task_ids)
+    rows = Task.objects.filter(pk__in=task_ids, state=TaskState.WAITING, job__state=JobState.ACTIVE)
+    return {task.pk: task for task in rows.select_related("job")}
+
+
+def _allocation(task: Task, item: Assignment) -> Allocation:
+    allocation = Allocation(
+        id=f"{task.pk}.{task.run_count + 1}",
+        task=task,
+        number=task.run_count + 1,
+        pool_id=task.job.pool_id,
+        slots=task.slots,
+        on_sufferance=item.on_sufferance,
+    )
+    allocation.token_hash = token_hash(run_token(allocation))
+    return allocation
+
+
+def _hold(items: Sequence[Assignment], allocations: dict[str, Allocation]) -> list[Member]:
+    """Members and the holds of their slots."""
+    placed = [
+        (Member(allocation=allocations[item.task_id], index=index, host_id=host_id, slots=len(slots)), slots)
+        for item in items
+        for index, (host_id, slots) in enumerate(item.placement)
+    ]
+    members = Member.objects.bulk_create(member for member, _ in placed)
+    SlotHold.objects.bulk_create(
+        SlotHold(slot_id=slot_id, member=member) for member, slots in placed for slot_id in slots
+    )
+    return members
+
+
+def _record(items: Sequence[Assignment], allocations: dict[str, Allocation], actor: str) -> None:
+    """The events of both steps, and who is told to look. The pass that assigns needs no mark: it has seen it."""
+    hosts = {host_id for item in items for host_id, _ in item.placement}
+    names = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "name"))
+    events, topics = [], {"hosts"}
+    for item in items:
+        allocation = allocations[item.task_id]
+        task = allocation.task
+        common = {
+            "reason": Reason.BACKFILLED if item.on_sufferance else Reason.SCHEDULED,
+            "actor": actor,
+            "job_id": task.job_id,
+            "task_id": task.pk,
+        }
+        detail = {
+            "hosts": [names[host_id] for host_id, _ in item.placement],
+            "slots": [len(slots) for _, slots in item.placement],
+        }
+        events += [
+            Event(
+                kind=Event.Kind.TASK,
+                subject=task.pk,
+                from_state=TaskState.WAITING,
+                to_state=TaskState.RUNNING,
+                **common,
+            ),
+            Event(
+                kind=Event.Kind.ALLOCATION,
+                subject=allocation.pk,
+                to_state=AllocationState.ASSIGNED,
+                detail=detail,
+                **common,
+            ),
+        ]
+        topics |= {f"allocation:{allocation.pk}", f"pool:{allocation.pool_id}", *topics_of(task)}
+    record_all(events)
+    announce(*topics)
