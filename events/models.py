@@ -12,6 +12,7 @@ class Event(models.Model):
     class Kind(models.TextChoices):
         EXPERIMENT = "experiment"
         TRIAL = "trial"
+        COMMAND = "command"
         CHECKPOINT = "checkpoint"
         JOB = "job"
         TASK = "task"

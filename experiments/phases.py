@@ -1,22 +1,19 @@
-"""Where an ACTIVE trial or experiment stands, read from its attempts: queued, starting or running (features.md 4.2).
-
-One rule for the pages, the API's records and its filters. What has started reads RUNNING until the attempt is
-over, while it is being stopped too; an attempt that is stopped before it started holds slots but starts nothing.
-"""
+"""Where ACTIVE trials and experiments stand; `jobs.phases` has the rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet
 
 from experiments.models import Experiment, Trial
-from jobs.models import Allocation
-from jobs.states import AllocationState
-
-QUEUED, STARTING, RUNNING = "QUEUED", "STARTING", "RUNNING"
-_ACTIVE = "ACTIVE"  # of experiments and of trials
+from jobs.phases import QUEUED as QUEUED
+from jobs.phases import RUNNING as RUNNING
+from jobs.phases import STARTING as STARTING
+from jobs.phases import beside
+from jobs.phases import of as of
+from jobs.phases import where as where
 
 Rows = TypeVar("Rows", Experiment, Trial)
 
@@ -28,27 +25,7 @@ def annotated(rows: QuerySet[Rows]) -> QuerySet[Rows]:
         if issubclass(rows.model, Experiment)
         else Q(task=OuterRef("task_id"))
     )
-    attempts = Allocation.objects.filter(mine).exclude(state=AllocationState.TERMINATED)
-    begun = attempts.filter(started_at__isnull=False)
-    coming = attempts.filter(started_at=None).exclude(state=AllocationState.TERMINATING)
-    return rows.annotate(running=Exists(begun), starting=Exists(coming))
-
-
-def of(row: Any) -> str:
-    """The state in words of one row of `annotated`: an experiment is as far as its farthest trial."""
-    if row.state != _ACTIVE:
-        return str(row.state)
-    return RUNNING if row.running else STARTING if row.starting else QUEUED
-
-
-def where(word: str) -> Q:
-    """Which rows of `annotated` have this state in words; ACTIVE itself means all three phases."""
-    shares = {
-        QUEUED: Q(running=False, starting=False),
-        STARTING: Q(running=False, starting=True),
-        RUNNING: Q(running=True),
-    }
-    return Q(state=_ACTIVE) & shares[word] if word in shares else Q(state=word)
+    return rows.annotate(**beside(mine))
 
 
 def of_trials(trials: Iterable[Trial]) -> dict[int, str]:

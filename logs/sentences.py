@@ -17,7 +17,7 @@ class Sentence(NamedTuple):
 
 #: Ends that need somebody's attention; the others are somebody's wish or the plain end.
 _FAILURES = frozenset(
-    {Reason.RANK_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
+    {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
      Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
      Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED}
 )  # fmt: skip

@@ -56,6 +56,7 @@ INSTALLED_APPS = [
     "logs",
     "metrics",
     "submissions",
+    "commands",
     "experiments",
     "dispatch",
     "webui",

@@ -10,9 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from dispatch import remote, settle, spec
+from dispatch import kinds, remote, settle, spec
 from dispatch.addresses import server_address
-from experiments import runs
 from jobs import transitions
 from jobs.models import Member
 from jobs.states import MemberState, Reason
@@ -46,8 +45,8 @@ def launch(member_id: int) -> None:
 
 def _send(member: Member) -> dict[str, Any]:
     members = list(member.allocation.members.select_related("host"))
-    kinds = {slot.slot.kind for slot in member.holds.select_related("slot")}
-    run = runs.describe(member.allocation, next(iter(kinds), "cpu"))
+    slot_kinds = {slot.slot.kind for slot in member.holds.select_related("slot")}
+    run = kinds.describe(member.allocation, next(iter(slot_kinds), "cpu"))
     payload = {
         "spec": spec.build(member, members, run),
         "server": server_address(member.host),

@@ -7,20 +7,20 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from dispatch import kinds
 from events.announce import wake
-from experiments import outcomes
 from jobs import transitions
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, Member, Task
 from jobs.states import MemberState, Reason, StopKind
 
-FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
+FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: an entrypoint that the shell could not find or execute
 _NOT_RUNNABLE = {126, 127}
 
 
 def lock(allocation_id: str) -> None:
-    """Lock what an end may change, in the one order that everybody uses: experiment, then allocation."""
-    outcomes.lock_for(allocation_id)
+    """Lock what an end may change, in the one order that everybody uses: experiment or command, then allocation."""
+    kinds.outcomes_of(allocation_id).lock_for(allocation_id)
     transitions.lock_allocation(allocation_id)
 
 
@@ -32,7 +32,9 @@ def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
         return Reason.COMPLETED
     if code is None:
         return Reason.RUN_VANISHED
-    return Reason.COMMAND_NOT_FOUND if code in _NOT_RUNNABLE else Reason.RANK_FAILED
+    if code in _NOT_RUNNABLE:
+        return Reason.COMMAND_NOT_FOUND
+    return Reason.RANK_FAILED if allocation.task.kind == Task.Kind.TRIAL else Reason.COMMAND_FAILED
 
 
 @transaction.atomic
@@ -49,9 +51,9 @@ def member_exited(
 
     `boot_id` is the host's when it said so: an end without a code after a restart is the restart's.
     """
-    member = Member.objects.select_related("host", "allocation").get(pk=member_id)
+    member = Member.objects.select_related("host").get(pk=member_id)
     lock(member.allocation_id)
-    member.allocation.refresh_from_db()
+    member.allocation = Allocation.objects.select_related("task").get(pk=member.allocation_id)
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None
@@ -105,7 +107,7 @@ def conclude(allocation_id: str) -> bool:
     closed = transitions.terminate(allocation_id, exit_reason=reason, exit_code=code)
     if closed is None:
         return False
-    outcomes.allocation_ended(closed)
+    kinds.outcomes_of(allocation_id).allocation_ended(closed)
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True
 

@@ -43,7 +43,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
             "interface": pool.network_interface or None,
             "secret": allocation.gang_secret,
         },
-        "trial": run.trial,  # type: ignore[typeddict-item]  # experiments.runs builds it as plain JSON
+        "trial": run.trial,  # type: ignore[typeddict-item]  # the job's room builds it as plain JSON
         "user_data": run.user_data,
         "checkpoint_storage": run.checkpoint_storage,
         "limits": {

@@ -59,6 +59,7 @@ class Reason(models.TextChoices):
     SEARCHER_STOPPED = "searcher_stopped", "stopped by the searcher"
     COMPLETED = "completed", "ended with exit code 0"
     RANK_FAILED = "rank_failed", "a rank failed"
+    COMMAND_FAILED = "command_failed", "the command failed"
     COMMAND_NOT_FOUND = "command_not_found", "the entrypoint's command was not found"
     INVALID_HP = "invalid_hp", "the training code refused its hyperparameters"
     LAUNCH_FAILED = "launch_failed", "could not be started on the host"

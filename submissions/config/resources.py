@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -24,6 +25,23 @@ def _weight(value: Any) -> Any:
     return value
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+DURATION_ALLOWED = "seconds as a whole number above 0, or text such as 90s, 45m, 1h30m, 2d"
+
+
+def _duration(value: Any) -> Any:
+    """Text with units becomes seconds."""
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
+        value = sum(int(count) * _UNITS[unit] for count, unit in zip(found.groups("0"), "dhms", strict=True))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        raise refuse(DURATION_ALLOWED)
+    return value
+
+
+Duration = Annotated[int, BeforeValidator(_duration), Field(ge=1)]
 Priority = Annotated[int, BeforeValidator(_priority), Field(ge=1, le=99)]
 Weight = Annotated[float, BeforeValidator(_weight), Field(gt=0)]
 
@@ -79,6 +97,8 @@ class Resources(Section):
     """Name of the pool; empty takes the default pool."""
     is_single_node: bool | None = None
     """True keeps the job on one host."""
+    max_time: Duration | None = None
+    """Trainmaster's own: seconds, or text such as 1h30m, that one attempt may take; null takes the pool's default."""
     shm_size: MemorySize | None = None
     devices: list[Annotated[Device, BeforeValidator(_device)]] = []
     native_parallel: bool = False

@@ -194,7 +194,7 @@ def _create(
     except submit.Refused as error:
         raise BadRequest(str(error)) from error
     encoded = encode_experiment(find(experiment.pk), full=True)
-    warnings, notices = warnings_for(experiment)
+    warnings, notices = warnings_for(experiment.job.pool, experiment.job.tasks.first())
     return {
         "experiment": encoded, "config": encoded["config"], "warnings": warnings, "notices": notices + config.remarks(),
     }  # fmt: skip

@@ -9,6 +9,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from accounts.models import User
+from commands.models import Command
 from experiments.models import Experiment
 from jobs.models import Job
 from webui.api.authentication import Run
@@ -62,11 +63,11 @@ def require_admin(user: User) -> None:
         raise Forbidden(f"Only an admin may do this; {user.username} is {user.role}.")
 
 
-def require_owner(user: User, thing: Experiment | Job) -> None:
-    """Only the owner and admins change an experiment or a job."""
+def require_owner(user: User, thing: Experiment | Command | Job) -> None:
+    """Only the owner and admins change an experiment, a command or a job."""
     if user.is_admin or thing.owner_id == user.pk:
         return
-    name = f"experiment {thing.pk}" if isinstance(thing, Experiment) else f"job {thing.pk}"
+    name = f"{type(thing).__name__.lower()} {thing.pk}"
     raise Forbidden(
         f"{name} belongs to {thing.owner.username}; only {thing.owner.username} or an admin may change it."
     )

@@ -14,6 +14,7 @@ from webui.api import (
     auth,
     checkpoints,
     cluster,
+    commands,
     docs,
     experiment_actions,
     experiment_files,
@@ -100,6 +101,12 @@ _queue = [
     _at("tasks/count", tasks.TaskCount),
     _at("tasks/<str:task_id>", tasks.OneTask),
 ]
+_commands = [
+    _at("commands", commands.Commands),
+    _at("commands/<str:command_id>", commands.OneCommand),
+    _at("commands/<str:command_id>/kill", commands.CommandKill),
+    _at("commands/<str:command_id>/set_priority", commands.CommandPriority),
+]
 _experiments = [
     _at("experiments", experiments.Experiments),
     _at("experiment/labels", experiment_results.AllLabels),
@@ -163,6 +170,7 @@ urlpatterns: list[URLPattern] = [
     *_people,
     *_cluster,
     *_queue,
+    *_commands,
     *_experiments,
     *_trials,
     *_places,

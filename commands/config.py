@@ -1,0 +1,121 @@
+"""The command config: Determined's fields with their defaults and rules, and a few of ours."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from submissions.config import resources
+from submissions.config.environment import Environment
+from submissions.config.merging import merge
+from submissions.config.problems import NOTHING, Problem, at, look_up
+from submissions.config.reading import checked, overridden, read_yaml
+from submissions.config.resources import BindMounts
+from submissions.config.section import Entrypoint, Ignored, NotNegative, Section, refuse
+from submissions.config.translating import Shape
+
+SUBJECT = "command configuration"
+_DESCRIPTION_CHARACTERS = 100
+
+
+def _no_slots_per_trial(value: Any) -> Any:
+    raise refuse("nothing here for a command; the field is slots")
+
+
+class Resources(resources.Resources):
+    slots: NotNegative = 1
+    """Slots (GPUs), all on one host; 0 runs it without any."""
+    slots_per_trial: Annotated[Literal[None], BeforeValidator(_no_slots_per_trial)] = Field(
+        default=None, exclude=True
+    )
+
+
+class CommandConfig(Section):
+    """A checked config with its defaults. Make one by `parse` or `check`."""
+
+    description: Annotated[str, Field(max_length=255)] = ""
+    """What lists call it; empty takes the words of the entrypoint."""
+    entrypoint: Entrypoint | None = None
+    """A list of words is executed as it is; text, or a list of one, goes to /bin/sh -c."""
+    resources: Resources = Resources()
+    environment: Environment = Environment()
+    bind_mounts: BindMounts = []
+    work_dir: Annotated[str, Field(min_length=1)] | None = None
+    """A folder of the host, or one below the submitted folder; null is the submitted folder itself."""
+    debug: bool = False
+    idle_timeout: Ignored = None
+    notebook_idle_type: Ignored = None
+    tensorboard_args: Ignored = None
+    pbs: Ignored = None
+    slurm: Ignored = None
+
+    def effective(self) -> dict[str, Any]:
+        """What is stored with the command: every field with its value, as JSON."""
+        found = self.model_dump(mode="json")
+        found["description"] = self.description.strip() or _words(self.entrypoint)
+        return found
+
+    def remarks(self) -> list[str]:
+        """Sentences about fields that are accepted and have no effect here."""
+        unused = {
+            "environment.image": self.environment.image,
+            "environment.pod_spec": self.environment.pod_spec,
+            "bind_mounts": self.bind_mounts,
+            "resources.devices": self.resources.devices,
+            "resources.shm_size": self.resources.shm_size,
+            "resources.agent_label": self.resources.agent_label,
+            "pbs": self.pbs,
+            "slurm": self.slurm,
+        }
+        return [
+            f"{name} has no effect: runs use the host directly, without a container."
+            for name, set_ in unused.items()
+            if set_
+        ]
+
+
+_SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))
+
+
+def parse(
+    text: str, overrides: Sequence[str] = (), *, template: dict[str, Any] | None = None
+) -> CommandConfig:
+    """The config that `text` and `overrides` describe, on top of `template`. Raises ConfigError with all problems."""
+    return check(overridden(read_yaml(text, SUBJECT), overrides, SUBJECT), template=template)
+
+
+def check(config: dict[str, Any], *, template: dict[str, Any] | None = None) -> CommandConfig:
+    """A checked config from its values, on top of `template`. Raises ConfigError with all problems."""
+    whole = merge(_of_template(template), config) if template else config
+    return checked(whole, CommandConfig, _SHAPE, list(_broken_rules(whole)), SUBJECT)
+
+
+def _of_template(template: dict[str, Any]) -> dict[str, Any]:
+    """Templates serve every kind of job: a command takes the fields that it has, but never what to run."""
+    found = {name: value for name, value in template.items() if name in CommandConfig.model_fields}
+    found.pop("entrypoint", None)
+    found.pop("description", None)
+    asked = found.get("resources")
+    if isinstance(asked, dict):
+        known = Resources.model_fields.keys() - _SHAPE.refused
+        found["resources"] = {name: value for name, value in asked.items() if name in known}
+    return found
+
+
+def _broken_rules(config: dict[str, Any]) -> Iterator[Problem]:
+    if config.get("entrypoint") is None:
+        yield Problem(at(("entrypoint",)), NOTHING, "a command, such as nvidia-smi, or a list of its words")
+    environment = look_up(config, ("environment",))
+    if isinstance(environment, dict) and environment.get("python") and environment.get("activate"):
+        yield Problem(at(("environment",)), "python and activate", "one of python and activate, not both")
+
+
+def _words(entrypoint: str | list[str] | None) -> str:
+    """The entrypoint in one line, cut where it is long."""
+    if isinstance(entrypoint, list):
+        entrypoint = entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
+    text = " ".join((entrypoint or "").split())
+    return text if len(text) <= _DESCRIPTION_CHARACTERS else text[: _DESCRIPTION_CHARACTERS - 1] + "…"

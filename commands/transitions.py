@@ -1,0 +1,96 @@
+"""The one writer of a command's state (law 2), and what a person may ask of it: to be killed."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from commands.models import Command
+from commands.states import END_STATES, STEPS, CommandState
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from jobs import transitions as jobs
+from jobs.models import Allocation
+from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
+
+
+def lock(command_id: uuid.UUID | str) -> Command:
+    """The command, locked for the rest of the transaction: always before its task and its allocation."""
+    return (
+        Command.objects.select_related("job", "owner")
+        .select_for_update(of=("self",), no_key=True)
+        .get(pk=command_id)
+    )
+
+
+def set_state(command: Command, to: CommandState, *, reason: Reason, actor: str, **fields: Any) -> bool:
+    """Guarded step of a locked command, with its event; `fields` are written with it."""
+    if to not in STEPS[CommandState(command.state)]:
+        return False
+    from_state = command.state
+    if to in END_STATES:
+        fields["ended_at"] = timezone.now()
+    Command.objects.filter(pk=command.pk).update(state=to, **fields)
+    for name, value in {"state": to, **fields}.items():
+        setattr(command, name, value)
+    record(
+        Event.Kind.COMMAND,
+        command.pk,
+        from_state=from_state,
+        to_state=to,
+        reason=reason,
+        actor=actor,
+        detail={"code": fields["exit_code"]} if fields.get("exit_code") is not None else None,
+        job_id=command.job_id,
+        task_id=command.task_id,
+    )
+    announce("commands", f"task:{command.task_id}", f"job:{command.job_id}")
+    return True
+
+
+def end(
+    command: Command,
+    to: CommandState,
+    ending: str,
+    *,
+    reason: Reason,
+    actor: str,
+    exit_code: int | None = None,
+) -> None:
+    """The command is over, and with it its task and its job."""
+    set_state(command, to, reason=reason, actor=actor, exit_code=exit_code, ending=ending)
+    jobs.set_task_state(command.task_id, TaskState.ENDED, reason=reason, actor=actor)
+    jobs.set_job_state(command.job_id, JobState.ENDED, reason=reason, actor=actor)
+
+
+@transaction.atomic
+def kill(command_id: uuid.UUID | str, *, actor: str) -> Command:
+    """End it now. One that waits ends at once, one that has ended is left as it is."""
+    command = lock(command_id)
+    if not set_state(command, CommandState.STOPPING_KILLED, reason=Reason.KILLED_BY_USER, actor=actor):
+        return command
+    jobs.lock_tasks([command.task_id])
+    running = Allocation.objects.filter(task_id=command.task_id).exclude(state=AllocationState.TERMINATED)
+    allocation_id = running.values_list("pk", flat=True).first()
+    if allocation_id is None:
+        end(
+            command,
+            CommandState.CANCELED,
+            "killed before it started",
+            reason=Reason.KILLED_BY_USER,
+            actor=actor,
+        )
+    else:
+        jobs.request_stop(
+            allocation_id,
+            StopKind.STOP,
+            reason=Reason.KILLED_BY_USER,
+            actor=actor,
+            grace_seconds=settings.KILL_GRACE_SECONDS,
+        )
+    return command

@@ -1,0 +1,254 @@
+"""Commands: run, list, read, kill, set their priority (features.md 11.6)."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from django.db import transaction
+from django.db.models import OuterRef, Prefetch, Q, QuerySet
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import User
+from commands import submit, transitions
+from commands.config import CommandConfig, check, parse
+from commands.models import Command
+from experiments.models import Template, Workspace
+from jobs import phases, queue_edits
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState
+from submissions import contexts
+from submissions.config.masking import masked
+from submissions.config.problems import ConfigError
+from webui.api import encoding
+from webui.api.errors import BadRequest, Missing
+from webui.api.launch_warnings import warnings_for
+from webui.api.permissions import actor, person, require_owner
+from webui.api.views import ApiView, Json
+
+SORT = {
+    "SORT_BY_ID": "pk",
+    "SORT_BY_DESCRIPTION": "description",
+    "SORT_BY_START_TIME": "submitted_at",
+    "SORT_BY_WORKSPACE_ID": "workspace_number",
+}
+#: as Determined's tasks have them; how it ended is told beside it
+_DIALECT = {
+    phases.QUEUED: "STATE_QUEUED",
+    phases.STARTING: "STATE_STARTING",
+    phases.RUNNING: "STATE_RUNNING",
+    "STOPPING_KILLED": "STATE_TERMINATING",
+}
+PHASES = [*_DIALECT, "COMPLETED", "CANCELED", "ERROR"]
+
+
+class CommandsQuery(encoding.PageQuery):
+    sortBy = encoding.sort_field(SORT)
+    users = serializers.ListField(child=serializers.CharField(), required=False)
+    userIds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    workspaceId = serializers.IntegerField(required=False)
+    phases = serializers.ListField(child=serializers.ChoiceField(choices=PHASES), required=False)
+
+
+class NewCommand(serializers.Serializer[Any]):
+    """`config` is an object, or YAML as text. The published client writes template_name."""
+
+    config = serializers.JSONField()
+    # not a serializer per file: a folder has thousands, and submissions.contexts checks each anyway
+    files = serializers.ListField(child=serializers.DictField(), required=False, allow_null=True)
+    data = serializers.CharField(required=False, allow_null=True, allow_blank=True)  # type: ignore[assignment]  # DRF takes it out of the class
+    templateName = serializers.CharField(required=False, allow_null=True, allow_blank=True)
+    template_name = serializers.CharField(required=False, allow_null=True, allow_blank=True)
+    workspaceId = serializers.IntegerField(required=False, allow_null=True)
+
+
+class NewPriority(serializers.Serializer[Any]):
+    priority = serializers.JSONField()
+
+
+def with_parts() -> QuerySet[Command]:
+    """Commands with their phase and with what `encode_command` reads, in three queries for any number."""
+    members = Prefetch("members", Member.objects.select_related("host"))
+    attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
+    rows = Command.objects.select_related("owner", "job__pool", "task").prefetch_related(attempts)
+    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
+
+
+def find(command_id: str) -> Any:
+    """The command with its parts. Raises Missing."""
+    try:
+        command = with_parts().filter(pk=uuid.UUID(command_id)).first()
+    except ValueError:
+        command = None
+    if command is None:
+        raise Missing(f"command {command_id} not found")
+    return command
+
+
+def effective_config(command: Command) -> Json:
+    """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
+    config = masked(command.config)
+    job = command.job
+    config["resources"] = {
+        **config["resources"], "priority": job.priority, "weight": job.weight, "resource_pool": job.pool.name
+    }  # fmt: skip
+    return config
+
+
+def encode_command(command: Any) -> Json:
+    """One row of `with_parts`: Determined's command, and beside it the slots, the hosts, and how it ended."""
+    phase = phases.of(command)
+    attempt = next(iter(command.task.allocations.all()), None)
+    running = attempt is not None and attempt.state != AllocationState.TERMINATED
+    return encoding.without_none(
+        {
+            "id": str(command.pk),
+            "description": command.description,
+            "state": _DIALECT.get(phase, "STATE_TERMINATED"),
+            "startTime": encoding.time(command.submitted_at),
+            "endTime": encoding.time(command.ended_at),
+            "username": command.owner.username,
+            "displayName": command.owner.display_name,
+            "userId": command.owner_id,
+            "resourcePool": command.job.pool.name,
+            "jobId": str(command.job_id),
+            "workspaceId": command.workspace_number,
+            "exitStatus": command.ending or None,
+            "phase": phase,
+            "exitCode": command.exit_code,
+            "slots": command.task.slots,
+            "priority": command.job.priority,
+            "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
+            "allocationId": attempt.pk if attempt and running else None,
+            "runStartTime": encoding.time(attempt.started_at) if attempt else None,
+        }
+    )
+
+
+class Commands(ApiView):
+    """All commands, the first first unless asked otherwise; a new one."""
+
+    bodies = {"POST": NewCommand}
+    queries = {"GET": CommandsQuery}
+
+    def get(self, request: Request) -> Response:
+        query = self.query(request)
+        rows = _chosen(query).order_by(*encoding.ordering(query, SORT, "submitted_at"))
+        return Response(encoding.page(rows, query, "commands", encode_command))
+
+    def post(self, request: Request) -> Response:
+        body, user = self.body(request), person(request)
+        config = _config(body)
+        workspace = _workspace(body.get("workspaceId"))
+        try:
+            with transaction.atomic():
+                command = submit.create(
+                    owner=user,
+                    config=config,
+                    context=contexts.store(body.get("files") or []),
+                    workspace_number=workspace,
+                    idempotency_key=_idempotency_key(request, user),
+                    actor=actor(request),
+                )
+        except (submit.Refused, contexts.BadContext) as error:
+            raise BadRequest(str(error)) from error
+        return Response(_created(command, config, body))
+
+
+def _chosen(query: Json) -> QuerySet[Command]:
+    rows = with_parts()
+    if query.get("users"):
+        rows = rows.filter(owner__username__in=query["users"])
+    if query.get("userIds"):
+        rows = rows.filter(owner_id__in=query["userIds"])
+    if query.get("workspaceId"):
+        rows = rows.filter(workspace_number=query["workspaceId"])
+    if query.get("phases"):
+        wanted = Q()
+        for word in query["phases"]:
+            wanted |= phases.where(word)
+        rows = rows.filter(wanted)
+    return rows
+
+
+def _config(body: Json) -> CommandConfig:
+    name, template = body.get("templateName") or body.get("template_name"), None
+    if name:
+        row = Template.objects.filter(name=name).first()
+        if row is None:
+            raise Missing(f"template {name} not found")
+        template = row.config
+    given = body["config"]
+    try:
+        if isinstance(given, str):
+            return parse(given, template=template)
+        if not isinstance(given, dict):
+            raise BadRequest("config: a map is needed, or YAML as text.")
+        return check(given, template=template)
+    except ConfigError as error:
+        raise BadRequest(str(error)) from error
+
+
+def _workspace(number: int | None) -> int:
+    if not number or number == 1:
+        return 1
+    workspace = Workspace.objects.filter(pk=number).first()
+    if workspace is None:
+        raise Missing(f"workspace {number} not found")
+    if workspace.archived:
+        raise BadRequest(f"workspace {workspace.name} is archived; nothing can be added to it.")
+    return number
+
+
+def _created(command: Command, config: CommandConfig, body: Json) -> Json:
+    fresh = find(str(command.pk))
+    warnings, notices = warnings_for(fresh.job.pool, fresh.task)
+    if body.get("data"):
+        notices.append("data has no effect on a command; send files.")
+    return {
+        "command": encode_command(fresh), "config": effective_config(fresh), "warnings": warnings,
+        "notices": notices + config.remarks(),
+    }  # fmt: skip
+
+
+def _idempotency_key(request: Request, user: User) -> str | None:
+    """The header's key, kept apart per user: nobody learns of another's command by guessing."""
+    key = request.headers.get("Idempotency-Key")
+    return hashlib.sha256(f"{user.pk}:{key}".encode()).hexdigest() if key else None
+
+
+class OneCommand(ApiView):
+    """One command with its config."""
+
+    def get(self, request: Request, command_id: str) -> Response:
+        command = find(command_id)
+        return Response({"command": encode_command(command), "config": effective_config(command)})
+
+
+class CommandKill(ApiView):
+    """End a command at once. One that has ended is left as it is."""
+
+    def post(self, request: Request, command_id: str) -> Response:
+        command = find(command_id)
+        require_owner(person(request), command)
+        transitions.kill(command.pk, actor=actor(request))
+        return Response({"command": encode_command(find(command_id))})
+
+
+class CommandPriority(ApiView):
+    """Set the priority of a command that has not ended."""
+
+    bodies = {"POST": NewPriority}
+
+    def post(self, request: Request, command_id: str) -> Response:
+        priority = self.body(request)["priority"]
+        command = find(command_id)
+        update = queue_edits.Update(str(command.job_id), priority=priority)
+        try:
+            queue_edits.apply([update], actor=actor(request), role=person(request).role)
+        except queue_edits.Refused as error:
+            raise BadRequest(str(error)) from error
+        return Response({"command": encode_command(find(command_id))})
