@@ -182,13 +182,37 @@ class Client:
     def trial(self, trial_id: int) -> Json:
         return dict(self.get(f"/api/v1/trials/{trial_id}")["trial"])
 
+    def run_command(self, request: Json, progress: Progress = lambda done, total: None) -> Json:
+        """POST /api/v1/commands; `request` has config, files, templateName. {command, config, warnings, notices}."""
+        return dict(self.upload("/api/v1/commands", request, progress))
+
+    def command(self, command_id: str) -> Json:
+        """{command, config}; the id may be its beginning."""
+        return dict(self.get(_command(command_id)))
+
+    def commands(self, query: Sequence[Tuple[str, Any]] = (), limit: int = 0) -> List[Json]:
+        return self.pages("/api/v1/commands", "commands", query, limit)
+
+    def kill_command(self, command_id: str) -> Json:
+        return dict(self.post(f"{_command(command_id)}/kill")["command"])
+
+    def set_command_priority(self, command_id: str, priority: Any) -> Json:
+        return dict(self.post(f"{_command(command_id)}/set_priority", {"priority": priority})["command"])
+
     def job_queue(
-        self, pool: Optional[str] = None, limit: int = 0, offset: int = 0, reverse: bool = False
+        self,
+        pool: Optional[str] = None,
+        limit: int = 0,
+        offset: int = 0,
+        reverse: bool = False,
+        user: Optional[str] = None,
     ) -> List[Json]:
-        """The jobs of a pool (None: the default one) in the order in which it considers them."""
+        """The jobs of a pool (None: the default one) in the order in which it considers them, of all or one user."""
         query: List[Tuple[str, Any]] = [("orderBy", "ORDER_BY_DESC" if reverse else "ORDER_BY_ASC")]
         if pool:
             query.append(("resourcePool", pool))
+        if user:
+            query.append(("users", user))
         rows = self.pages("/api/v1/job-queues-v2", "jobs", query, limit, offset)
         return [row.get("full") or row.get("limited") or row for row in rows]
 
@@ -200,6 +224,14 @@ class Client:
         """Apply all edits or none; what the server says has changed."""
         answer = self.post("/api/v1/job-queues", {"updates": list(updates)})
         return list((answer or {}).get("changes") or [])
+
+    def preview_jobs(self, updates: Sequence[Json]) -> Json:
+        """What these edits would do: {changes, order, movedJobs, stops, starts, stopsOthers}. Changes nothing."""
+        return dict(self.post("/api/v1/job-queues/preview", {"updates": list(updates)}))
+
+    def undo_edit(self) -> List[str]:
+        """Take back the last edit of whoever is logged in; what the server says has changed."""
+        return list(self.post("/api/v1/job-queues/undo")["changes"])
 
     def resource_pools(self) -> List[Json]:
         return self.pages("/api/v1/resource-pools", "resourcePools")
@@ -240,6 +272,10 @@ class _Told(io.BytesIO):
         found = super().read(size)
         self._progress(self.tell(), self._total)
         return found
+
+
+def _command(command_id: str) -> str:
+    return f"/api/v1/commands/{quote(command_id, safe='')}"
 
 
 def _host(name: str) -> str:

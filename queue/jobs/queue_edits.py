@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.db.models import TextField
-from django.db.models.functions import Cast
 from django.utils import timezone
 
 from hosts.models import ResourcePool
@@ -39,6 +37,8 @@ __all__ = [
     "Refused", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
     "undo", "weight_error",
 ]  # fmt: skip
+
+_DIGITS = 32  # of an id
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,13 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
 
 
 def find(text: str) -> Job:
-    """The job whose id starts with the text. Raises Refused when none or several do."""
-    wanted = str(text).strip().lower()
-    jobs = Job.objects.select_related("owner", "pool").defer("pool__plan")
-    try:
-        exact = jobs.filter(pk=uuid.UUID(wanted)).first()
-        if exact:
-            return exact
-    except ValueError:
-        pass
-    if not wanted or any(character not in "0123456789abcdef-" for character in wanted):
+    """The job whose id starts with the text; of several, the one that has not ended. Raises Refused otherwise."""
+    digits = str(text).strip().lower().replace("-", "")
+    if not 0 < len(digits) <= _DIGITS or not set(digits) <= set("0123456789abcdef"):
         raise Refused(f"job {text} not found")
-    matches = jobs.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)[:2]
+    bounds = uuid.UUID(digits.ljust(_DIGITS, "0")), uuid.UUID(digits.ljust(_DIGITS, "f"))
+    jobs = Job.objects.select_related("owner", "pool").defer("pool__plan").filter(pk__range=bounds)
+    matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]
     if not matches:
         raise Refused(f"job {text} not found")
     if len(matches) > 1:

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import Cluster
+from hosts.models import ResourcePool
 from webui.api.errors import json_error
 from webui.api.views import ApiView, Json
 
@@ -65,7 +66,7 @@ def encode_master() -> Json:
         "telemetryEnabled": False,
         "userManagementEnabled": True,
         "rbacEnabled": False,
-        "strictJobQueueControl": False,
+        "strictJobQueueControl": ResourcePool.objects.filter(strict=True).exists(),
         "hasCustomLogo": False,
         "externalLoginUri": "",
         "externalLogoutUri": "",

@@ -32,6 +32,7 @@ class JobsQuery(encoding.PageQuery):
     states = serializers.ListField(
         child=serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]), required=False
     )
+    users = serializers.ListField(child=serializers.CharField(), required=False)
 
 
 def pool_named(name: str | None) -> ResourcePool:
@@ -58,6 +59,7 @@ class JobQueueV2(ApiView):
         lines, total = job_queue_lines.page(
             pool,
             states=[name for name, word in STATES.items() if word in (query.get("states") or [])],
+            users=query.get("users") or (),
             descending=query["orderBy"] == "ORDER_BY_DESC",
             offset=query["offset"],
             limit=encoding.rows_asked(query),

@@ -44,7 +44,7 @@ WITH live AS (
                   '{{}}') AS stops
   FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE a.state <> 'TERMINATED' GROUP BY t.job_id
 ), lined AS (
-  SELECT j.id, row_number() OVER (ORDER BY {order}) - 1 AS place,
+  SELECT j.id, j.owner_id, row_number() OVER (ORDER BY {order}) - 1 AS place,
          CASE WHEN holding.job_id IS NULL THEN 'queued' WHEN holding.backfilled THEN 'backfilled' ELSE 'scheduled' END
            AS state,
          coalesce(live.requested, 0) AS requested, coalesce(holding.held, 0) AS held,
@@ -66,11 +66,12 @@ _PAGE = """
 , wanted AS (
   SELECT * FROM lined WHERE (%(states)s::text[] IS NULL OR state = ANY(%(states)s))
     AND (%(ids)s::uuid[] IS NULL OR id = ANY(%(ids)s))
+    AND (%(users)s::text[] IS NULL OR owner_id IN (SELECT id FROM accounts_user WHERE username = ANY(%(users)s)))
 ), shown AS (
   SELECT * FROM wanted ORDER BY place {direction} LIMIT %(limit)s OFFSET %(offset)s
 )
-SELECT counted.total, shown.* FROM (SELECT count(*) AS total FROM wanted) AS counted
-LEFT JOIN shown ON true ORDER BY shown.place {direction}
+SELECT counted.total, shown.id, place, state, requested, held, runs, stops
+FROM (SELECT count(*) AS total FROM wanted) AS counted LEFT JOIN shown ON true ORDER BY shown.place {direction}
 """
 _COUNTS = (
     "SELECT count(*) FILTER (WHERE state = 'queued'), count(*) FILTER (WHERE state <> 'queued') FROM lined"
@@ -81,15 +82,20 @@ def page(
     pool: ResourcePool,
     *,
     states: Collection[str] = (),
+    users: Collection[str] = (),
     ids: Collection[uuid.UUID] | None = None,
     descending: bool = False,
     offset: int = 0,
     limit: int = NO_LIMIT,
 ) -> tuple[list[Line], int]:
-    """The lines of the queue that are in one of the states (any, if none is given) and among the ids; their total."""
+    """The lines of one page, and how many there are: in one of the states, of one of the users, among the ids.
+
+    Nothing given means any. The places are those in the whole queue.
+    """
     asked = {
         "pool": pool.pk,
         "states": list(states) or None,
+        "users": list(users) or None,
         "ids": None if ids is None else list(ids),
         "limit": limit,
         "offset": offset,

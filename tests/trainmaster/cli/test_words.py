@@ -11,7 +11,7 @@ import pytest
 from trainmaster.cli.address import canonical
 from trainmaster.cli.credentials import Credentials, salted_hash
 from trainmaster.cli.errors import CliError, UsageError
-from trainmaster.cli.job import _parsed
+from trainmaster.cli.job_edits import parsed
 from trainmaster.cli.main import build_parser, main
 from trainmaster.cli.output import local_time, table
 from trainmaster.cli.prefixes import the_one
@@ -101,13 +101,13 @@ def test_a_good_password_has_length_and_kinds(text: str, good: bool) -> None:
 
 
 def test_batch_updates_are_read_as_documented() -> None:
-    assert _parsed("abc.priority=1") == {"jobId": "abc", "priority": 1}
-    assert _parsed("abc.weight=1.5") == {"jobId": "abc", "weight": 1.5}
-    assert _parsed("abc.ahead-of=def") == {"jobId": "abc", "aheadOf": "def"}
+    assert parsed("abc.priority=1") == {"jobId": "abc", "priority": 1}
+    assert parsed("abc.weight=1.5") == {"jobId": "abc", "weight": 1.5}
+    assert parsed("abc.ahead-of=def") == {"jobId": "abc", "aheadOf": "def"}
     with pytest.raises(CliError, match="<jobID>"):
-        _parsed("abc.priority")
+        parsed("abc.priority")
     with pytest.raises(CliError, match="allowed: priority, weight, resource-pool, ahead-of, behind-of"):
-        _parsed("abc.prio=1")
+        parsed("abc.prio=1")
 
 
 def test_a_config_is_sent_as_written_unless_overridden(tmp_path: Path) -> None:
@@ -149,6 +149,11 @@ def test_a_config_that_cannot_be_used_is_refused_before_anything_is_sent(
         "j u abc -p 3",
         "job update-batch a.priority=1 b.ahead-of=a",
         "job ls -p gpu --yaml",
+        "job ls --mine --why",
+        "job update abc -p 3 --resource-pool gpu --ahead-of def --dry-run -o json",
+        "job update abc --to-top -y",
+        "job update-batch a.position=1 --dry-run",
+        "job undo",
         "u login alice",
         "-u bob -m host:1 task ls -o json",
         "tpl ls -d",
@@ -162,7 +167,7 @@ def test_the_documented_forms_are_understood(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "e", "nonsense", "job update abc", "job update abc -p 1 -w 2", "t logs 1 --head 1 --tail 1"]
+    "words", ["", "e", "nonsense", "job update abc --to-top --position 2", "t logs 1 --head 1 --tail 1"]
 )
 def test_wrong_usage_ends_with_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -7,7 +7,7 @@ import pytest
 from hosts.models import Host, ResourcePool
 from jobs import transitions
 from jobs.models import Job, Task
-from jobs.states import StopKind
+from jobs.states import Reason, StopKind
 from tests.rig.api import CONFIG, Api, Cast, Json
 
 Submit = Callable[..., Json]
@@ -17,8 +17,10 @@ def queue(api: Api, query: str = "") -> list[Json]:
     return [row["full"] for row in api.get(f"job-queues-v2?{query}")["jobs"]]
 
 
-def give_slots(job_id: str, host: Host, index: int = 0, on_sufferance: bool = False) -> str:
-    task = Task.objects.get(job_id=job_id)
+def give_slots(
+    job_id: str, host: Host, index: int = 0, on_sufferance: bool = False, task: Task | None = None
+) -> str:
+    task = task or Task.objects.get(job_id=job_id)
     slot = host.slots.get(index=index)
     return transitions.assign(
         task_id=task.pk, placement=[(host.pk, [slot.pk])], on_sufferance=on_sufferance, actor="test"
@@ -58,10 +60,46 @@ def test_backfilled_and_stopping_rows_say_so(cast: Cast, submit: Submit, host: H
     allocation = give_slots(submit()["jobId"], host, on_sufferance=True)
     assert queue(cast.vic)[0]["summary"]["state"] == "STATE_SCHEDULED_BACKFILLED"
     assert queue(cast.vic)[0]["stopping"] is False
-    from jobs.states import Reason
-
     transitions.request_stop(allocation, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler")
     assert queue(cast.vic)[0]["stopping"] is True
+    assert queue(cast.vic)[0]["leaving"] == "stopping"
+
+
+def test_what_pauses_is_said_to_pause_and_how_much_of_it(cast: Cast, submit: Submit, host: Host) -> None:
+    record = submit()
+    give_slots(record["jobId"], host)
+    assert "leaving" not in queue(cast.vic)[0]
+    cast.ada.post(f"experiments/{record['id']}/pause")
+    row = queue(cast.vic)[0]
+    assert (row["summary"]["state"], row["leaving"]) == ("STATE_SCHEDULED", "pausing")
+    assert cast.vic.get(f"jobs/{record['jobId']}/explain")["leaving"] == "pausing"
+
+
+def test_of_several_runs_the_row_says_how_many_leave(cast: Cast, submit: Submit, host: Host) -> None:
+    job = Job.objects.get(pk=submit()["jobId"])
+    runs = [give_slots(str(job.pk), host, 0)]
+    other = transitions.create_task(
+        job=job, task_id="other", kind=Task.Kind.TRIAL, name="b", slots=1, single_host=False, actor="test"
+    )
+    runs.append(give_slots(str(job.pk), host, 1, task=other))
+    transitions.request_stop(runs[0], StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler")
+    row = queue(cast.vic)[0]
+    assert (row["leaving"], row["allocatedSlots"], row["requestedSlots"]) == ("1 of 2 stopping", 2, 2)
+
+
+def test_the_queue_of_one_user_keeps_the_places_of_all(cast: Cast, submit: Submit) -> None:
+    submit()
+    mine = submit(by=cast.bob)["jobId"]
+    rows = queue(cast.vic, "users=bob")
+    assert [(row["jobId"], row["summary"]["jobsAhead"]) for row in rows] == [(mine, 1)]
+    assert queue(cast.vic, "users=nobody") == []
+
+
+def test_a_page_beyond_the_end_is_empty_and_says_how_many_there_are(cast: Cast, submit: Submit) -> None:
+    submit()
+    answer = cast.vic.get("job-queues-v2?offset=5&limit=10")
+    assert (answer["jobs"], answer["pagination"]["total"]) == ([], 1)
+    assert cast.vic.get("job-queues-v2?limit=-2")["pagination"]["total"] == 1
 
 
 def test_paused_and_ended_jobs_are_not_in_the_queue(cast: Cast, submit: Submit) -> None:
@@ -138,6 +176,30 @@ def test_an_unknown_job_and_another_owners_job_are_refused(cast: Cast, submit: S
     assert cast.admin.post("job-queues", {"updates": [{"jobId": job, "priority": 1}]})
 
 
+def test_the_master_says_that_a_pool_is_strict(cast: Cast, submit: Submit) -> None:
+    submit()
+    assert cast.vic.get("master")["strictJobQueueControl"] is False
+    ResourcePool.objects.update(strict=True)
+    assert cast.vic.get("master")["strictJobQueueControl"] is True
+
+
+def test_a_pool_bounds_the_priorities_that_a_role_may_give(cast: Cast, submit: Submit) -> None:
+    top, mine = submit(by=cast.admin)["jobId"], submit()["jobId"]
+    cast.admin.post("job-queues", {"updates": [{"jobId": top, "priority": 5}]})
+    ResourcePool.objects.update(priority_floor={"editor": 10})
+    sentence = "an editor may give no higher priority than 10 in resource pool default. Found: 5."
+    for change in ({"priority": 5}, {"aheadOf": top}, {"toTop": True}, {"position": 1}):
+        assert cast.ada.refused("POST", "job-queues", {"updates": [{"jobId": mine, **change}]}) == (
+            400,
+            sentence,
+        )
+    assert cast.ada.post("job-queues", {"updates": [{"jobId": mine, "priority": 10}]})
+    assert cast.admin.post("job-queues", {"updates": [{"jobId": mine, "priority": 1}]})
+    assert cast.ada.post("job-queues", {"updates": [{"jobId": mine, "priority": 2}]}), (
+        "down is always allowed"
+    )
+
+
 def test_a_job_moves_to_another_pool(cast: Cast, submit: Submit) -> None:
     ResourcePool.objects.create(name="big")
     record = submit()
@@ -172,3 +234,116 @@ def test_a_thousand_jobs_cost_a_fixed_number_of_queries(
         submit()
     with django_assert_max_num_queries(7):  # type: ignore[attr-defined]
         assert len(queue(cast.ada)) == 4
+
+
+def test_an_edit_is_previewed_made_and_undone(cast: Cast, submit: Submit, host: Host) -> None:
+    first, second = submit()["jobId"], submit()["jobId"]
+    body = {"updates": [{"jobId": second, "position": 1}]}
+    found = cast.ada.post("job-queues/preview", body)
+    assert [(row["jobId"], row["place"], row["was"]) for row in found["order"]] == [
+        (second, 0, 1),
+        (first, 1, 0),
+    ]
+    assert (found["stops"], found["stopsOthers"], found["movedJobs"]) == ([], False, 2)
+    assert found["starts"] == [{"jobId": second, "now": True}]
+    assert [row["jobId"] for row in queue(cast.ada)] == [first, second], "a preview changes nothing"
+    assert cast.ada.post("job-queues", body) == {"changes": found["changes"], "undo": True}
+    assert [row["jobId"] for row in queue(cast.ada)] == [second, first]
+    undone = cast.ada.post("job-queues/undo")["changes"]
+    assert undone == [f"Job {second[:8]}: it has its former place."]
+    assert [row["jobId"] for row in queue(cast.ada)] == [first, second]
+    assert cast.ada.refused("POST", "job-queues/undo") == (
+        400, "you have made no edit in the last 15 minutes that could be undone",
+    )  # fmt: skip
+    edits = cast.vic.get(f"job-queues/{second}/edits")["edits"]
+    assert [(edit["user"], edit["change"], edit.get("undo")) for edit in edits] == [
+        ("ada", "moved", True), ("ada", "moved", None),
+    ]  # fmt: skip
+    assert cast.vic.get(f"jobs/{second}/explain")["edits"] == edits
+
+
+def test_a_preview_says_who_would_be_stopped_and_what_they_saved(
+    cast: Cast, submit: Submit, host: Host
+) -> None:
+    for index in range(2):
+        give_slots(submit(by=cast.bob)["jobId"], host, index)
+    mine = submit()["jobId"]
+    found = cast.ada.post("job-queues/preview", {"updates": [{"jobId": mine, "toTop": True}]})
+    assert found["stopsOthers"] is True
+    (stop,) = found["stops"]
+    assert {"jobId", "name", "username", "slots", "runs", "neverSaved", "startedAt", "mine"} == stop.keys()
+    assert (stop["username"], stop["slots"], stop["neverSaved"], stop["mine"]) == ("bob", 1, True, False)
+    (start,) = found["starts"]
+    assert start["now"] is False and start["reason"]
+    assert not Job.objects.filter(pk=mine, moved_at__isnull=False).exists()
+
+
+def test_viewers_and_runs_neither_preview_nor_undo(cast: Cast, submit: Submit) -> None:
+    job = submit()["jobId"]
+    for path in ("job-queues", "job-queues/preview", "job-queues/undo"):
+        body = {"updates": [{"jobId": job, "priority": 1}]}
+        assert cast.vic.refused("POST", path, body) == (403, "vic is a viewer and may not change anything.")
+
+
+REFUSED = [
+    ({"priority": 0}, "priority must be between 1 and 99; 1 is the highest. Found: 0."),
+    ({"priority": 100}, "priority must be between 1 and 99; 1 is the highest. Found: 100."),
+    ({"priority": 1.5}, "priority must be between 1 and 99; 1 is the highest. Found: 1.5."),
+    ({"priority": "x"}, "priority must be between 1 and 99; 1 is the highest. Found: x."),
+    ({"weight": 2.0}, "weight has no meaning in resource pool default, whose scheduler is priority; set priority"),
+    ({"weight": 0}, "weight must be greater than 0. Found: 0."),
+    ({"position": 0}, "position must be a whole number between 1 and 2; 1 is the first. Found: 0."),
+    ({"position": 1.5}, "position must be a whole number between 1 and 2; 1 is the first. Found: 1.5."),
+    ({"position": 3}, "position must be a whole number between 1 and 2; 1 is the first. Found: 3."),
+    ({"resourcePool": "moon"}, "invalid resource pool name moon; the pools are: default, fair"),
+    ({"resourcePool": "default"}, "resource pool is unchanged (default == default)"),
+    ({"aheadOf": "ffffffff-ffff"}, "job ffffffff-ffff not found"),
+    ({"toTop": True, "position": 1}, "a job is moved ahead of one job, behind one, to the top or to a position: "
+     "give one of them"),
+    ({}, "nothing to change was given for job {mine}"),
+    ({"aheadOf": "{fair}"}, "job {fair:.8} is in resource pool fair, job {mine:.8} in default"),
+]  # fmt: skip
+REFUSED_IN_FAIR_SHARE = [
+    ({"position": 1}, "unable to perform operation on resource pool with fair_share: it keeps no order"),
+    ({"toTop": True}, "unable to perform operation on resource pool with fair_share: it keeps no order"),
+    (
+        {"aheadOf": "{fair}"},
+        "unable to perform operation on resource pool with fair_share: it keeps no order",
+    ),
+    (
+        {"priority": 3},
+        "priority has no meaning in resource pool fair, whose scheduler is fair_share; set weight",
+    ),
+    ({"weight": 0}, "weight must be greater than 0. Found: 0."),
+]
+
+
+@pytest.mark.parametrize("path", ["job-queues", "job-queues/preview"])
+@pytest.mark.parametrize(
+    ("job", "change", "sentence"),
+    [("mine", *row) for row in REFUSED] + [("fair", *row) for row in REFUSED_IN_FAIR_SHARE],
+)
+def test_what_is_refused_has_one_sentence(
+    cast: Cast, submit: Submit, path: str, job: str, change: Json, sentence: str
+) -> None:
+    ResourcePool.objects.create(name="fair", scheduler="fair_share")
+    fair = submit(config=CONFIG.replace("slots_per_trial: 1", "resource_pool: fair"))["jobId"]
+    ids = {"mine": submit()["jobId"], "fair": fair}
+    submit()
+    wanted = {
+        name: value.format(**ids) if isinstance(value, str) else value for name, value in change.items()
+    }
+    refused = cast.ada.refused("POST", path, {"updates": [{"jobId": ids[job], **wanted}]})
+    assert refused == (400, sentence.format(**ids))
+
+
+@pytest.mark.parametrize("path", ["job-queues", "job-queues/preview"])
+def test_a_command_stays_in_its_pool(cast: Cast, submit: Submit, path: str) -> None:
+    ResourcePool.objects.create(name="big")
+    job = submit()["jobId"]
+    Job.objects.filter(pk=job).update(kind=Job.Kind.COMMAND)
+    assert cast.ada.refused("POST", path, {"updates": [{"jobId": job, "resourcePool": "big"}]}) == (
+        400,
+        "setting resource pool for job type COMMAND is not supported; "
+        f"cancel job {job[:8]} and submit it again in resource pool big",
+    )

@@ -1,0 +1,196 @@
+"""`job update`, `update-batch` and `undo`: edits of the queue, and what they would do before they are made."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import datetime, timezone
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.output import ask, clean, done, is_interactive, say
+from trainmaster.cli.prefixes import SHOWN
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+
+#: operation → (field of the request, how its value is read)
+OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
+    "priority": ("priority", int),
+    "weight": ("weight", float),
+    "resource-pool": ("resourcePool", str),
+    "ahead-of": ("aheadOf", str),
+    "behind-of": ("behindOf", str),
+    "position": ("position", int),
+}
+#: places of the new order that are printed
+_MOST_PLACES = 12
+
+
+def add(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "update", aliases=["u"], help="priority, weight, pool and place of a job, all in one step"
+    )
+    parser.add_argument("job_id", metavar="JOB_ID")
+    parser.add_argument("-p", "--priority", metavar="N", help="1 to 99, 1 is the highest")
+    parser.add_argument("-w", "--weight", metavar="F", help="share in a fair-share pool, above 0")
+    parser.add_argument("--resource-pool", metavar="POOL")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--ahead-of", metavar="JOB_ID")
+    place.add_argument("--behind-of", metavar="JOB_ID")
+    place.add_argument("--position", metavar="N", help="1 is the first place of the queue")
+    place.add_argument("--to-top", action="store_true", help="ahead of the first job of the pool")
+    _add_caution(parser)
+    parser.set_defaults(run=_update, action="update the job", usage_error=parser.error)
+    parser = verbs.add_parser(
+        "update-batch", help="several changes at once, such as ID.priority=1 ID.ahead-of=ID"
+    )
+    parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE")
+    _add_caution(parser)
+    parser.set_defaults(run=_update_batch, action="update the jobs")
+    parser = verbs.add_parser("undo", help="take back your last edit of the queue")
+    parser.set_defaults(run=_undo, action="undo the last edit")
+
+
+def _add_caution(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="how --dry-run answers"
+    )
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask, even if it stops work of others"
+    )
+
+
+def _update(client: Client, args: argparse.Namespace) -> int:
+    update = {"jobId": args.job_id}
+    for name in OPERATIONS:
+        text = getattr(args, name.replace("-", "_"))
+        if text is not None:
+            update.update(change(args.job_id, name, text))
+    if args.to_top:
+        update["toTop"] = True
+    if len(update) == 1:
+        options = ", ".join(f"--{name}" for name in [*OPERATIONS, "to-top"])
+        args.usage_error(f"nothing to change was given: at least one of {options}")
+    return _send(client, [update], args)
+
+
+def _update_batch(client: Client, args: argparse.Namespace) -> int:
+    return _send(client, [parsed(text) for text in args.updates], args)
+
+
+def parsed(text: str) -> Json:
+    """`ID.priority=1` as a record of the request. Raises CliError."""
+    left, equals, value = text.partition("=")
+    job_id, dot, operation = left.rpartition(".")
+    if not (equals and dot and job_id and value):
+        raise CliError(f"found {text!r}, allowed: <jobID>.<operation>=<value>.")
+    if operation not in OPERATIONS:
+        raise CliError(f"found the operation {operation!r}, allowed: {', '.join(OPERATIONS)}.")
+    return change(job_id, operation, value)
+
+
+def change(job_id: str, operation: str, text: str) -> Json:
+    field, read = OPERATIONS[operation]
+    try:
+        return {"jobId": job_id, field: read(text)}
+    except ValueError:
+        return {"jobId": job_id, field: text}  # the server has the one sentence for it
+
+
+def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> int:
+    if args.dry_run:
+        found = client.preview_jobs(updates)
+        print(json.dumps(found, indent=2) if args.output == "json" else "\n".join(previewed(found)))
+        return OK
+    if is_interactive() and not args.yes:
+        found = client.preview_jobs(updates)
+        if found["stopsOthers"]:
+            say("\n".join(previewed(found)))
+            if not ask("This stops work of others. Do it?", default=False):
+                say("Nothing was changed.")
+                return FAILED
+    changes = client.update_jobs(updates)
+    done("\n".join(map(clean, changes)) if changes else "Nothing had to be changed.")
+    return OK
+
+
+def _undo(client: Client, args: argparse.Namespace) -> int:
+    done("\n".join(map(clean, client.undo_edit())))
+    return OK
+
+
+# --- the preview as text ------------------------------------------------------------------------------------
+
+
+def previewed(found: Json, now: Optional[datetime] = None) -> List[str]:
+    """What an edit would do, for people; `now` is the present moment unless given."""
+    now = now or datetime.now(timezone.utc)
+    lines = ["With this edit:", *(f"  {sentence}" for sentence in found["changes"])]
+    if not found["changes"]:
+        return ["Nothing would change."]
+    lines += _order(found)
+    lines += ["It stops:", *(f"  {_stop(stop, now)}" for stop in found["stops"])] if found["stops"] else []
+    lines += [f"  {_start(start)}" for start in found["starts"]]
+    if not found["stops"]:
+        lines.append("It stops nothing.")
+    return [clean(line) for line in lines]
+
+
+def _order(found: Json) -> List[str]:
+    """The new places, of which a long list shows the first."""
+    rows = found["order"]
+    if not rows:
+        return []
+    shown = [
+        [row["place"], "" if row.get("was") is None else row["was"], row["jobId"][:SHOWN], row["name"]]
+        for row in rows[:_MOST_PLACES]
+    ]
+    more = max(found.get("movedJobs", 0), len(rows)) - len(shown)
+    lines = ["The order then:", *(f"  {line}" for line in _table(["#", "was", "ID", "Job Name"], shown))]
+    return [*lines, f"  and {more} more that change place"] if more > 0 else lines
+
+
+def _table(headings: List[str], rows: List[List[Any]]) -> List[str]:
+    return output.table(headings, rows).split("\n")
+
+
+def _stop(stop: Json, now: datetime) -> str:
+    runs = f"{stop['runs']} runs of " if stop.get("runs", 1) > 1 else ""
+    slots = "1 slot" if stop["slots"] == 1 else f"{stop['slots']} slots"
+    if stop["neverSaved"]:
+        saved = f"it has never saved and would lose {_age(stop['startedAt'], now)} of work"
+    elif stop.get("lastSavedAt"):
+        saved = f"it last saved {_age(stop['lastSavedAt'], now)} ago"
+    else:
+        saved = f"it has not saved in {_age(stop['startedAt'], now)}; it saves when it is asked to stop"
+    whose = "yours" if stop["mine"] else f"of {stop['username']}"
+    return f"{runs}job {stop['jobId'][:SHOWN]} {stop['name']} ({slots}, {whose}): {saved}"
+
+
+def _start(start: Json) -> str:
+    job = f"Job {start['jobId'][:SHOWN]}"
+    if start["now"]:
+        return f"{job} starts at once."
+    if start.get("forecast"):
+        earliest, latest = (local_clock(moment) for moment in start["forecast"])
+        return f"{job} starts between {earliest} and {latest}: {start.get('reason') or 'it waits'}."
+    return f"{job}: start not known: {start.get('reason') or 'no pass has seen it yet'}."
+
+
+def local_clock(seconds: float) -> str:
+    """A moment in the zone of this machine, which is named."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M %z")
+
+
+def _age(text: str, now: datetime) -> str:
+    """`12 s`, `4 min`, `3 h 20 min`: how long ago a time of the server's was."""
+    moment = datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z")
+    seconds = max(0, int((now - moment).total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
