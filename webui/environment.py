@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -40,7 +41,7 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
-def database(url: str) -> dict[str, object]:
+def database(url: str) -> dict[str, Any]:
     """Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`.
 
     A host that starts with / (percent-encoded or as `?host=/folder`) is a Unix socket's folder.

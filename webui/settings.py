@@ -100,13 +100,14 @@ _database = (
     if (_sockets / ".s.PGSQL.5432").exists()
     else "postgresql:///trainmaster"
 )
-DATABASES = {
-    "default": {
-        **environment.database(environment.text("DATABASE_URL", _database)),
-        "CONN_MAX_AGE": 60,
-        "CONN_HEALTH_CHECKS": True,
-    }
+# Under ASGI each request has a thread of its own, so what is kept open is the process's, not the thread's.
+_database_entry = environment.database(environment.text("DATABASE_URL", _database))
+_database_entry["OPTIONS"]["pool"] = {
+    "min_size": 1,
+    "max_size": int(environment.number("TRAINMASTER_DATABASE_CONNECTIONS", 40)),  # of one process
+    "timeout": environment.number("TRAINMASTER_DATABASE_WAIT_SECONDS", 5),
 }
+DATABASES = {"default": {**_database_entry, "CONN_HEALTH_CHECKS": True}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = environment.text("REDIS_URL", "redis://127.0.0.1:6379/0")
