@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 Span = tuple[float, float]
 
-#: half the width of 80 % of a normal distribution, in standard deviations
+#: half of the middle 80 % of a normal distribution, in standard deviations
 Z80 = 1.2816
 #: as many past runs as the guess weighs that durations spread by a factor of e
 PRIOR_RUNS = 2

@@ -1,12 +1,24 @@
-"""When waiting work will start: a range that holds its start with 80 % probability, or a sentence why nobody knows."""
+"""When waiting work will start: a range that holds its start with 80 % probability, or a sentence why nobody knows.
+
+The queue is played forward some dozens of times: in each future, what runs ends at some moment of its range, what
+starts lasts some time of its range, and requests are placed in the order of the queue (`timeline`). The
+range is what most of these futures agree on. The work is bounded by counts, never by a clock.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil, inf
 
-from scheduling.reasons import NEVER
-from scheduling.world import Plan, Snapshot
+from scheduling.futures import Play, futures
+from scheduling.reasons import NEVER, WaitCode, listed
+from scheduling.world import Plan, Request, Snapshot
+
+#: waiting requests that get a forecast, the first in the queue
+MOST_FORECASTS = 200
+#: the part of the futures before the range's earliest and after its latest
+TAIL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +34,58 @@ class Forecast:
 
 def forecast(snapshot: Snapshot, plan: Plan) -> Forecast:
     """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges."""
-    waits = [task for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER]
-    spans = {task: span for task in waits if (span := plan.forecast.get(task)) is not None}
-    unknown = {task: plan.waits[task].sentence for task in waits if task not in spans}
+    requests = {request.task_id: request for request in snapshot.requests}
+    waiting = [
+        requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER
+    ]
+    spans: dict[str, tuple[float, float]] = {}
+    unknown: dict[str, str] = {}
+    played = []
+    for place, request in enumerate(waiting):
+        reason = plan.waits[request.task_id]
+        if place >= MOST_FORECASTS:
+            unknown[request.task_id] = (
+                f"{place:,} requests stand before it; the first {MOST_FORECASTS} have forecasts"
+            )
+        elif reason.code in (WaitCode.BLOCKED, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS):
+            unknown[request.task_id] = reason.sentence
+        else:
+            played.append(request)
+    for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
+        if work:
+            play = Play(snapshot, plan, work)
+            for task, starts in futures(play, snapshot.now).items():
+                span = _span(starts, snapshot.now)
+                if span is not None:
+                    spans[task] = span
+                else:
+                    unknown[task] = _why(play, requests[task])
     return Forecast(spans, unknown)
+
+
+def _span(starts: list[float], now: float) -> tuple[float, float] | None:
+    """The middle of the futures; None when too many of them never start it."""
+    starts = sorted(starts)
+    skip = max(0, ceil(TAIL * (len(starts) + 1)) - 1)
+    first, last = starts[skip], starts[-1 - skip]
+    return None if last == inf else (max(now, first), max(now, last))
+
+
+def _why(play: Play, request: Request) -> str:
+    """Whose end nobody knows."""
+    runs = [run.request.label for run in play.runs if run.left is None and not run.stopping]
+    if runs:
+        has = "has" if len(set(runs)) == 1 else "have"
+        return f"{listed(dict.fromkeys(runs))} {has} neither progress nor a time limit"
+    before = []
+    for other in play.waiting:
+        if other.task_id == request.task_id:
+            break
+        if other.lasts is None:
+            before.append(other.label)
+    if before:
+        has = "has" if len(set(before)) == 1 else "have"
+        return (
+            f"{listed(dict.fromkeys(before))} before it {has} no time limit and nothing like it ran here yet"
+        )
+    return "what runs now leaves no room for it at any time that can be foreseen"
