@@ -72,6 +72,8 @@ def latest(trial: Trial) -> Failure | None:
 
 def _sentence(allocation: Allocation, detail: dict[str, Any], code: int | None) -> str:
     attempt, reason = f"Attempt {allocation.number}", Reason(allocation.exit_reason).label
+    if allocation.exit_reason == Reason.TIME_LIMIT:
+        return f"{attempt}: {reason}; its checkpoints are kept."
     where = f" on {detail['host']}" if detail.get("host") else ""
     if detail.get("sentence"):
         return f"{attempt}: {reason}{where}: {detail['sentence']}"

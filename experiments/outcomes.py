@@ -26,6 +26,7 @@ from experiments.transitions import (
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import NOT_THE_CODES_FAULT, Reason, TaskState
+from jobs.time_limits import time_used
 
 _ACTOR = "server"
 #: An attempt that could not even start is tried again after this long, times its number.
@@ -40,7 +41,7 @@ def lock_for(allocation_id: str) -> Experiment | None:
 
 def allocation_ended(allocation: Allocation) -> None:
     """Decide what follows. Runs in the transaction that terminated the allocation, the experiment locked."""
-    trial = Trial.objects.select_related("latest_checkpoint").get(task_id=allocation.task_id)
+    trial = Trial.objects.select_related("latest_checkpoint", "task").get(task_id=allocation.task_id)
     experiment = lock(trial.experiment_id)
     trial.experiment = experiment
     reason = Reason(allocation.exit_reason)
@@ -52,6 +53,8 @@ def allocation_ended(allocation: Allocation) -> None:
         _end(experiment, trial, TrialState.ERROR, Reason.INVALID_HP, searcher_reason=invalid)
     elif reason == Reason.COMPLETED or trial.early_exit:
         _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
+    elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
+        _end(experiment, trial, TrialState.ERROR, Reason.TIME_LIMIT)
     elif reason in NOT_THE_CODES_FAULT and not _launch_failures_exhausted(trial, reason):
         _again(experiment, trial, reason)
     elif reason == Reason.LAUNCH_FAILED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
@@ -60,6 +63,12 @@ def allocation_ended(allocation: Allocation) -> None:
         trial.restarts += 1
         Trial.objects.filter(pk=trial.pk).update(restarts=trial.restarts)
         _again(experiment, trial, reason)
+
+
+def _time_is_up(trial: Trial) -> bool:
+    """However its attempt ended: another would be stopped as soon as it had started."""
+    limit = trial.task.max_time_seconds
+    return limit is not None and time_used([trial.task_id]).get(trial.task_id, 0.0) >= limit
 
 
 def _launch_failures_exhausted(trial: Trial, reason: Reason) -> bool:

@@ -34,6 +34,8 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
         case "early_exit":
             trial.early_exit = trial.early_exit or str(data.get("reason", ""))[:32]
             Trial.objects.filter(pk=trial.pk).update(early_exit=trial.early_exit)
+        case "preempt_asked":
+            jobs.asked_to_preempt(member.allocation_id)
         case "preempt_ack":
             jobs.preempt_acknowledged(member.allocation_id)
         case "metadata":

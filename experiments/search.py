@@ -87,6 +87,7 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
         name=f"Trial {number} (Experiment {experiment.pk})",
         slots=int(resources.get("slots_per_trial", 1)),
         single_host=bool(resources.get("is_single_node")),
+        max_time_seconds=resources.get("max_time"),
         actor=actor,
     )
     return Trial.objects.create(

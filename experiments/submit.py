@@ -16,6 +16,7 @@ from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
+from jobs import time_limits
 from jobs import transitions as jobs
 from jobs.models import Job
 from jobs.states import Reason
@@ -83,6 +84,7 @@ def _create(
         seed = secrets.randbelow(2**31)
         effective["reproducibility"] = {"experiment_seed": seed}
     resources["resource_pool"] = pool.name
+    resources["max_time"] = _max_time(pool, resources.get("max_time"))
     job = jobs.create_job(
         kind=Job.Kind.EXPERIMENT,
         name=effective["name"],
@@ -124,3 +126,10 @@ def _create(
     search.start(experiment, actor=actor)
     announce("experiments")
     return experiment
+
+
+def _max_time(pool: ResourcePool, asked: int | None) -> int | None:
+    try:
+        return time_limits.seconds_for(pool, asked)
+    except time_limits.TooLong as error:
+        raise Refused(str(error)) from error

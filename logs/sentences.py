@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from events.models import Event
 from jobs import exits
 from jobs.states import AllocationState, MemberState, Reason, TaskState
+from jobs.time_limits import in_words
 from logs.levels import Level
 
 
@@ -19,7 +20,7 @@ class Sentence(NamedTuple):
 _FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
      Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
-     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED}
+     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.TIME_LIMIT}
 )  # fmt: skip
 
 
@@ -40,6 +41,9 @@ def _of_allocation(event: Event) -> Sentence | None:
     detail = event.detail
     if "stop" in detail:
         return _of_stop(run, event)
+    if event.reason == Reason.TIME_NEARLY_UP:
+        left, limit = (in_words(detail[name]) for name in ("seconds_left", "max_time_seconds"))
+        return Sentence(Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it is stopped then.")
     match event.to_state:
         case AllocationState.ASSIGNED:
             extra = " on sufferance, ahead of its turn" if event.reason == Reason.BACKFILLED else ""

@@ -6,8 +6,9 @@ import uuid
 
 from celery import shared_task
 from django.db.models import Q
+from django.utils import timezone
 
-from dispatch import deletion, host_tasks, passes, reconcile
+from dispatch import deletion, host_tasks, passes, reconcile, time_limits
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from experiments.models import Experiment
@@ -57,6 +58,7 @@ def sweep() -> None:
     reconcile.finish_lost_hosts()
     reconcile.forgotten()
     reconcile.leave_disabled_hosts()
+    time_limits.watch(timezone.now())
     reconcile.merge_event_lines()
     for host_id in reconcile.hosts_to_ask():
         sweep_host.apply_async((str(host_id),), expires=30, retry=False)

@@ -73,7 +73,7 @@ class Task(models.Model):
     not_before = models.DateTimeField(null=True)
     #: a Reason code while the task may not be placed although it waits (its checkpoint is being uploaded)
     blocked_by = models.CharField(max_length=32, blank=True)
-    #: an attempt is warned, preempted and stopped when it has run so long; null: as long as it likes
+    #: warned, preempted and stopped when it has run so long, all attempts together; null: as long as it likes
     max_time_seconds = models.PositiveIntegerField(null=True)
     #: names of hosts where it is not placed again
     avoid_hosts = models.JSONField(default=list)
@@ -132,7 +132,13 @@ class Allocation(models.Model):
             ),
             models.UniqueConstraint(fields=["task", "number"], name="run_number_once_per_task"),
         ]
-        indexes = [models.Index(fields=["state"], condition=~Q(state="TERMINATED"), name="open_allocations")]
+        indexes = [
+            models.Index(fields=["state"], condition=~Q(state="TERMINATED"), name="open_allocations"),
+            # how long work like this ran: the newest ends
+            models.Index(
+                fields=["-ended_at"], condition=Q(exit_reason="completed"), name="completed_attempts"
+            ),
+        ]
 
 
 class Member(models.Model):

@@ -73,6 +73,8 @@ class Reason(models.TextChoices):
     RESTARTS_EXHAUSTED = "restarts_exhausted", "failed more often than max_restarts allows"
     UPLOAD_GIVEN_UP = "upload_given_up", "its checkpoint was never uploaded in full"
     WAITS_FOR_UPLOAD = "waits_for_upload", "waits for its checkpoint to be uploaded"
+    TIME_NEARLY_UP = "time_nearly_up", "its time limit is near"
+    TIME_LIMIT = "time_limit", "its time limit was reached"
     MOVED = "moved", "moved in the queue"
     PRIORITY_SET = "priority_set", "priority changed"
     WEIGHT_SET = "weight_set", "weight changed"

@@ -144,6 +144,31 @@ def request_stop(
 
 
 @transaction.atomic
+def warn_of_limit(allocation_id: str, *, seconds_left: float) -> bool:
+    """Say once, in the log and on the pages, that the time limit of an open allocation is near."""
+    allocation = lock_allocation(allocation_id)
+    if allocation.state == AllocationState.TERMINATED or allocation.time_warned_at or allocation.stop_kind:
+        return False
+    Allocation.objects.filter(pk=allocation_id).update(time_warned_at=timezone.now())
+    _record_allocation(
+        allocation, allocation.state, allocation.state, Reason.TIME_NEARLY_UP, "server",
+        {"seconds_left": round(seconds_left), "max_time_seconds": allocation.task.max_time_seconds},
+    )  # fmt: skip
+    wake("dispatch.tasks.merge_log", allocation.task_id)
+    return True
+
+
+@transaction.atomic
+def asked_to_preempt(allocation_id: str) -> bool:
+    """The training code has asked whether it should stop, so it can save when it is told to. Kept once."""
+    return bool(
+        Allocation.objects.filter(pk=allocation_id, asked_preempt_at=None).update(
+            asked_preempt_at=timezone.now()
+        )
+    )
+
+
+@transaction.atomic
 def preempt_acknowledged(allocation_id: str) -> bool:
     """The training code has seen the signal and will save and leave."""
     return bool(

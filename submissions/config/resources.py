@@ -98,7 +98,8 @@ class Resources(Section):
     is_single_node: bool | None = None
     """True keeps the job on one host."""
     max_time: Duration | None = None
-    """Trainmaster's own: seconds, or text such as 1h30m, that one attempt may take; null takes the pool's default."""
+    """Trainmaster's own: seconds, or text such as 1h30m, that a trial or command may run, all its attempts together;
+    null takes the pool's default."""
     shm_size: MemorySize | None = None
     devices: list[Annotated[Device, BeforeValidator(_device)]] = []
     native_parallel: bool = False

@@ -17,7 +17,7 @@ entrypoint: python3 train.py
 hyperparameters: {{}}
 searcher: {{name: single, metric: loss, max_length: {{batches: 10}}}}
 max_restarts: {max_restarts}
-resources: {{slots_per_trial: {slots}{priority}}}
+resources: {{slots_per_trial: {slots}{priority}{max_time}}}
 """
 
 
@@ -52,6 +52,7 @@ def submit_experiment(
     name: str = "test",
     max_restarts: int = 5,
     priority: int | None = None,
+    max_time: str | int | None = None,
     owner: User | None = None,
     activate: bool = True,
 ) -> Experiment:
@@ -61,6 +62,7 @@ def submit_experiment(
         slots=slots,
         max_restarts=max_restarts,
         priority=f", priority: {priority}" if priority else "",
+        max_time=f", max_time: {max_time}" if max_time else "",
     )
     return submit.create(
         owner=owner or make_user(),

@@ -39,6 +39,7 @@ class PreemptContext:
         self._records = records
         self._started = False
         self._acknowledged = False
+        self._asked = False
 
     def start(self) -> PreemptContext:
         self._started = True
@@ -56,6 +57,7 @@ class PreemptContext:
             raise RuntimeError(
                 "should_preempt() was called before the context was started or after it was closed."
             )
+        self._note_asked()
         answer = self._ask()
         if answer and auto_ack:
             self.acknowledge_preemption_signal()
@@ -67,6 +69,12 @@ class PreemptContext:
         if not self._acknowledged and chief and self._records is not None:
             self._records.append("preempt_ack")
         self._acknowledged = True
+
+    def _note_asked(self) -> None:
+        """Once: who asks can save when it is told to, so the scheduler stops it before others."""
+        if not self._asked and self._distributed.rank == 0 and self._records is not None:
+            self._records.append("preempt_asked")
+        self._asked = True
 
     def _ask(self) -> bool:
         if self._mode is PreemptMode.WorkersAskMaster:

@@ -193,7 +193,7 @@ def test_all_ranks_get_the_same_answer_to_should_preempt(tmp_path: Path) -> None
         (run / "control" / "preempt.json").write_text('{"reason": "pause"}')
         steps = {values[-1] for values in said(ranks)}
     assert len(steps) == 1
-    assert [record["type"] for record in records(run)] == ["preempt_ack"]
+    assert [record["type"] for record in records(run)] == ["preempt_asked", "preempt_ack"]
     assert records(run, 1) == []
 
 

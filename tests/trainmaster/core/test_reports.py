@@ -139,9 +139,9 @@ def test_should_preempt_needs_a_started_context_and_auto_ack_can_be_off(run: Pat
         assert not context.preempt.should_preempt()
         (run / "control" / "preempt.json").write_text('{"reason": "pause"}')
         assert context.preempt.should_preempt(auto_ack=False)
-        assert records(run) == []
+        assert records(run) == [{"type": "preempt_asked"}]
         context.preempt.acknowledge_preemption_signal()
-    assert records(run) == [{"type": "preempt_ack"}]
+    assert records(run) == [{"type": "preempt_asked"}, {"type": "preempt_ack"}]
 
 
 def test_the_searchers_loop_runs_once_up_to_max_length(run: Path) -> None:
