@@ -16,7 +16,7 @@ from webui.pages import manage_job_preview as previews
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job_access import why_no_edit, why_no_pool
 from webui.pages.manage_job_answers import done, job_or_404, part
-from webui.pages.manage_job_facts import Facts, facts_of, numbers_of
+from webui.pages.manage_job_facts import Facts, around, facts_of, numbers_of, wait_of
 from webui.pages.manage_job_form import Form, read, shown, update_of
 
 
@@ -98,6 +98,8 @@ def _context(request: HttpRequest, facts: Facts, form: Form, look: previews.Look
         "look": look,
         "short": str(facts.job.pk)[:6],
         "pools": pools,
+        "around": [] if look else around(facts),
+        "wait": "" if look else wait_of(facts.job),
         "numbers": numbers_of(chosen),
         "moves": chosen.pk != facts.job.pool_id,
         "floor": queue_rules.floor(facts.job.pool, user.role),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from accounts.models import User
+from commands import transitions as command_transitions
 from experiments import transitions
 from experiments.models import Experiment
 from experiments.states import GOING_ON, ExperimentState
@@ -79,9 +80,16 @@ def _one(action: Action, job: Job, user: User) -> str:
     if reason := why_no_action(job, experiment, user):
         return reason
     if experiment is None:
-        return f"{job.name} is a {job.get_kind_display().lower()}: it cannot be {action.past}."
+        return _kill_command(action, job, user)
     try:
         action.run(experiment.pk, actor=f"user:{user.username}")
     except transitions.IllegalStep as refusal:
         return str(refusal)
+    return ""
+
+
+def _kill_command(action: Action, job: Job, user: User) -> str:
+    if action is not ACTIONS["kill"]:
+        return f"{job.name} is a command: it cannot be {action.past}, only killed."
+    command_transitions.kill(job.command.pk, actor=f"user:{user.username}")
     return ""

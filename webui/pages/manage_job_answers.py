@@ -61,3 +61,8 @@ def back(request: HttpRequest) -> str:
     """Where the edit was asked for: an address of ours, else the queue."""
     wanted: str = request.POST.get("back") or request.GET.get("back") or "/jobs"
     return wanted if url_has_allowed_host_and_scheme(wanted, None) else "/jobs"
+
+
+def sentence(refusal: str) -> str:
+    """A refusal on its own: some are written as parts of longer answers, without capital and full stop."""
+    return refusal if refusal.endswith(".") else f"{refusal[:1].upper()}{refusal[1:]}."

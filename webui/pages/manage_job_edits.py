@@ -18,7 +18,7 @@ from jobs.queue_edits import Refused, Update
 from webui.pages import manage_job_preview as previews
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job_actions import ACTIONS, carry_out, question
-from webui.pages.manage_job_answers import done, part
+from webui.pages.manage_job_answers import done, part, sentence
 from webui.pages.manage_job_form import number_in, whole_in
 
 LABELS = {
@@ -45,7 +45,7 @@ def make(request: HttpRequest) -> HttpResponse:
             return _act(request, do, jobs)
         return _edit(request, do, value, jobs)
     except Refused as refusal:
-        return done(request, [], undo=False, refused=_sentence(str(refusal)))
+        return done(request, [], undo=False, refused=sentence(str(refusal)))
 
 
 def _chosen(ids: Sequence[str]) -> list[Job]:
@@ -124,8 +124,3 @@ def _step(job: Job, up: bool) -> Update:
         raise Refused(f"job {queue_edits.short(job.pk)} is the {'first' if up else 'last'} already")
     anchor = str(neighbour.pk)
     return Update(str(job.pk), ahead_of=anchor) if up else Update(str(job.pk), behind_of=anchor)
-
-
-def _sentence(text: str) -> str:
-    """With a capital and a full stop: refusals are also parts of other answers."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -13,6 +13,8 @@ from jobs import queue_order
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, TaskState
 
+#: rows shown above and below a job
+AROUND = 3
 TYPES = {"EXPERIMENT": "Experiment", "COMMAND": "Command"}
 
 
@@ -100,6 +102,22 @@ def _state(job: Job, attempts: list[Allocation]) -> str:
     if AllocationState.TERMINATING in states:
         return "STOPPING"
     return "QUEUED" if job.state == JobState.ACTIVE else str(job.state)
+
+
+def around(facts: Facts) -> list[tuple[int, Job]]:
+    """Who stands around the job now: (place from 0, job), itself included; nothing where there is no order."""
+    if facts.ahead is None:
+        return []
+    first = max(0, facts.ahead - AROUND)
+    rows = queue_order.listed(facts.job.pool).select_related("owner")[first : facts.ahead + AROUND + 1]
+    return list(enumerate(rows, first))
+
+
+def wait_of(job: Job) -> str:
+    """Why its work waits, as the last pass said it; empty when none waits."""
+    waits = job.pool.plan.get("waits") or {}
+    waiting = Task.objects.filter(job=job, state=TaskState.WAITING).values_list("pk", flat=True)
+    return next((str(waits[task]["sentence"]) for task in waiting if task in waits), "")
 
 
 def numbers_of(pool: ResourcePool) -> PoolNumbers:

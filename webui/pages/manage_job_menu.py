@@ -83,9 +83,11 @@ def entries_of(facts: Facts, user: User) -> Iterator[Entry]:
 
 def _actions(facts: Facts, user: User) -> Iterator[Entry]:
     experiment = facts.experiment
-    if experiment is None:
-        return
     reason = why_no_action(facts.job, experiment, user)
+    if experiment is None:
+        if facts.job.state != JobState.ENDED:
+            yield Entry("Kill…", do="kill", reason=reason, danger=True)
+        return
     for name, action in ACTIONS.items():
         if experiment.state in action.states:
             key = "p" if name in {"pause", "activate"} else ""

@@ -9,11 +9,13 @@ from functools import cached_property
 
 from accounts.models import User
 from dispatch import preview
+from hosts.models import ResourcePool
+from jobs.models import Job
 from jobs.queue_edits import Update
+from jobs.queue_order import listed
+from webui.pages.manage_job_facts import AROUND
 from webui.templatetags.console import spell
 
-#: rows of the new order above and below an edited job; the others are counted
-AROUND = 3
 #: edited jobs whose start and surroundings are told, when many are edited at once
 MOST_STARTS = 5
 
@@ -60,9 +62,17 @@ class Look:
     @cached_property
     def stops(self) -> list[Stop]:
         return [
-            Stop(stop.name, "yours" if stop.mine else f"of {stop.username}", _cost(stop, self.now))
+            Stop(stop.name, "(yours)" if stop.mine else f"of {stop.username}", _cost(stop, self.now))
             for stop in self.found.stops
         ]
+
+    @property
+    def changes(self) -> list[str]:
+        """What the edit itself says, without the job's name where there is but one."""
+        if len({update.job_id for update in self.updates}) > 1:
+            return self.found.changes[:MOST_STARTS]
+        said = [sentence.partition(": ")[2] or sentence for sentence in self.found.changes]
+        return [f"{sentence[:1].upper()}{sentence[1:]}" for sentence in said]
 
     @property
     def button(self) -> str:
@@ -84,23 +94,44 @@ class Look:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The new order around the edited jobs."""
+        """The new order around the edited jobs: who changes place there, and who stays."""
         edited = {update.job_id for update in self.updates}
-        at = [entry.place for entry in self.found.order if entry.job_id in edited]
-        stops = {stop.job_id for stop in self.found.stops}
-        starts = {start.job_id: start for start in self.found.starts}
-        return [
-            Place(
-                name=entry.name,
-                place=entry.place,
-                was=entry.was,
-                edited=entry.job_id in edited,
-                stops=entry.job_id in stops,
-                start=_short_when(starts.get(entry.job_id), self.now),
-            )
-            for entry in self.found.order
-            if any(abs(entry.place - place) <= AROUND for place in at[:MOST_STARTS])
-        ]
+        at = [entry.place for entry in self.found.order if entry.job_id in edited][:MOST_STARTS]
+        wanted = {place for one in at for place in range(max(0, one - AROUND), one + AROUND + 1)}
+        moved = {entry.place: entry for entry in self.found.order if entry.place in wanted}
+        stay = self._staying(wanted - set(moved)) if len(self.pools) == 1 else {}
+        return [self._place(entry, edited) for _, entry in sorted({**stay, **moved}.items())]
+
+    @cached_property
+    def pools(self) -> list[ResourcePool]:
+        """Where the edited jobs stand afterwards."""
+        jobs = Job.objects.filter(pk__in=[update.job_id for update in self.updates]).select_related("pool")
+        pools = {job.pool.name: job.pool for job in jobs}
+        named = {update.pool for update in self.updates if update.pool}
+        return list(ResourcePool.objects.filter(name__in=named)) if named else list(pools.values())
+
+    def _staying(self, places: set[int]) -> dict[int, preview.Place]:
+        """Who keeps one of these places: who has it now."""
+        if not places or not self.found.order:
+            return {}
+        first, last = min(places), max(places)
+        rows = listed(self.pools[0]).values_list("pk", "name")[first : last + 1]
+        return {
+            place: preview.Place(str(pk), name, place, place)
+            for place, (pk, name) in enumerate(rows, first)
+            if place in places
+        }
+
+    def _place(self, entry: preview.Place, edited: set[str]) -> Place:
+        start = next((start for start in self.found.starts if start.job_id == entry.job_id), None)
+        return Place(
+            name=entry.name,
+            place=entry.place,
+            was=entry.was,
+            edited=entry.job_id in edited,
+            stops=any(stop.job_id == entry.job_id for stop in self.found.stops),
+            start=_short_when(start, self.now),
+        )
 
     @property
     def others(self) -> int:
@@ -117,7 +148,7 @@ def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
 def _cost(stop: preview.Stop, now: datetime) -> str:
     if stop.never_saved:
         lost = spell(max(0.0, (now - stop.started_at).total_seconds()))
-        return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved: loses {lost}"
+        return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved and loses {lost} of work"
     if stop.last_saved_at is None:
         return "it saves first, for the first time"
     age = spell(max(0.0, (now - stop.last_saved_at).total_seconds()))

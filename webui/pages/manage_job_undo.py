@@ -7,7 +7,7 @@ from django.views.decorators.http import require_http_methods
 
 from jobs import queue_edits
 from webui.pages.frame import page, user_of
-from webui.pages.manage_job_answers import done, part
+from webui.pages.manage_job_answers import done, part, sentence
 
 
 @page
@@ -20,10 +20,5 @@ def undo(request: HttpRequest) -> HttpResponse:
     try:
         said = queue_edits.undo(user_of(request))
     except queue_edits.Refused as refusal:
-        return done(request, [], undo=False, refused=_sentence(str(refusal)))
+        return done(request, [], undo=False, refused=sentence(str(refusal)))
     return done(request, said, undo=False)
-
-
-def _sentence(text: str) -> str:
-    """With a capital and a full stop: refusals are also parts of other answers."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
