@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from scheduling import fitting, priority, reasons
-from scheduling.board import Run, slot_board
+from scheduling import reasons
+from scheduling.board import slot_board
 from scheduling.fitting import Shape
-from scheduling.plan import decide, held_by_job
+from scheduling.plan import decide, held_by_job, priority_rules
+from scheduling.priority import PriorityRules
+from scheduling.prospects import Prospects
 from scheduling.ranking import jobs_ahead
 from scheduling.reasons import NEVER, Reason
+from scheduling.runs import Run
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: hosts that are described one by one
@@ -41,7 +44,7 @@ def explain(snapshot: Snapshot, task_id: str, plan: Plan | None = None) -> list[
 def _off_or_outside(snapshot: Snapshot, request: Request) -> list[Reason]:
     """Hosts and slots of the pool that it may not use now."""
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
-    needs = fitting.needs_hosts_that_are_off(snapshot, shape, request.slots)
+    needs = Prospects(snapshot).needs_hosts_that_are_off(shape, request.slots)
     if needs is not None:
         return [needs]
     out = [(host.name, host.off) for host in snapshot.hosts if host.off is not None]
@@ -74,10 +77,10 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
     """Host by host, those that lack least first: who holds it, and whether that is being stopped for it."""
     if request.slots == 0:
         return []
-    board = slot_board(snapshot, priority.stop_order)
+    rules = priority_rules(snapshot)
+    board = slot_board(snapshot, rules)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
     fits_one = any(host.cap >= shape.need for host in board.hosts)
-    rules = priority.PriorityRules(snapshot.pool.preemption)
     rows = []
     for host in board.hosts:
         need = shape.need if fits_one else host.cap
@@ -92,7 +95,7 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
     return [row[2] for row in sorted(rows, key=lambda row: row[:2])[:MOST_HOSTS]]
 
 
-def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: priority.PriorityRules) -> str:
+def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: PriorityRules) -> str:
     """Why this run is not stopped for the request, in a few words."""
     other = run.request
     if run.stopping:
@@ -103,7 +106,7 @@ def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: priority.Pri
         return "within its share" if other.job_id != request.job_id else "of the same job"
     if not snapshot.pool.preemption:
         return "runs to its end"
-    if rules.may_stop(request, run):
+    if rules.rights(request).may_stop(request, run):
         return "may be stopped, which is not enough here"
     return (
         f"priority {other.priority}"

@@ -9,13 +9,13 @@ is stopped when a granted request needs the room.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scheduling.board import Run
-from scheduling.fitting import saves
+from scheduling.ranking import Standing
 from scheduling.reasons import ReleaseCode
-from scheduling.world import Request, Snapshot
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, Rights, Run
+from scheduling.world import Placement, Request, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +76,43 @@ def grants(requests: list[Request], slots: int) -> Grants:
     return Grants(order, shares)
 
 
-def stop_order(run: Run) -> tuple[float, ...]:
-    """Who is stopped first stands first: what has saved before, then the newest.
+class OfJob(Rights):
+    """Those of a job that runs work above its share: it stops none of its own, but what is lent its slots."""
 
-    What is equal in all of these is stopped in the reverse of its standing.
-    """
-    return (not saves(run), -run.placement.started_at)
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+
+    def line(self, run: Run) -> Standing:
+        own = run.request.job_id == self._job_id and not run.placement.on_sufferance
+        return NOBODY if own else run.line
 
 
 class FairShareRules:
-    """Granted requests may stop work that is not granted."""
+    """Granted requests may stop work that is not granted. `queue`: all requests of the pool, the oldest job first."""
 
-    def __init__(self, granted: Grants) -> None:
+    def __init__(self, queue: Sequence[Request], granted: Grants) -> None:
+        self.queue = queue
         self._granted = granted.order
+        self._usual = Rights()
+        self._of_job = {
+            request.job_id: OfJob(request.job_id)
+            for request in queue
+            if request.running is not None and self.line(request, request.running) is EVERYBODY
+        }
 
-    def may_stop(self, request: Request, run: Run) -> bool:
-        other = run.request
-        if request.task_id not in self._granted or other.task_id in self._granted or not other.preemptible:
-            return False
-        return run.placement.on_sufferance or other.job_id != request.job_id
+    def grade(self, run: Request) -> int:
+        return 0
+
+    def line(self, run: Request, placement: Placement) -> Standing:
+        return EVERYBODY if run.preemptible and run.task_id not in self._granted else NOBODY
+
+    def rights(self, request: Request) -> Rights:
+        if request.task_id not in self._granted:
+            return NO_RIGHTS
+        return self._of_job.get(request.job_id, self._usual)
 
     def release_code(self, request: Request, run: Run) -> ReleaseCode:
         return ReleaseCode.ON_SUFFERANCE if run.placement.on_sufferance else ReleaseCode.ABOVE_SHARE
-
-    def rights(self, request: Request) -> str:
-        return request.job_id if request.task_id in self._granted else ""
 
     def borrows(self, request: Request) -> bool:
         return request.preemptible

@@ -11,39 +11,50 @@ The rules of a scheduler (who stands before whom, who may stop whom) come from o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from scheduling import fitting, reasons
-from scheduling.board import Board, Chooser, Host, Run
+from scheduling.board import Board
 from scheduling.fitting import Parts, Shape
-from scheduling.reasons import Reason, ReleaseCode
+from scheduling.host import Host
+from scheduling.prospects import Prospects
+from scheduling.ranking import standing
+from scheduling.reasons import Reason
+from scheduling.reserving import Reserving
+from scheduling.runs import NO_RIGHTS, Rights, Rules
+from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
 
 
-class Rules(Protocol):
-    """What differs between schedulers."""
+class Group:
+    """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
 
-    def may_stop(self, request: Request, run: Run) -> bool:
-        """May `run` be stopped so that `request` starts? Later requests of one `rights` may stop no more."""
+    `stuck_at`: number of hosts that had been eased when that was found out.
+    """
 
-    def release_code(self, request: Request, run: Run) -> ReleaseCode: ...
+    __slots__ = ("borrows", "reserves", "rights", "shape", "stuck", "stuck_at")
 
-    def rights(self, request: Request) -> str:
-        """Requests with one answer have the same rights, falling in rank order."""
-
-    def borrows(self, request: Request) -> bool:
-        """May it start on slots that are kept for a gang, to be stopped when the gang can start?"""
-
-    def reserves(self, request: Request) -> bool: ...
-
-    def always_on_sufferance(self, request: Request) -> bool: ...
+    def __init__(self, shape: Shape, rights: Rights, borrows: bool, reserves: bool) -> None:
+        self.shape = shape
+        self.rights = rights
+        self.borrows = borrows
+        self.reserves = reserves
+        self.stuck: Reason | None = None
+        self.stuck_at = -1
 
 
 class Pass:
     """Places requests on one board; the outcome gathers in the public fields."""
 
-    def __init__(self, snapshot: Snapshot, board: Board, rules: Rules, held_by_job: dict[str, int]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        board: Board,
+        rules: Rules,
+        prospects: Prospects,
+        held_by_job: dict[str, int],
+    ) -> None:
         self.starts: list[Start] = []
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
@@ -52,12 +63,12 @@ class Pass:
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
+        self._prospects = prospects
         self._held_by_job = held_by_job
-        self._hopeless: dict[tuple[Shape, bool], Reason | None] = {}
-        self._stuck: dict[tuple[Shape, bool, str], Reason] = {}
-        self._choosers: dict[tuple[Shape, str], tuple[Chooser, list[Request]]] = {}
-        self._coming: dict[Shape, Chooser] = {}
-        self._unreservable: set[tuple[Shape, str]] = set()
+        self._unpreemptible = sum(run.held for run in board.runs if not run.request.preemptible)
+        self._groups: dict[tuple[object, ...], Group] = {}
+        self._stopping = Stopping(board)
+        self._reserving = Reserving(board, snapshot.now)
 
     def run(self, queue: Iterable[Request]) -> None:
         for request in queue:
@@ -69,37 +80,40 @@ class Pass:
         """Why it waits, or None if it starts."""
         if request.blocked_reason is not None:
             return reasons.blocked(request.blocked_reason)
-        shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
-        hopeless = self._is_hopeless(request, shape) or self._over_limit(request)
+        group = self._group(request)
+        hopeless = self._prospects.hopeless(request, group.shape) or self._over_limit(request)
         if hopeless is not None:
             return hopeless
-        rights = self._rules.rights(request)
-        key = (shape, self._rules.borrows(request), rights)
-        stuck = self._stuck.get(key)
         own = self._board.stopping_for.get(request.task_id)
-        if stuck is None or own:
-            if self._start(request, fitting.now(self._board, shape), False):
+        if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
+            if self._start(request, fitting.now(self._board, group.shape), False):
                 return None
-            reason = self._await_stops(request, shape, own or [])
+            reason = self._await_stops(request, group.shape, own or [])
             if reason is not None:
                 return reason
-            if key[1] and self._start(request, fitting.on_sufferance(self._board, shape), True):
+            if group.borrows and self._start(request, fitting.on_sufferance(self._board, group.shape), True):
                 return None
-            reason = self._stop_others(request, shape, rights)
+            reason = self._stop_others(request, group)
             if reason is not None:
                 return reason
-            self._stuck[key] = stuck = self._no_room(request, shape)
-        return self._reserve(request, shape, rights) or stuck
+            group.stuck = self._no_room(request, group.shape)
+            group.stuck_at = len(self._board.eased)
+        return self._reserve(request, group) or group.stuck
 
-    def _is_hopeless(self, request: Request, shape: Shape) -> Reason | None:
-        key = (shape, request.slots == 0)
-        if key not in self._hopeless:
-            reason = fitting.never(self._snapshot, shape, request.slots)
-            off = None if reason else fitting.needs_hosts_that_are_off(self._snapshot, shape, request.slots)
-            self._hopeless[key] = reason or off
-        return self._hopeless[key]
+    def _group(self, request: Request) -> Group:
+        rights = self._rules.rights(request)
+        key = (request.slots, request.single_host, request.avoid_hosts, request.preemptible, rights)
+        group = self._groups.get(key)
+        if group is None:
+            shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
+            reserves = request.slots > 1 and self._rules.reserves(request)
+            self._groups[key] = group = Group(shape, rights, self._rules.borrows(request), reserves)
+        return group
 
     def _over_limit(self, request: Request) -> Reason | None:
+        most = self._snapshot.pool.unpreemptible_slots
+        if most is not None and not request.preemptible and self._unpreemptible + request.slots > most:
+            return reasons.unpreemptible(self._unpreemptible, request.slots, most)
         if request.max_slots is None or request.slots == 0:
             return None
         if request.slots > request.max_slots:
@@ -112,30 +126,21 @@ class Pass:
     def _start(self, request: Request, parts: Parts | None, on_sufferance: bool) -> bool:
         if parts is None:
             return False
-        hosts = []
-        for host, count in parts:
-            ids = self._board.take(host, count)
-            hosts.append((host.view.id, ids))
+        hosts = tuple((host.view.id, self._board.take(host, count)) for host, count in parts)
         on_sufferance = on_sufferance or self._rules.always_on_sufferance(request)
-        self.starts.append(Start(request.task_id, tuple(hosts), on_sufferance))
+        self.starts.append(Start(request.task_id, hosts, on_sufferance))
         self._count(request)
         return True
 
     def _count(self, request: Request) -> None:
-        """What a job is about to hold counts against its max_slots like what it holds."""
+        """What is about to be held counts against the limits like what is held."""
         self._held_by_job[request.job_id] = self._held_by_job.get(request.job_id, 0) + request.slots
+        if not request.preemptible:
+            self._unpreemptible += request.slots
 
-    def _await_stops(self, request: Request, shape: Shape, own: list[Host]) -> Reason | None:
-        parts = fitting.after_stops(self._board, shape, own, lambda: self._first_to_come_free(shape))
+    def _await_stops(self, request: Request, shape: Shape, own: Sequence[Host]) -> Reason | None:
+        parts = fitting.after_stops(self._board, shape, own)
         return None if parts is None else self._pledge(request, parts)
-
-    def _first_to_come_free(self, shape: Shape) -> Host | None:
-        if shape not in self._coming:
-            among = (host for host in self._board.hosts if host.cap >= shape.need)
-            self._coming[shape] = Chooser(
-                self._board, lambda host: () if fitting.comes_free(host, shape) else None, among
-            )
-        return self._coming[shape].best()
 
     def _pledge(self, request: Request, parts: Parts) -> Reason:
         """Claim slots that are free or being freed: nobody else may use them."""
@@ -148,59 +153,29 @@ class Pass:
         self._count(request)
         return reasons.coming_free(request.slots, shown, list(by))
 
-    def _stop_others(self, request: Request, shape: Shape, rights: str) -> Reason | None:
-        may_stop = self._may_stop(request)
-        single = self._cheapest_host(request, shape, rights)
-        found = fitting.by_stopping(self._board, shape, may_stop, single)
+    def _stop_others(self, request: Request, group: Group) -> Reason | None:
+        if group.rights is NO_RIGHTS:
+            return None
+        found = self._stopping.best(standing(request), group.shape, group.rights)
         if found is None:
             return None
         parts, victims = found
+        self._board.stop(victims)
         for run in victims:
-            self._board.stop(run)
             code = self._rules.release_code(request, run)
             release = Release(run.placement.allocation_id, run.request.task_id, request.task_id, code.value)
             self.releases.append(release)
         reason = self._pledge(request, parts)
-        if any(self._board.hosts[index].soon > 0 for run in victims for index in run.parts):
-            self._stuck.clear()  # more comes free than this request needs
+        self._board.ease(victims)
         return reason
 
-    def _may_stop(self, request: Request) -> Callable[[Run], bool]:
-        return lambda run: self._rules.may_stop(request, run)
-
-    def _cheapest_host(self, request: Request, shape: Shape, rights: str) -> Host | None:
-        """The host where stopping the least makes room for it. One chooser serves all of one shape."""
-        known = self._choosers.get((shape, rights))
-        if known is not None:
-            known[1][0] = request
-            return known[0].best()
-        current = [request]
-
-        def cost(host: Host) -> tuple[float, ...] | None:
-            asking = current[0]
-            victims = fitting.victims_on(host, shape.need, lambda run: self._rules.may_stop(asking, run))
-            return None if victims is None else fitting.price(victims)
-
-        among = [
-            h for h in self._board.hosts if h.cap >= shape.need and h.runs and not h.avoided(shape.avoid)
-        ]
-        chooser = Chooser(self._board, cost, among)
-        self._choosers[(shape, rights)] = (chooser, current)
-        return chooser.best()
-
-    def _reserve(self, request: Request, shape: Shape, rights: str) -> Reason | None:
+    def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
-        full = len(self.reservations) >= self._snapshot.pool.max_reservations
-        if (
-            request.slots < 2
-            or full
-            or (shape, rights) in self._unreservable
-            or not self._rules.reserves(request)
-        ):
+        if not group.reserves or len(self.reservations) >= self._snapshot.pool.max_reservations:
             return None
-        found = fitting.soonest(self._board, shape, self._may_stop(request), self._snapshot.now)
+        found = self._reserving.soonest(standing(request), group.shape, group.rights)
         if found is None:
-            self._unreservable.add((shape, rights))
+            group.reserves = False  # and never will: claims are only added
             return None
         parts, when = found
         shown, by = [], dict[str, None]()
@@ -216,18 +191,28 @@ class Pass:
 
     def _no_room(self, request: Request, shape: Shape) -> Reason:
         """The reason that all requests of this shape share."""
-        for host in self._board.hosts:
-            if request.slots and host.free >= shape.need and not host.avoided(shape.avoid) and host.by:
-                return reasons.kept_for(host.free, host.view.name, [other.label for other in host.by])
+        kept = [
+            h for h in self._board.claimed.values() if h.free >= shape.need and not h.avoided(shape.avoid)
+        ]
+        if kept and request.slots:
+            host = min(kept, key=lambda host: host.index)
+            return reasons.kept_for(host.free, host.view.name, [other.label for other in host.by])
         largest = max(self._board.by_cap, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
+        ends = [self._first_to_end] if self._first_to_end and request.slots else []
+        return reasons.no_room(request.slots, whole, [*ends, *self._held_from_outside][:4])
+
+    @cached_property
+    def _held_from_outside(self) -> list[str]:
         notes = []
         for host in self._board.hosts:
             outside = [slot.outside for slot in host.view.slots if slot.outside is not None]
             if outside:
                 whom = reasons.listed(list(dict.fromkeys(outside)))
                 notes.append(f"{host.view.name} is held from outside ({whom}, {len(outside)})")
+        return notes
+
+    @cached_property
+    def _first_to_end(self) -> str:
         ends = [(run.placement.ends[1], run.request.label) for run in self._board.runs if run.placement.ends]
-        if ends and request.slots:
-            notes.insert(0, f"first to end: {min(ends)[1]}")
-        return reasons.no_room(request.slots, whole, notes[:4])
+        return f"first to end: {min(ends)[1]}" if ends else ""

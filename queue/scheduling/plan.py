@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from scheduling import fair_share, fitting, priority, ranking, reasons
+from collections.abc import Iterable, Sequence
+
+from scheduling import fair_share, ranking, reasons
 from scheduling.board import aux_board, slot_board
+from scheduling.fair_share import FairShareRules
 from scheduling.fitting import Shape
 from scheduling.gangs import Pass
+from scheduling.priority import PriorityRules
+from scheduling.prospects import Prospects
 from scheduling.reasons import NEVER, Reason, WaitCode
+from scheduling.runs import Rules
 from scheduling.world import Plan, Release, Request, Snapshot, Start
 
 __all__ = ["Plan", "Release", "Start", "decide"]
@@ -21,37 +27,52 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 def _by_priority(snapshot: Snapshot) -> Plan:
-    ordered = ranking.in_order(snapshot.requests)
-    rules = priority.PriorityRules(snapshot.pool.preemption)
-    waiting = [request for request in ordered if request.running is None]
-    held = held_by_job(snapshot)
-    slots = Pass(snapshot, slot_board(snapshot, priority.stop_order), rules, held)
-    slots.run(request for request in waiting if request.slots > 0)
-    aux = Pass(snapshot, aux_board(snapshot, priority.stop_order), rules, held)
-    aux.run(request for request in waiting if request.slots == 0)
-    return _joined([slots, aux], ordered, {})
+    rules = priority_rules(snapshot)
+    waiting = [request for request in rules.queue if request.running is None]
+    passes = _run(snapshot, rules, rules, waiting, held_by_job(snapshot), Prospects(snapshot))
+    return _joined(passes, rules.queue, {})
+
+
+def priority_rules(snapshot: Snapshot) -> PriorityRules:
+    return PriorityRules(ranking.in_order(snapshot.requests), snapshot.pool.preemption)
+
+
+def _run(
+    snapshot: Snapshot,
+    rules: Rules,
+    aux_rules: Rules,
+    waiting: list[Request],
+    held: dict[str, int],
+    prospects: Prospects,
+) -> list[Pass]:
+    passes = [Pass(snapshot, slot_board(snapshot, rules), rules, prospects, held)]
+    passes[0].run(request for request in waiting if request.slots > 0)
+    aux = [request for request in waiting if request.slots == 0]
+    if aux:
+        passes.append(Pass(snapshot, aux_board(snapshot, aux_rules), aux_rules, prospects, {}))
+        passes[1].run(aux)
+    return passes
 
 
 def _by_shares(snapshot: Snapshot) -> Plan:
-    ordered = fair_share.by_age(snapshot.requests)
-    waiting = [request for request in ordered if request.running is None]
-    granted = fair_share.grants(demand(snapshot, ordered), fair_share.capacity(snapshot))
-    rules = fair_share.FairShareRules(granted)
+    queue = fair_share.by_age(snapshot.requests)
+    prospects = Prospects(snapshot)
+    granted = fair_share.grants(demand(snapshot, queue, prospects), fair_share.capacity(snapshot))
+    rules = FairShareRules(queue, granted)
+    # zero-slot work has no share: first come, first served, and nobody is stopped for it
+    nobody = PriorityRules(queue, preemption=False)
     held = held_by_job(snapshot)
     last = len(granted.order)
-    queue = sorted(waiting, key=lambda request: granted.order.get(request.task_id, last))
-    slots = Pass(snapshot, slot_board(snapshot, fair_share.stop_order), rules, dict(held))
-    slots.run(request for request in queue if request.slots > 0)
-    # zero-slot work has no share: first come, first served, and nobody is stopped for it
-    nobody = priority.PriorityRules(preemption=False)
-    aux = Pass(snapshot, aux_board(snapshot, fair_share.stop_order), nobody, {})
-    aux.run(request for request in queue if request.slots == 0)
+    waiting = [request for request in queue if request.running is None]
+    waiting.sort(key=lambda request: granted.order.get(request.task_id, last))
+    passes = _run(snapshot, rules, nobody, waiting, dict(held), prospects)
+    waits = passes[0].waits
     for request in waiting:
-        reason = slots.waits.get(request.task_id)
+        reason = waits.get(request.task_id)
         if reason is not None and request.task_id not in granted.order and _is_share(reason):
             mine = granted.shares.get(request.job_id, 0)
-            slots.waits[request.task_id] = reasons.share(request.label, held.get(request.job_id, 0), mine)
-    return _joined([slots, aux], ordered, granted.shares)
+            waits[request.task_id] = reasons.share(request.label, held.get(request.job_id, 0), mine)
+    return _joined(passes, queue, granted.shares)
 
 
 def _is_share(reason: Reason) -> bool:
@@ -59,22 +80,16 @@ def _is_share(reason: Reason) -> bool:
     return reason.code in (WaitCode.NO_ROOM, WaitCode.KEPT_FOR)
 
 
-def demand(snapshot: Snapshot, ordered: list[Request]) -> list[Request]:
+def demand(snapshot: Snapshot, queue: Iterable[Request], prospects: Prospects) -> list[Request]:
     """The slot work that runs, and what waits and could start if it were alone."""
-    hopeless: dict[Shape, bool] = {}
-    wanted = []
-    for request in ordered:
-        if request.slots == 0 or request.blocked_reason is not None:
-            continue
-        if request.running is None:
-            shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
-            if shape not in hopeless:
-                off = fitting.needs_hosts_that_are_off(snapshot, shape, request.slots)
-                hopeless[shape] = (off or fitting.never(snapshot, shape, request.slots)) is not None
-            if hopeless[shape]:
-                continue
-        wanted.append(request)
-    return wanted
+    mixed = snapshot.pool.allow_heterogeneous_fits
+    return [
+        request
+        for request in queue
+        if request.slots > 0
+        and request.blocked_reason is None
+        and (request.running is not None or prospects.hopeless(request, Shape.of(request, mixed)) is None)
+    ]
 
 
 def held_by_job(snapshot: Snapshot) -> dict[str, int]:
@@ -86,7 +101,7 @@ def held_by_job(snapshot: Snapshot) -> dict[str, int]:
     return held
 
 
-def _joined(passes: list[Pass], ordered: list[Request], shares: dict[str, int]) -> Plan:
+def _joined(passes: list[Pass], ordered: Sequence[Request], shares: dict[str, int]) -> Plan:
     waits = {task: reason for one in passes for task, reason in one.waits.items()}
     forecast: dict[str, tuple[float, float] | None] = {
         task: None for task, reason in waits.items() if reason.code not in NEVER

@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
-from scheduling.board import Run
-from scheduling.fitting import saves
-from scheduling.ranking import moved_past, standing
+from collections.abc import Sequence
+from functools import cached_property
+from math import inf
+
+from scheduling.ranking import Standing, standing
 from scheduling.reasons import ReleaseCode
-from scheduling.world import Request
+from scheduling.runs import NOBODY, Rights, Run
+from scheduling.world import Placement, Request
 
 
-def stop_order(run: Run) -> tuple[float, ...]:
-    """Who is stopped first stands first: lowest priority, then what has saved before, then the newest.
+class MovedAhead(Rights):
+    """Those of jobs that a user moved: they may stop equals behind them that started before the move."""
 
-    What is equal in all of these is stopped in the reverse of its standing.
-    """
-    return (-run.request.priority, not saves(run), -run.placement.started_at)
+    def __init__(self, priority: int, moved_at: float, job_id: str | None) -> None:
+        self._priority = priority
+        self._moved_at = moved_at
+        self._job_id = job_id
+
+    def line(self, run: Run) -> Standing:
+        other = run.request
+        if (
+            other.priority == self._priority
+            and run.started < self._moved_at
+            and other.preemptible
+            and other.job_id != self._job_id
+        ):
+            return standing(other)
+        return run.line
 
 
 class PriorityRules:
-    """Who may stop whom in a priority pool."""
+    """Who may stop whom. `queue`: all requests of the pool, in order."""
 
-    def __init__(self, preemption: bool) -> None:
+    def __init__(self, queue: Sequence[Request], preemption: bool) -> None:
+        self.queue = queue
         self._preemption = preemption
+        self._usual = Rights()
+        self._moved: dict[tuple[int, float, str | None], Rights] = {}
 
-    def may_stop(self, request: Request, run: Run) -> bool:
-        other = run.request
-        if not (self._preemption and other.preemptible):
-            return False
-        if other.priority != request.priority:
-            return other.priority > request.priority
-        if standing(other) < standing(request):
-            return False
-        if run.placement.on_sufferance:
-            return True
-        return other.job_id != request.job_id and moved_past(request, other)
+    def grade(self, run: Request) -> int:
+        return run.priority
+
+    def line(self, run: Request, placement: Placement) -> Standing:
+        """Every higher priority may stop it; equals before it only if it is lent its slots, or was moved."""
+        if not (self._preemption and run.preemptible):
+            return NOBODY
+        moved = run.moved_at is not None and run.moved_at > placement.started_at
+        return standing(run) if moved or placement.on_sufferance else (run.priority,)
+
+    def rights(self, request: Request) -> Rights:
+        moved_at = request.moved_at
+        if moved_at is None or not self._preemption or moved_at <= self._started.get(request.priority, inf):
+            return self._usual
+        job_id = request.job_id if request.job_id in self._running else None
+        key = (request.priority, moved_at, job_id)
+        if key not in self._moved:
+            self._moved[key] = MovedAhead(*key)
+        return self._moved[key]
+
+    @cached_property
+    def _started(self) -> dict[int, float]:
+        """Priority -> when the oldest run of that priority started."""
+        oldest: dict[int, float] = {}
+        for request in self.queue:
+            if request.running is not None and request.preemptible:
+                since = request.running.started_at
+                oldest[request.priority] = min(since, oldest.get(request.priority, since))
+        return oldest
+
+    @cached_property
+    def _running(self) -> frozenset[str]:
+        """Jobs with a run: of their own they stop none."""
+        return frozenset(request.job_id for request in self.queue if request.running is not None)
 
     def release_code(self, request: Request, run: Run) -> ReleaseCode:
         if run.placement.on_sufferance:
@@ -41,10 +82,6 @@ class PriorityRules:
         if run.request.priority > request.priority:
             return ReleaseCode.HIGHER_PRIORITY
         return ReleaseCode.MOVED_AHEAD
-
-    def rights(self, request: Request) -> str:
-        """Unmoved requests have falling rights in rank order; a moved job may stop what others may not."""
-        return "" if request.moved_at is None else request.job_id
 
     def borrows(self, request: Request) -> bool:
         return self._preemption and request.preemptible

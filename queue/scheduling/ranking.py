@@ -1,28 +1,23 @@
-"""The order of a priority pool, and who may stop whom in it."""
+"""The order of a priority pool."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from scheduling.world import Request
 
-Standing = tuple[int, float, str, float, str]
+#: where a request stands; what compares lower stands before
+Standing = tuple[float | str, ...]
 
-
-def standing(request: Request) -> Standing:
-    """Sort key: priority (1 first), then position; tasks of one job stand together, oldest first."""
-    return (request.priority, request.position, request.job_id, request.submitted_at, request.task_id)
+#: priority (1 first), then position; tasks of one job stand together, oldest first
+standing: Callable[[Request], Standing] = attrgetter(
+    "priority", "position", "job_id", "submitted_at", "task_id"
+)
 
 
 def in_order(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=standing)
-
-
-def moved_past(first: Request, run: Request) -> bool:
-    """Did a user move either of the two since `run` started? Age alone never stops an equal."""
-    assert run.running is not None
-    since = run.running.started_at
-    return any(moved is not None and moved > since for moved in (first.moved_at, run.moved_at))
 
 
 def jobs_ahead(requests: Iterable[Request]) -> dict[str, int]:

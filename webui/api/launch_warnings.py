@@ -8,7 +8,8 @@ from django.utils import timezone
 from dispatch import survey
 from hosts.models import Host, ResourcePool
 from jobs.models import Task
-from scheduling import fitting
+from scheduling.fitting import Shape
+from scheduling.prospects import Prospects
 from scheduling.world import Request
 
 EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
@@ -23,8 +24,8 @@ def warnings_for(pool: ResourcePool, task: Task | None) -> tuple[list[str], list
         task_id=task.pk, job_id=str(task.job_id), label="", slots=task.slots, single_host=task.single_host
     )
     snapshot = survey.take(pool, timezone.now())
-    shape = fitting.Shape.of(request, pool.allow_heterogeneous_fits)
-    reason = fitting.never(snapshot, shape, request.slots)
+    shape = Shape.of(request, pool.allow_heterogeneous_fits)
+    reason = Prospects(snapshot).never(shape, request.slots)
     if reason is None:
         return [], []
     return [EXCEEDED], [f"It stays queued: {reason.sentence}."]

@@ -1,0 +1,121 @@
+"""What the hosts of a pool could take if they were empty: why a request never starts, whatever ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scheduling import pairs, reasons
+from scheduling.fitting import Shape
+from scheduling.reasons import Reason
+from scheduling.world import HostView, Request, Snapshot
+
+
+class Prospects:
+    """Asked once for each shape; a shape costs no look at every host."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._index: dict[str, int] = {}  # host id or name -> index
+        for index, host in enumerate(snapshot.hosts):
+            self._index[host.id] = self._index[host.name] = index
+        self._sizes = Counter(len(host.slots) for host in snapshot.hosts)
+        self._sizes_on = Counter(_usable(host) for host in snapshot.hosts if host.off is None)
+        self._known: dict[tuple[Shape, bool], Reason | None] = {}
+
+    def hopeless(self, request: Request, shape: Shape) -> Reason | None:
+        """Why it cannot start although nothing else ran, now or ever; None if it could."""
+        longest = self._snapshot.pool.longest_max_time
+        if longest is not None and request.max_time is not None and request.max_time > longest:
+            return reasons.time_limit(request.max_time, longest, self._snapshot.pool.name)
+        key = (shape, request.slots == 0)
+        if key not in self._known:
+            self._known[key] = (
+                self.never(shape, request.slots)
+                or self.needs_hosts_that_are_off(shape, request.slots)
+                or self.bad_pairs(shape)
+            )
+        return self._known[key]
+
+    def never(self, shape: Shape, asks: int) -> Reason | None:
+        """Why no waiting helps, or None. Counts every host and slot of the pool, also those that are off."""
+        pool = self._snapshot.pool.name
+        if not self._snapshot.hosts:
+            return reasons.no_hosts(pool)
+        if asks == 0:
+            return None
+        avoided = self._avoided(shape)
+        if _could(self._sizes, shape):
+            left = self._sizes - Counter(len(host.slots) for host in avoided)
+            return None if _could(left, shape) else reasons.avoids(asks, [host.name for host in avoided])
+        sizes = sorted((size for size in self._sizes if size), reverse=True)
+        if not sizes:
+            return reasons.no_slots(asks, pool)
+        if shape.single_host:
+            return reasons.never_on_one_host(asks, sizes[0])
+        total = sum(size * count for size, count in self._sizes.items())
+        if asks > total and any(asks % size == 0 for size in sizes):
+            return reasons.never_in_pool(asks, total)
+        return reasons.not_a_multiple(asks, sizes)
+
+    def needs_hosts_that_are_off(self, shape: Shape, asks: int) -> Reason | None:
+        """Why it cannot start on what is switched on, although the pool's hosts would do; else None."""
+        avoided = self._avoided(shape)
+        on = self._sizes_on - Counter(_usable(host) for host in avoided if host.off is None)
+        if (on and asks == 0) or (asks > 0 and _could(on, shape)):
+            return None
+        names = {host.name for host in avoided}
+        hosts = [host for host in self._snapshot.hosts if host.name not in names]
+        off = [(host.name, why) for host in hosts if (why := host.off) is not None]
+        for host in hosts:
+            if host.off is None:
+                off += [(host.name, why) for why in _short_of(host)]
+        return reasons.hosts_off(asks, off)
+
+    def bad_pairs(self, shape: Shape) -> Reason | None:
+        """Why no gang of this shape can be formed, where that is because ranks cannot meet; else None."""
+        bad = self._snapshot.pool.bad_pairs
+        if not bad or any(cap >= shape.need for cap in self._sizes_on):
+            return None
+        avoided = {host.id for host in self._avoided(shape)}
+        hosts = {h.id: h for h in self._snapshot.hosts if h.off is None and h.id not in avoided}
+        apart = pairs.apart(bad)
+        left = pairs.meeting(pairs.agreeable(hosts, apart), apart)
+        if _could(Counter(_usable(hosts[host_id]) for host_id in left), shape):
+            return None
+        known = [sorted(hosts[host_id].name for host_id in pair) for pair in bad if pair <= hosts.keys()]
+        return reasons.bad_pairs(sorted((first, second) for first, second in known))
+
+    def _avoided(self, shape: Shape) -> list[HostView]:
+        """In the order of the snapshot."""
+        indexes = {self._index[name] for name in shape.avoid if name in self._index}
+        return [self._snapshot.hosts[index] for index in sorted(indexes)]
+
+
+def _usable(host: HostView) -> int:
+    return sum(slot.usable for slot in host.slots)
+
+
+def _short_of(host: HostView) -> Iterator[str]:
+    """Why not all slots of a host that is on can be used."""
+    outside = sum(slot.outside is not None for slot in host.slots)
+    out = len(host.slots) - _usable(host) - outside
+    if outside:
+        yield f"held from outside ({reasons.slots(outside)})"
+    if out:
+        yield f"short of {reasons.slots(out)} (disabled or draining)"
+
+
+def _could(sizes: Counter[int], shape: Shape) -> bool:
+    """Would `shape` fit if hosts of these sizes were empty?"""
+    if any(cap >= shape.need for cap in sizes):
+        return True
+    if shape.single_host:
+        return False
+    caps = sorted((cap for cap in sizes if cap), reverse=True)
+    if any(shape.need % cap == 0 and sizes[cap] >= shape.need // cap for cap in caps):
+        return True
+    left = shape.need
+    for cap in caps if shape.heterogeneous else ():
+        left -= cap * min(sizes[cap], left // cap)
+    return left == 0 and shape.heterogeneous
