@@ -46,13 +46,14 @@ def _exit_code(allocation: Allocation) -> int | None:
 
 
 def _ending(allocation: Allocation, reason: Reason) -> str:
-    """`exit code 3 on gpu1`, `its host was declared lost (gpu1)`, `killed, exit code 137, killed by SIGKILL`."""
+    """`exit code 3 on gpu1`, `killed by ada, exit code 143`, `its host was declared lost (gpu1)`."""
     member = allocation.members.select_related("host").first()
-    host = member.host.name if member else ""
-    how = exits.words(member.exit_code, member.exit_signal) if member and member.exit_code is not None else ""
-    if reason in _OWN_END:
-        return f"{how or reason.label}{f' on {host}' if host else ''}"
-    sentence = str(allocation.exit_detail.get("sentence") or "")
-    return ", ".join(
-        filter(None, [f"{reason.label} ({host})" if host else str(reason.label), how or sentence])
-    )
+    code = member.exit_code if member else None
+    if member and reason in _OWN_END:
+        return f"{exits.words(code, member.exit_signal)} on {member.host.name}"
+    if reason == Reason.KILLED_BY_USER:
+        cause = f"killed by {allocation.stop_actor.partition(':')[2]}"
+    else:
+        cause = f"{reason.label} ({member.host.name})" if member else str(reason.label)
+    more = f"exit code {code}" if code is not None else str(allocation.exit_detail.get("sentence") or "")
+    return ", ".join(filter(None, [cause, more]))

@@ -92,6 +92,22 @@ def test_the_log_is_complete_and_in_order(det: PublishedClient, context: Path) -
     assert len(last) > 10
 
 
+def test_a_command_is_run_listed_and_killed(det: PublishedClient, tmp_path: Path) -> None:
+    (tmp_path / "say.py").write_text("print('said')\n")
+    said = det("command", "run", "-c", str(tmp_path), "-v", "/tmp:/elsewhere", "python3", "say.py")
+    assert "|| said" in said
+    command = det("command", "run", "-d", "--config", "resources.slots=1", "sleep", "600").strip()
+    assert wait_until(lambda: "RUNNING" in det("command", "describe", command[:8]), 60)
+    assert command in det("command", "list")
+    assert command in det("task", "list")
+    assert "TYPE_COMMAND" in det("job", "list")
+    assert "sleep" in det("command", "config", command)
+    det("command", "set", "priority", command, "5")
+    det("command", "kill", command[:8])
+    assert "killed by admin" in det("command", "logs", "-f", command)
+    assert wait_until(lambda: "TERMINATED" in det("command", "list", "--all"), 60)
+
+
 def test_the_queue_is_listed_and_edited(det: PublishedClient, context: Path) -> None:
     experiments = [create(det, context), create(det, context)]
     jobs = [record(det, experiment)["jobId"] for experiment in experiments]

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import output, submission
@@ -20,14 +20,12 @@ from trainmaster.cli.log_stream import (
     wait_for_experiment,
 )
 from trainmaster.cli.output import Column, done, local_time, percent, say, state
-from trainmaster.cli.prefixes import SHOWN
+from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client
-from trainmaster.http import Answered
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 
-_START_SECONDS = 3.0  # within which a trial starts when nothing is in its way
 #: verb → (what is printed afterwards, help)
 _ACTIONS = {
     "pause": ("Paused", "save a checkpoint and free the slots"),
@@ -276,7 +274,7 @@ def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int
     trial_id = _first_trial(client, experiment_id, wait=True)
     args.reopen = f"trainmaster trial logs -f {trial_id}"
     say(f"Following first trial with ID {trial_id}")
-    _tell_what_it_waits_for(client, experiment_id)
+    tell_what_it_waits_for(client, lambda: _queued_job(client, experiment_id))
     follow(client, f"/api/v1/trials/{trial_id}/logs", [], print_text, lambda: trial_is_over(client, trial_id))
     sys.stdout.flush()
     say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
@@ -287,23 +285,8 @@ def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int
     return _result(experiment_id, ended)
 
 
-def _tell_what_it_waits_for(client: Client, experiment_id: int) -> None:
-    """Where nothing has started after a moment, say why: the log has nothing to show until then."""
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        found = client.experiment(experiment_id)
-        if state((found.get("jobSummary") or {}).get("state", "")) != "QUEUED":
-            return
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.3)
-    job_id = str(found["experiment"]["jobId"])
-    try:
-        tasks = client.explain_job(job_id)["tasks"]
-    except Answered as error:
-        if error.status == 404:  # it has ended meanwhile, or the server is an older one
-            return
-        raise
-    reasons = [blocker["sentence"] for task in tasks[:1] for blocker in task.get("blockers") or []]
-    if reasons:
-        say(f"It waits: {reasons[0]}. All reasons: trainmaster job explain {job_id[:SHOWN]}", "yellow")
+def _queued_job(client: Client, experiment_id: int) -> Optional[str]:
+    """The id of its job while that is queued."""
+    found = client.experiment(experiment_id)
+    queued = state((found.get("jobSummary") or {}).get("state", "")) == "QUEUED"
+    return str(found["experiment"]["jobId"]) if queued else None

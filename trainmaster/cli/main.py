@@ -12,13 +12,25 @@ from pathlib import Path
 from typing import Any, List, NoReturn, Optional, Sequence
 
 from trainmaster import __version__
-from trainmaster.cli import agent, experiment, host, job, master, offline, task, template, trial, user
+from trainmaster.cli import (
+    agent,
+    command,
+    experiment,
+    host,
+    job,
+    master,
+    offline,
+    task,
+    template,
+    trial,
+    user,
+)
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
 from trainmaster.cli.session import log_in
 from trainmaster.http import Answered, HttpError
 
-_NOUNS = (experiment, trial, job, task, host, agent, template, user, master, offline)
+_NOUNS = (experiment, trial, command, job, task, host, agent, template, user, master, offline)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from typing import Any
 
 from django.db import transaction
-from django.db.models import OuterRef, Prefetch, Q, QuerySet
+from django.db.models import OuterRef, Prefetch, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -42,6 +44,7 @@ _DIALECT = {
     phases.RUNNING: "STATE_RUNNING",
     "STOPPING_KILLED": "STATE_TERMINATING",
 }
+_BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]*")
 PHASES = [*_DIALECT, "COMPLETED", "CANCELED", "ERROR"]
 
 
@@ -78,14 +81,20 @@ def with_parts() -> QuerySet[Command]:
 
 
 def find(command_id: str) -> Any:
-    """The command with its parts. Raises Missing."""
+    """The command, with its parts, whose id is the text or alone begins with it. Raises Missing, BadRequest."""
+    wanted = command_id.strip().lower()
     try:
-        command = with_parts().filter(pk=uuid.UUID(command_id)).first()
+        rows = with_parts().filter(pk=uuid.UUID(wanted))
     except ValueError:
-        command = None
-    if command is None:
+        if not _BEGINNING.fullmatch(wanted):
+            raise Missing(f"command {command_id} not found") from None
+        rows = with_parts().annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
+    found = list(rows[:2])
+    if not found:
         raise Missing(f"command {command_id} not found")
-    return command
+    if len(found) > 1:
+        raise BadRequest(f"command {command_id} is not unique: several begin so; give more characters")
+    return found[0]
 
 
 def effective_config(command: Command) -> Json:
@@ -129,13 +138,15 @@ def encode_command(command: Any) -> Json:
 
 
 class Commands(ApiView):
-    """All commands, the first first unless asked otherwise; a new one."""
+    """All commands, the newest first unless asked otherwise; a new one."""
 
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
+        if query["orderBy"] == "ORDER_BY_UNSPECIFIED" and "sortBy" not in query:
+            query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
         rows = _chosen(query).order_by(*encoding.ordering(query, SORT, "submitted_at"))
         return Response(encoding.page(rows, query, "commands", encode_command))
 
@@ -235,7 +246,7 @@ class CommandKill(ApiView):
         command = find(command_id)
         require_owner(person(request), command)
         transitions.kill(command.pk, actor=actor(request))
-        return Response({"command": encode_command(find(command_id))})
+        return Response({"command": encode_command(find(str(command.pk)))})
 
 
 class CommandPriority(ApiView):
@@ -251,4 +262,4 @@ class CommandPriority(ApiView):
             queue_edits.apply([update], actor=actor(request), role=person(request).role)
         except queue_edits.Refused as error:
             raise BadRequest(str(error)) from error
-        return Response({"command": encode_command(find(command_id))})
+        return Response({"command": encode_command(find(str(command.pk)))})

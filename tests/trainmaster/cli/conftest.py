@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from tests.rig.server import ROOT, Server
+from webui.embedded import processes
 
 Ran = subprocess.CompletedProcess[str]
 LIMIT_SECONDS = 120
@@ -43,3 +45,16 @@ class CommandLine:
 @pytest.fixture(scope="session")
 def tm(server: Server) -> CommandLine:
     return CommandLine(server)
+
+
+@pytest.fixture(scope="module")
+def local_host(tm: CommandLine) -> Iterator[CommandLine]:
+    """The server, with itself as a host of two slots."""
+    added = tm("host", "add", "local", "--slots", "2", "--yes")
+    assert added.returncode == 0, added.stderr + added.stdout
+    yield tm
+    for row in json.loads(tm("e", "list", "-a", "--json").stdout):
+        tm("e", "kill", str(row["id"]))
+    tm("command", "kill", "-f", *tm("command", "list", "-a", "-q").stdout.split())
+    processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 30)
+    tm("host", "remove", "local", "--yes")

@@ -7,7 +7,6 @@ import io
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +31,6 @@ while "hold" in sys.argv:
     time.sleep(0.1)
 sys.exit(3 if "fail" in sys.argv else 0)
 """
-
-
-@pytest.fixture(scope="module")
-def local_host(tm: CommandLine) -> Iterator[CommandLine]:
-    """The server, with itself as a host of two slots."""
-    added = tm("host", "add", "local", "--slots", "2", "--yes")
-    assert added.returncode == 0, added.stderr + added.stdout
-    yield tm
-    for row in json.loads(tm("e", "list", "-a", "--json").stdout):
-        tm("e", "kill", str(row["id"]))
-    processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 30)
-    tm("host", "remove", "local", "--yes")
 
 
 @pytest.fixture

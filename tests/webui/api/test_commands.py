@@ -41,7 +41,9 @@ def test_the_published_clients_body_is_accepted_as_it_is(cast: Cast, host: Host)
         "environment": {"image": "busybox", "environment_variables": ["A=1"]},
         "resources": {"slots": 0, "shm_size": "1g"},
     }
-    answer = cast.ada.post("commands", {"config": config, "files": [uploaded("a.txt", "1")], "workspaceId": 1})
+    answer = cast.ada.post(
+        "commands", {"config": config, "files": [uploaded("a.txt", "1")], "workspaceId": 1}
+    )
     assert answer["warnings"] == []
     assert any("bind_mounts has no effect" in notice for notice in answer["notices"])
     assert Command.objects.get().context.listing[0]["path"] == "a.txt"
@@ -106,7 +108,9 @@ def test_what_never_fits_is_said_at_once(cast: Cast, host: Host) -> None:
     assert "on one host" in answer["notices"][0] or "one host" in answer["notices"][0]
 
 
-def test_the_time_limit_comes_from_the_config_or_the_pool_and_is_bounded(cast: Cast, pool: ResourcePool) -> None:
+def test_the_time_limit_comes_from_the_config_or_the_pool_and_is_bounded(
+    cast: Cast, pool: ResourcePool
+) -> None:
     ResourcePool.objects.filter(pk=pool.pk).update(default_max_time_seconds=60, longest_max_time_seconds=3600)
     plain, asked = run(cast.ada, "x"), run(cast.ada, "x", resources={"max_time": "30m"})
     assert Task.objects.get(pk=plain["id"]).max_time_seconds == 60
@@ -123,11 +127,12 @@ def test_the_list_is_filtered_sorted_and_paged(cast: Cast, pool: ResourcePool) -
     def ids(query: str) -> list[str]:
         return [row["id"] for row in cast.ada.get(f"commands?{query}")["commands"]]
 
-    assert ids("") == [first["id"], second["id"], third["id"]]
-    assert ids("users=ada") == [first["id"], third["id"]]
+    assert ids("") == [third["id"], second["id"], first["id"]]
+    assert ids("users=ada&orderBy=ORDER_BY_ASC") == [first["id"], third["id"]]
     assert ids("sortBy=SORT_BY_DESCRIPTION") == [second["id"], first["id"], third["id"]]
     assert ids("phases=CANCELED") == [third["id"]]
     assert ids("phases=QUEUED&orderBy=ORDER_BY_DESC") == [second["id"], first["id"]]
+    assert cast.ada.get(f"commands/{first['id'][:8]}")["command"]["id"] == first["id"]
     page = cast.ada.get("commands?limit=1&offset=1")
     assert [row["id"] for row in page["commands"]] == [second["id"]]
     assert page["pagination"]["total"] == 3

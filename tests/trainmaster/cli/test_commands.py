@@ -1,0 +1,87 @@
+"""Commands from the command line, on the whole server with a host that is this machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.trainmaster.cli.conftest import CommandLine
+from webui.embedded import processes
+
+
+def test_output_goes_where_it_was_written_and_the_exit_code_is_the_commands(local_host: CommandLine) -> None:
+    ran = local_host("command", "run", "seq 1 300; echo aside >&2; exit 3")
+    assert ran.stdout.splitlines() == [str(number) for number in range(1, 301)]
+    assert ran.returncode == 3
+    assert "aside" in ran.stderr.splitlines()
+    assert ran.stderr.splitlines()[-1].endswith(": exit code 3 on local.")
+    good = local_host("cmd", "run", "--", "echo", "a  b", "$HOME")
+    assert (good.returncode, good.stdout) == (0, "a  b $HOME\n")
+
+
+def test_it_runs_in_the_folder_that_was_given(local_host: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "here.txt").write_text("from here\n")
+    ran = local_host("command", "run", "-c", str(folder), "cat", "here.txt")
+    assert ran.stdout == "from here\n"
+    elsewhere = local_host("command", "run", "--config", "work_dir=/usr", "--", "pwd")
+    assert elsewhere.stdout == "/usr\n"
+
+
+def test_a_file_and_options_make_the_config(local_host: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "command.yaml"
+    file.write_text(
+        "description: nightly\nentrypoint: echo $WORD\nenvironment: {environment_variables: [WORD=x]}\n"
+    )
+    words = ["--config-file", str(file), "--slots", "0", "--config", "resources.priority=9"]
+    command_id = local_host("command", "run", "-d", *words).stdout.strip()
+    short = command_id[:8]
+    shown = local_host("command", "config", short).stdout
+    assert "description: nightly" in shown
+    assert "priority: 9" in shown
+    followed = local_host("command", "logs", "-f", short)
+    assert "|| x" in followed.stdout
+    described = json.loads(local_host("command", "describe", short, "--json").stdout)
+    assert (described["phase"], described["slots"], described["exitCode"]) == ("COMPLETED", 0, 0)
+    assert command_id in local_host("command", "list", "-q").stdout
+
+
+def test_ctrl_c_leaves_the_command_alone_and_kill_ends_it(local_host: CommandLine, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        following = subprocess.Popen(
+            local_host.command("command", "run", "echo begun; sleep 600"),
+            stdout=file, stderr=file, env=local_host.environment,
+        )  # fmt: skip
+    assert processes.wait_until(lambda: "begun" in out.read_text().splitlines(), 60), out.read_text()
+    following.send_signal(signal.SIGINT)
+    assert following.wait(20) == 3
+    said = out.read_text()
+    short = said.split("Launched command ")[1][:8]
+    assert f"Command {short} goes on" in said
+    assert f"To reopen the log, run: trainmaster command logs -f {short}" in said
+    assert "Killed command" in local_host("command", "kill", short).stdout
+    local_host("command", "logs", "-f", short)
+    described = json.loads(local_host("command", "describe", short, "--json").stdout)
+    assert (described["phase"], described["exitStatus"]) == ("CANCELED", "killed by admin, exit code 143")
+
+
+def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:
+    nothing = local_host("command", "run")
+    assert (nothing.returncode, "nothing to run was given" in nothing.stderr) == (2, True)
+    field = local_host("command", "run", "--config", "resources.slotz=1", "true")
+    assert (field.returncode, "did you mean slots?" in field.stderr) == (1, True)
+    unknown = local_host("command", "describe", "ffffffff")
+    assert (unknown.returncode, "command ffffffff not found" in unknown.stderr) == (1, True)
+    waits = local_host("command", "run", "-d", "--slots", "9", "true")
+    assert "asks 9 on one host" in waits.stderr
+    short = waits.stdout[:8]
+    assert "between 1 and 99" in local_host("command", "set", "priority", short, "0").stderr
+    assert local_host("command", "set", "priority", short, "7").returncode == 0
+    moved = local_host("job", "update", json.loads(local_host("command", "describe", short, "--json").stdout)["jobId"],
+                       "--resource-pool", "default")  # fmt: skip
+    assert "cancel" in moved.stderr
+    assert local_host("command", "kill", short, "ffffffff", "-f").returncode == 1

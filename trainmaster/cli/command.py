@@ -1,0 +1,271 @@
+"""`command`: run a program once, on one host of the pool, and watch it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+from urllib.parse import quote
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
+from trainmaster.cli.log_stream import add_log_options, follow, print_logs
+from trainmaster.cli.output import Bar, Column, done, local_time, say
+from trainmaster.cli.prefixes import SHOWN
+from trainmaster.cli.submission import config_text, packed
+from trainmaster.cli.waiting import tell_what_it_waits_for
+from trainmaster.client import Client
+from trainmaster.http import HttpError
+from trainmaster.overrides import BadOverride, apply_overrides
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+_ENDED = ("COMPLETED", "CANCELED", "ERROR")
+_SERVER = "master"  # source of the server's own lines, in Determined's word
+_POLL_SECONDS = 0.2
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("command", aliases=["cmd"], help="run a program once, on one host")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    _add_run(verbs)
+    parser = verbs.add_parser("list", aliases=["ls"], help="your commands, or everybody's, the newest first")
+    parser.add_argument("-a", "--all", action="store_true", help="of all users")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
+    parser.add_argument("--limit", type=int, default=200)
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the commands")
+    parser = _add_one(verbs, "describe", "state, host, exit code")
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the command")
+    parser = _add_one(verbs, "config", "the config in force, as YAML")
+    parser.set_defaults(run=_config, action="show the config")
+    parser = _add_one(verbs, "logs", "its log")
+    add_log_options(parser)
+    parser.set_defaults(run=_logs, action="show the log")
+    parser = verbs.add_parser("kill", help="stop commands at once")
+    parser.add_argument("command_ids", metavar="ID", nargs="+", help="or its beginning")
+    parser.add_argument("-f", "--force", action="store_true", help="go on after one that cannot be killed")
+    parser.set_defaults(run=_kill, action="kill the command")
+    settings = verbs.add_parser("set", help="change a command").add_subparsers(metavar="WHAT", required=True)
+    parser = _add_one(settings, "priority", "1 to 99, 1 is the highest")
+    parser.add_argument("priority", metavar="N")
+    parser.set_defaults(run=_set_priority, action="set the priority")
+
+
+def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
+    parser.add_argument("command_id", metavar="ID", help="or its beginning")
+    return parser
+
+
+def _add_run(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "run",
+        help="run it, follow its output, end with its exit code",
+        epilog="One word with blanks goes to a shell: command run 'nvidia-smi | head'. Options stand before CMD.",
+    )
+    parser.add_argument(
+        "words", metavar="CMD", nargs=argparse.REMAINDER, help="the program and its arguments"
+    )
+    parser.add_argument("--slots", type=int, metavar="N", help="slots (GPUs), all on one host; default 1")
+    parser.add_argument("--resource-pool", metavar="POOL", help="default: the default pool")
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a field of the config, such as resources.priority=10",
+    )
+    parser.add_argument("--template", metavar="NAME", help="the template to build on")
+    parser.add_argument("-c", "--context", type=Path, metavar="DIR", help="run it in a copy of this folder")
+    parser.add_argument(
+        "-i",
+        "--include",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder to take along",
+    )
+    parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
+    parser.set_defaults(run=_run, action="run the command")
+
+
+# --- run --------------------------------------------------------------------------------------------------------
+
+
+def _run(client: Client, args: argparse.Namespace) -> int:
+    config = _config_of(args)
+    request: Json = {"config": config, "files": packed(args.context, args.include)}
+    if args.template:
+        request["templateName"] = args.template
+    bar = Bar("Sending")
+    try:
+        answer = client.run_command(request, bar)
+    finally:
+        bar.close()
+    for notice in answer.get("notices") or []:
+        say(notice, "yellow")
+    command_id = str(answer["command"]["id"])
+    if args.detach:
+        print(command_id)
+        return OK
+    return _watch(client, command_id, args)
+
+
+def _config_of(args: argparse.Namespace) -> Json:
+    """The file's config with the options on top. Raises CliError, UsageError."""
+    config: Json = {}
+    if args.config_file:
+        config = yamltext.load(config_text(args.config_file, []))
+    short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
+    overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
+    try:
+        config = apply_overrides(config, [*args.config, *overrides])
+    except BadOverride as error:
+        raise CliError(f"{error}.") from error
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if words:
+        config["entrypoint"] = words
+    if not config.get("entrypoint"):
+        raise UsageError(
+            "nothing to run was given, allowed: a command after the options, or an entrypoint in the config."
+        )
+    return config
+
+
+def _watch(client: Client, command_id: str, args: argparse.Namespace) -> int:
+    """Its output on stdout and stderr until it ends; its exit code."""
+    args.goes_on = (
+        f"Command {command_id[:SHOWN]} goes on; `trainmaster command kill {command_id[:SHOWN]}` ends it."
+    )
+    args.reopen = f"trainmaster command logs -f {command_id[:SHOWN]}"
+    say(f"Launched command {command_id}")
+    tell_what_it_waits_for(client, lambda: _queued_job(client, command_id), _POLL_SECONDS)
+    hosts = client.command(command_id)["command"].get("hosts")
+    if hosts:
+        say(f"It runs on {', '.join(hosts)}.")
+    follow(client, _log_of(command_id), [], _print, lambda: _phase(client, command_id) in _ENDED)
+    sys.stdout.flush()
+    record = _wait_end(client, command_id)
+    if record["phase"] == "COMPLETED":
+        return OK
+    say(f"Command {command_id[:SHOWN]}: {record.get('exitStatus') or record['phase'].lower()}.", "red")
+    return int(record.get("exitCode") or FAILED)
+
+
+def _queued_job(client: Client, command_id: str) -> Optional[str]:
+    record = client.command(command_id)["command"]
+    return str(record["jobId"]) if record["phase"] == "QUEUED" else None
+
+
+def _print(record: Json) -> None:
+    """Its own lines as it wrote them. Of the server's only warnings: how it began and ended is said beside the log."""
+    text = str(record.get("log", "")).encode("utf-8", "replace").decode()
+    if record.get("source") == _SERVER:
+        if record.get("level") == "LOG_LEVEL_WARNING":
+            say(text, "yellow")
+        return
+    stream = sys.stderr if record.get("stdtype") == "stderr" else sys.stdout
+    print(text, file=stream, flush=True)
+
+
+def _log_of(command_id: str) -> str:
+    return f"/api/v1/tasks/{quote(command_id, safe='')}/logs"
+
+
+def _phase(client: Client, command_id: str) -> str:
+    return str(client.command(command_id)["command"]["phase"])
+
+
+def _wait_end(client: Client, command_id: str) -> Json:
+    while True:
+        record = dict(client.command(command_id)["command"])
+        if record["phase"] in _ENDED:
+            return record
+        time.sleep(_POLL_SECONDS)
+
+
+# --- the other verbs --------------------------------------------------------------------------------------------
+
+_COLUMNS = [
+    Column("ID", lambda row: row["id"], lambda value: str(value)[:SHOWN]),
+    Column("Owner", lambda row: row["username"]),
+    Column("Description", lambda row: row["description"], lambda value: str(value)[:50]),
+    Column("State", lambda row: row["phase"]),
+    Column("Exit Code", lambda row: row.get("exitCode")),
+    Column("Slots", lambda row: row.get("slots")),
+    Column("Host", lambda row: ", ".join(row.get("hosts") or [])),
+    Column("Submitted", lambda row: local_time(row.get("startTime"))),
+    Column("Ended", lambda row: local_time(row.get("endTime"))),
+    Column("Resource Pool", lambda row: row.get("resourcePool")),
+]
+_DETAILS = [
+    *_COLUMNS,
+    Column("How it ended", lambda row: row.get("exitStatus")),
+    Column("Priority", lambda row: row.get("priority")),
+    Column("Job", lambda row: row.get("jobId")),
+    Column("Workspace", lambda row: row.get("workspaceId")),
+]
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    query: List[Any] = [("sortBy", "SORT_BY_START_TIME"), ("orderBy", "ORDER_BY_DESC")]
+    if not args.all:
+        query.append(("users", client.me()["username"]))
+    rows = client.commands(query, args.limit)
+    if args.quiet:
+        for row in rows:
+            print(row["id"])
+    else:
+        output.show(rows, _COLUMNS, args.output)
+    return OK
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    output.show_one(client.command(args.command_id)["command"], _DETAILS, args.output)
+    return OK
+
+
+def _config(client: Client, args: argparse.Namespace) -> int:
+    print(yamltext.dump(client.command(args.command_id)["config"]), end="")
+    return OK
+
+
+def _logs(client: Client, args: argparse.Namespace) -> int:
+    command_id = str(client.command(args.command_id)["command"]["id"])
+    args.reopen = f"trainmaster command logs -f {command_id[:SHOWN]}"
+    args.goes_on = f"Command {command_id[:SHOWN]} goes on."
+    print_logs(client, _log_of(command_id), args, lambda: _phase(client, command_id) in _ENDED)
+    if args.follow:
+        say(f"Command log stream ended. To reopen log stream, run: {args.reopen}", "green")
+    return OK
+
+
+def _kill(client: Client, args: argparse.Namespace) -> int:
+    code = OK
+    for command_id in args.command_ids:
+        try:
+            killed = client.kill_command(command_id)
+        except HttpError as error:
+            if not args.force:
+                raise
+            say(f"Skipping {command_id}: {error}", "red")
+            code = FAILED
+        else:
+            done(f"Killed command {killed['id']}")
+    return code
+
+
+def _set_priority(client: Client, args: argparse.Namespace) -> int:
+    priority = int(args.priority) if args.priority.lstrip("-").isdigit() else args.priority
+    changed = client.set_command_priority(args.command_id, priority)
+    done(f"Set priority of command {changed['id']} to {changed['priority']}")
+    return OK
