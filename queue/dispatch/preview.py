@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from dispatch import survey
-from hosts.models import ResourcePool
+from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
 from jobs.queue_order import listed
@@ -103,10 +103,8 @@ def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: dat
     stops = dict.fromkeys(seen.leaving)
     for pool_id, (_, plan) in seen.plans.items():
         new = [release.allocation_id for release in plan.releases]
-        if new:  # a pass that is due may stop some of them without the edit
-            without = decide(survey.take(ResourcePool.objects.get(pk=pool_id), now))
-            due = {release.allocation_id for release in without.releases}
-            stops.update(dict.fromkeys(one for one in new if one not in due))
+        due = _due_anyway(pool_id, now) if new else set()
+        stops.update(dict.fromkeys(one for one in new if one not in due))
     order, moved = _order(seen)
     return Preview(
         changes=seen.changes,
@@ -115,6 +113,14 @@ def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: dat
         starts=[outlook for job in seen.edited if (outlook := _outlook(job, seen))],
         moved=moved,
     )
+
+
+def _due_anyway(pool_id: int, now: datetime) -> set[str]:
+    """Whom the next pass stops without the edit: nobody, unless something has changed since the last."""
+    if not PoolChange.objects.filter(pool=pool_id).exists():
+        return set()
+    plan = decide(survey.take(ResourcePool.objects.get(pk=pool_id), now))
+    return {release.allocation_id for release in plan.releases}
 
 
 def _foresee(updates: Sequence[queue_edits.Update], actor: str, role: str, now: datetime) -> _Foreseen:

@@ -6,10 +6,12 @@ gives a position between two neighbours; it survives a change of priority, a pau
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
@@ -38,7 +40,7 @@ __all__ = [
     "undo", "weight_error",
 ]  # fmt: skip
 
-_DIGITS = 32  # of an id
+_DIGITS, _WHOLE = 32, 36  # of an id, without and with its dashes
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
     """
     refuse_viewer(actor, role)
     one_edit_at_a_time()
-    found = {update.job_id: find(update.job_id).pk for update in updates}
+    found = _ids([update.job_id for update in updates])
     _lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
     locked = _lock(found.values())
     edit = Edit(actor, role)
@@ -128,13 +130,27 @@ def find(text: str) -> Job:
     if not 0 < len(digits) <= _DIGITS or not set(digits) <= set("0123456789abcdef"):
         raise Refused(f"job {text} not found")
     bounds = uuid.UUID(digits.ljust(_DIGITS, "0")), uuid.UUID(digits.ljust(_DIGITS, "f"))
-    jobs = Job.objects.select_related("owner", "pool").defer("pool__plan").filter(pk__range=bounds)
+    jobs = (
+        Job.objects.select_related("owner", "pool")
+        .defer("pool__plan")
+        .filter(pk__range=bounds)
+        .order_by("pk")
+    )
     matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]
     if not matches:
         raise Refused(f"job {text} not found")
     if len(matches) > 1:
         raise Refused(f"job {text} is not unique: several jobs start so; give more characters")
     return matches[0]
+
+
+def _ids(texts: Sequence[str]) -> dict[str, uuid.UUID]:
+    """Id as given -> id of the job; whole ids in one query, however many. Raises Refused."""
+    whole = [text for text in texts if len(str(text)) == _WHOLE]
+    with contextlib.suppress(ValidationError):
+        known = {str(pk): pk for pk in Job.objects.filter(pk__in=whole).values_list("pk", flat=True)}
+        return {text: known.get(text) or find(text).pk for text in texts}
+    return {text: find(text).pk for text in texts}
 
 
 def _lock_attempts(job_ids: Sequence[uuid.UUID]) -> None:
