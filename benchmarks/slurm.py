@@ -120,7 +120,9 @@ class Slurm:
         log = (self._folder / f"{Path(command[0]).name}.out").open("ab")
         with log:
             self._processes.append(
-                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(
+                    command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                )
             )
 
     def _wait(self, ready: Callable[[], bool], complaint: str) -> None:
