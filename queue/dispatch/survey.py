@@ -104,7 +104,7 @@ class _Requests:
         return Request(
             task_id=task_id,
             job_id=job_id,
-            label=f"{LABELS[kind]} {entity_id}",
+            label=f"{LABELS[kind]} {entity_id[:8]}",
             slots=slots,
             priority=priority,
             position=position,

@@ -13,6 +13,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.models import User
+from commands.models import Command
+from commands.states import END_STATES
 from experiments.models import Experiment
 from hosts import registry
 from jobs.models import Job
@@ -59,6 +61,7 @@ def _site() -> dict[str, Any]:
 def _rooms(current: str) -> list[dict[str, Any]]:
     rooms = [
         ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
+        ("Commands", "/commands", Command.objects.exclude(state__in=END_STATES).count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
         ("Hosts", "/hosts", registry.present().count()),
         ("REST API", "/api/v1/docs", None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
 
 from logs import read
@@ -9,20 +11,28 @@ from logs.filters import BadPattern, PatternTooSlow
 from logs.levels import Level
 from logs.lines import Line, shown
 from webui.live.log_download import blocks
+from webui.pages import commands, trial
 from webui.pages.frame import page
-from webui.pages.trial import find
 
 MOST_LINES = 1000
 
 
 @page
-def lines(request: HttpRequest, trial_id: int) -> HttpResponse:
+def of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+    return lines(request, trial.find(trial_id).task_id)
+
+
+@page
+def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+    return lines(request, commands.find(command_id).task_id)
+
+
+def lines(request: HttpRequest, task_id: str) -> HttpResponse:
     """Up to `limit` lines before number `before` (none: the end) that the filters leave, oldest first.
 
     `upto` is the newest number of the log at the time, `first` the number down to which everything was looked
     at, `done` that nothing stands before it.
     """
-    task_id = find(trial_id).task_id
     query = request.GET
     newest = read.last_number(task_id)
     before = int(query["before"]) if query.get("before", "").isdigit() else newest + 1
@@ -54,12 +64,21 @@ def _filters(query: QueryDict) -> read.Filters:
 
 
 @page
-def download(request: HttpRequest, trial_id: int) -> HttpResponse | StreamingHttpResponse:
+def file_of_trial(request: HttpRequest, trial_id: int) -> HttpResponse | StreamingHttpResponse:
+    found = trial.find(trial_id)
+    return download(request, found.task_id, f"experiment_{found.experiment_id}_trial_{found.pk}_logs.txt")
+
+
+@page
+def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse | StreamingHttpResponse:
+    found = commands.find(command_id)
+    return download(request, found.task_id, f"command_{found.short_id}_logs.txt")
+
+
+def download(request: HttpRequest, task_id: str, name: str) -> HttpResponse | StreamingHttpResponse:
     """The exact bytes of the log, all ranks or those of the query."""
-    trial = find(trial_id)
     answer = StreamingHttpResponse(
-        blocks(trial.task_id, _filters(request.GET)), content_type="text/plain; charset=utf-8"
+        blocks(task_id, _filters(request.GET)), content_type="text/plain; charset=utf-8"
     )
-    name = f"experiment_{trial.experiment_id}_trial_{trial.pk}_logs.txt"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

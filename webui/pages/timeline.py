@@ -1,4 +1,4 @@
-"""Event rows as sentences for people: the timeline of an experiment, a trial or a host."""
+"""Event rows as sentences for people: the timeline of an experiment, a trial, a command or a host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SENTENCES = {
     (Event.Kind.MEMBER, "LAUNCHED"): "{host}: launched",
     (Event.Kind.MEMBER, "RUNNING"): "{host}: the entrypoint started",
     (Event.Kind.MEMBER, "ENDED"): "{host}: its part ended",
-    (Event.Kind.TASK, "WAITING"): "The trial stands in the queue",
+    (Event.Kind.TASK, "WAITING"): "It stands in the queue",
 }
 #: Reasons that such a sentence already says.
 _SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED}
@@ -32,6 +32,7 @@ _SUBJECTS = {
     Event.Kind.EXPERIMENT: "Experiment {s}",
     Event.Kind.TRIAL: "Trial {s}",
     Event.Kind.CHECKPOINT: "Checkpoint {s}",
+    Event.Kind.COMMAND: "Command {s}",
 }
 #: A task only repeats what its attempts and its trial say, but for its way into the queue.
 _REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")

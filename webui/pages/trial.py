@@ -47,13 +47,14 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "phase": phases.of_trials([trial])[trial.pk],
         "tab": tab,
         "tabs": TABS,
+        "log_at": f"/trials/{trial.pk}",
         "attempts": attempts,
         "parts": verdicts.parts(current),
         "current": current if running else None,
-        "waiting": verdicts.waiting(trial),
+        "waiting": verdicts.waiting(trial.task),
         "silent": verdicts.silent_hosts(current),
         "failure": failures.latest(trial),
-        "missing_bytes": verdicts.missing_bytes(trial),
+        "missing_bytes": verdicts.missing_bytes(trial.task_id),
         "ended": trial.state in TRIAL_END_STATES,
         "actions": [
             each

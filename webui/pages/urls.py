@@ -4,6 +4,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from webui.pages import (
+    commands,
     experiment,
     experiments,
     hosts,
@@ -27,9 +28,15 @@ urlpatterns = [
     path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
     path("trials/<int:trial_id>", trial.detail),
     path("trials/<int:trial_id>/chart", trial.chart),
-    path("trials/<int:trial_id>/lines", log_lines.lines),
-    path("trials/<int:trial_id>/log.txt", log_lines.download),
+    path("trials/<int:trial_id>/lines", log_lines.of_trial),
+    path("trials/<int:trial_id>/log.txt", log_lines.file_of_trial),
     path("trials/<int:trial_id>/<slug:tab>", trial.detail),
+    path("commands", commands.listing),
+    path("commands/<uuid:command_id>", commands.detail),
+    path("commands/<uuid:command_id>/kill", commands.kill),
+    path("commands/<uuid:command_id>/lines", log_lines.of_command),
+    path("commands/<uuid:command_id>/log.txt", log_lines.file_of_command),
+    path("commands/<uuid:command_id>/<slug:tab>", commands.detail),
     path("jobs", queue.board),
     path("jobs/manage/<uuid:job_id>", manage_job.manage),
     path("jobs/manage/<uuid:job_id>/preview", manage_job.preview),

@@ -1,4 +1,4 @@
-"""Why a trial waits, and which of its hosts are silent, in sentences (ux.md 4)."""
+"""Why a task waits, and which of its hosts are silent, in sentences (ux.md 4)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from experiments import failures
 from experiments.models import Trial
 from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState, MemberState, TaskState
 from logs.models import Stream
 
 
-def waiting(trial: Trial) -> str:
-    """Why the trial does not run, from the plan of the last pass; empty when it runs or rests."""
-    if trial.task.state != TaskState.WAITING:
+def waiting(task: Task) -> str:
+    """Why the task does not run, from the plan of the last pass; empty when it runs or rests."""
+    if task.state != TaskState.WAITING:
         return ""
-    plan = trial.task.job.pool.plan
-    wait = (plan.get("waits") or {}).get(trial.task_id)
+    wait = (task.job.pool.plan.get("waits") or {}).get(task.pk)
     return str(wait["sentence"]) if wait else "It will be looked at in the next pass."
 
 
@@ -91,10 +90,7 @@ def _part(member: Member) -> Part:
     return Part(member, folder, shlex.join([*command, where]))
 
 
-def missing_bytes(trial: Trial) -> int:
+def missing_bytes(task_id: str) -> int:
     """Bytes of log that never arrived."""
-    return sum(
-        Stream.objects.filter(member__allocation__task_id=trial.task_id).values_list(
-            "missing_bytes", flat=True
-        )
-    )
+    streams = Stream.objects.filter(member__allocation__task_id=task_id)
+    return sum(streams.values_list("missing_bytes", flat=True))
