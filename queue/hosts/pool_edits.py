@@ -216,7 +216,7 @@ def _wrong(pool: ResourcePool, values: dict[str, Any]) -> dict[str, str]:
         if field not in CHECKS:
             errors[field] = f"A pool has no field {field}; it has {', '.join(CHECKS)}."
         elif allowed := CHECKS[field](value):
-            errors[field] = f"{_words(field)}: found {value!r}; {allowed}."
+            errors[field] = f"Found {value!r}; {allowed}."
     if errors:
         return errors
     after = {field: values.get(field, getattr(pool, field)) for field in CHECKS}
@@ -242,10 +242,6 @@ def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]
                 f"{pool.name} is the default {word} pool, and there must be one: make another pool the default instead."
             )
     return errors
-
-
-def _words(field: str) -> str:
-    return field.replace("_", " ").capitalize()
 
 
 def _changed(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:

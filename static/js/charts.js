@@ -70,6 +70,7 @@ function place(name) {
 
 // `loss: training loss 0.12 at step 190, validation loss 0.15 at step 180`
 function described(figure) {
+  if (figure.described) return figure.described;
   const ends = figure.data.map(({ name, x, y }) => `${name} ${Number(y.at(-1)).toPrecision(4)} at step ${x.at(-1)}`);
   return `${figure.name}: ${ends.join(", ")}`;
 }

@@ -17,6 +17,7 @@ from commands.models import Command
 from commands.states import END_STATES
 from experiments.models import Experiment
 from hosts import registry
+from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
 
@@ -63,6 +64,7 @@ def _rooms(current: str) -> list[dict[str, Any]]:
         ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
         ("Commands", "/commands", Command.objects.exclude(state__in=END_STATES).count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
+        ("Pools", "/pools", ResourcePool.objects.count()),
         ("Hosts", "/hosts", registry.present().count()),
         ("REST API", "/api/v1/docs", None),
     ]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.db.models import Prefetch, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from dispatch.server_key import fingerprint
 from events.models import Event
-from hosts import observe, registry
-from hosts.models import Host, Slot
-from jobs.models import SlotHold
-from webui.pages import timeline
+from hosts import registry
+from hosts.models import Host, ResourcePool, Slot
+from jobs import slot_switch
+from webui.pages import hosts_filter, hosts_occupancy, timeline
 from webui.pages.frame import actor, page, show, user_of
 
 
@@ -42,92 +42,105 @@ def keys_to_accept(host: Host) -> list[Key]:
     ]
 
 
-def _holders(hosts: list[Host]) -> dict[int, dict[str, object]]:
-    """Slot id -> the trial that holds it."""
-    rows = SlotHold.objects.filter(released_at=None, slot__host__in=hosts).values_list(
-        "slot_id",
-        "member__allocation__task__job__name",
-        "member__allocation__task__trial__id",
-        "member__allocation__state",
-    )
-    return {
-        slot: {"name": name, "trial": trial, "preparing": state != "RUNNING"}
-        for slot, name, trial, state in rows
-    }
-
-
 @page
 def listing(request: HttpRequest) -> HttpResponse:
-    hosts = list(_hosts())
-    return show(request, "hosts", _context(hosts, request), room="Hosts", fragment="hosts")
+    """All hosts, as cells by pool or as a list."""
+    seen = hosts_occupancy.of(hosts_occupancy.present())
+    changed = [(each.host, key) for each in seen for key in keys_to_accept(each.host) if key.pinned]
+    context = hosts_filter.context(request, seen) | {
+        "total": len(seen),
+        "totals": hosts_occupancy.totals(seen),
+        "changed_keys": changed,
+        "topics": " ".join(["hosts", *(f"pool:{pk}" for pk in sorted({each.host.pool_id for each in seen}))]),
+        "may_act": user_of(request).is_admin,
+    }
+    return show(request, "hosts", context, room="Hosts", fragment="hosts")
 
 
 @page
 def detail(request: HttpRequest, name: str) -> HttpResponse:
-    host = _hosts().filter(name=name).first()
+    """One host."""
+    host = hosts_occupancy.present().filter(name=name).first()
     if host is None:
         raise Http404(f"There is no host {name}.")
-    context = _context([host], request) | {
+    [seen] = hosts_occupancy.of([host])
+    context = {
+        "seen": seen,
         "host": host,
-        "state": observe.state_of(host),
+        "state": seen.state,
         "keys": keys_to_accept(host),
         "missing": Slot.objects.filter(host=host, missing=True),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
-    }
-    return show(request, "host", context, room="Hosts", fragment="host")
-
-
-def _hosts() -> QuerySet[Host]:
-    slots = Prefetch("slots", Slot.objects.filter(missing=False))
-    return registry.present().select_related("pool").prefetch_related(slots)
-
-
-def _context(hosts: list[Host], request: HttpRequest) -> dict[str, object]:
-    holders = _holders(hosts)
-    states = [(host, observe.state_of(host)) for host in hosts]
-    return {
-        "hosts": states,
-        "holders": holders,
-        "slots": sum(len(host.slots.all()) for host in hosts),
-        "held": len(holders),
-        "not_ready": sum(1 for _, state in states if state != "ready"),
-        "changed_keys": [(host, key) for host in hosts for key in keys_to_accept(host) if key.pinned],
+        "pools": ResourcePool.objects.all(),
         "may_act": user_of(request).is_admin,
     }
+    return show(request, "host", context, room="Hosts", fragment="host")
 
 
 @page
 @require_POST
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
-    """Enable, disable, drain, run the doctor again, accept a key, declare lost, or remove."""
+    """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
     host = registry.present().filter(name=name).first()
     if host is None:
         raise Http404(f"There is no host {name}.")
-    if not user_of(request).is_admin:
-        messages.error(request, "Only an admin may change hosts.")
-        return redirect(f"/hosts/{name}")
-    try:
-        _carry_out(host, action, actor(request), request.POST.get("key", ""))
-    except registry.Refused as refusal:
-        messages.error(request, str(refusal))
-    gone = not registry.present().filter(name=name).exists()
-    return redirect("/hosts" if gone else f"/hosts/{name}")
-
-
-def _carry_out(host: Host, action: str, by: str, key: str) -> None:
-    if action == "enable":
-        registry.enable(host.pk, actor=by)
-    elif action == "disable":
-        registry.disable(host.pk, actor=by)
-    elif action == "drain":
-        registry.drain(host.pk, actor=by)
-    elif action == "lost":
-        registry.declare_lost(host.pk, actor=by)
-    elif action == "remove":
-        registry.remove(host.pk, actor=by)
-    elif action == "accept-key":
-        registry.accept_key(host.pk, actor=by, key=key)
-    elif action == "doctor":
-        registry.examine(host.pk, actor=by)
-    else:
+    step = _STEPS.get(action)
+    if step is None:
         raise Http404(f"There is no action {action} for hosts.")
+    if user_of(request).is_admin:
+        try:
+            step(host, request)
+        except registry.Refused as refusal:
+            messages.error(request, str(refusal))
+    else:
+        messages.error(request, "Only an admin may change hosts.")
+    gone = not registry.present().filter(name=name).exists()
+    return redirect("/hosts" if gone else _back(request, f"/hosts/{name}"))
+
+
+def _back(request: HttpRequest, otherwise: str) -> str:
+    """The page of ours that the form was on."""
+    back = request.POST.get("back", "")
+    return back if back.startswith("/") and not back.startswith("//") else otherwise
+
+
+def _move(host: Host, request: HttpRequest) -> None:
+    pool = ResourcePool.objects.filter(name=request.POST.get("pool", "")).first()
+    if pool is None:
+        raise registry.Refused("pool", f"There is no resource pool {request.POST.get('pool', '')}.")
+    registry.change_pool(host.pk, pool, actor=actor(request))
+    messages.success(request, f"{host.name} is in pool {pool.name}.")
+
+
+_STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
+    "enable": lambda host, request: registry.enable(host.pk, actor=actor(request)),
+    "disable": lambda host, request: registry.disable(host.pk, actor=actor(request)),
+    "drain": lambda host, request: registry.drain(host.pk, actor=actor(request)),
+    "lost": lambda host, request: registry.declare_lost(host.pk, actor=actor(request)),
+    "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
+    "accept-key": lambda host, request: registry.accept_key(
+        host.pk, actor=actor(request), key=request.POST.get("key", "")
+    ),
+    "doctor": lambda host, request: registry.examine(host.pk, actor=actor(request)),
+    "move": _move,
+}
+_SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
+    "enable": lambda slot, by: slot_switch.enable(slot.pk, actor=by),
+    "drain": lambda slot, by: slot_switch.disable(slot.pk, drain=True, actor=by),
+    "disable": lambda slot, by: slot_switch.disable(slot.pk, drain=False, actor=by),
+}
+
+
+@page
+@require_POST
+def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
+    """Enable, drain or disable one slot."""
+    host = registry.present().filter(name=name).first()
+    slot = host.slots.filter(index=index).first() if host else None
+    if slot is None or action not in _SLOT_STEPS:
+        raise Http404(f"There is no action {action} for slot {index} of host {name}.")
+    if user_of(request).is_admin:
+        _SLOT_STEPS[action](slot, actor(request))
+    else:
+        messages.error(request, "Only an admin may change slots.")
+    return redirect(_back(request, f"/hosts/{name}"))

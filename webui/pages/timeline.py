@@ -90,6 +90,9 @@ def _actor(actor: str) -> str:
 
 def _details(event: Event) -> str:
     detail = event.detail
+    if event.kind == Event.Kind.POOL:
+        changes = detail.get("changes", {}).items()
+        return "".join(f"; {field.replace('_', ' ')}: {was} to {now}" for field, (was, now) in changes)
     if hosts := detail.get("hosts"):
         return f" ({', '.join(hosts)})"
     if event.kind == Event.Kind.MEMBER and detail.get("code") is not None and event.to_state == "ENDED":

@@ -13,6 +13,8 @@ from webui.pages import (
     manage_job_edits,
     manage_job_menu,
     manage_job_undo,
+    pools,
+    pools_form,
     queue,
     session,
     trial,
@@ -49,6 +51,14 @@ urlpatterns = [
     path("hosts", hosts.listing),
     path("hosts/<str:name>", hosts.detail),
     path("hosts/<str:name>/<slug:action>", hosts.act),
+    path("hosts/<str:name>/slots/<int:index>/<slug:action>", hosts.act_on_slot),
+    path("pools", pools.listing),
+    path("pools/+new", pools_form.new),  # no name of a pool begins with a plus
+    path("pools/<str:name>", pools.detail),
+    path("pools/<str:name>/chart", pools.chart),
+    path("pools/<str:name>/edit", pools_form.edit),
+    path("pools/<str:name>/remove", pools_form.remove),
+    path("pools/<str:name>/<slug:tab>", pools.detail),
     # Determined's addresses, as its published client prints them
     path("det/experiments/<int:experiment_id>", experiment.detail),
     path("det/experiments/<int:experiment_id>/<path:rest>", experiment.from_determined),

@@ -53,7 +53,7 @@ HOST_STATES = {
 
 ROUTES = {
     "url": "the configured address",
-    "seen": "the address that the host sees",
+    "seen": "the server's address, as the host sees it",
     "tunnel": "a tunnel through SSH",
 }
 

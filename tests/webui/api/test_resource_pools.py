@@ -38,7 +38,7 @@ def test_pools_are_changed_by_admins_alone(cast: Cast, pool: ResourcePool, who: 
     [
         ({"name": "a b"}, 400, "is not allowed"),
         ({"name": "default"}, 409, "already"),
-        ({"name": "x", "scheduler": "round_robin"}, 400, "scheduler: Scheduler: found 'round_robin'"),
+        ({"name": "x", "scheduler": "round_robin"}, 400, "scheduler: Found 'round_robin'"),
         ({"name": "x", "defaultPriority": 0}, 400, "allowed: a whole number from 1 to 99"),
         ({"name": "x", "colour": "blue"}, 400, "colour: a pool has no such field"),
         (

@@ -1,0 +1,187 @@
+"""The pages of resource pools and of many hosts: who holds what, in words; filters in the address; the admin's form."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import User
+from dispatch import passes
+from hosts import registry
+from hosts.models import Host, ResourcePool
+from hosts.pools import default_pool
+from jobs.models import Allocation, Job
+from jobs.states import JobState
+from tests.rig.rows import make_gang
+from tests.rig.world import attempt_of, make_host, make_project, make_user, submit_experiment
+
+pytestmark = pytest.mark.django_db
+
+
+def logged_in(role: str = User.Role.ADMIN) -> Client:
+    client = Client()
+    client.force_login(make_user(f"the-{role}", role))
+    return client
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return re.sub(r"\s+", " ", answer.content.decode())
+
+
+@pytest.fixture
+def world(db: None) -> Host:
+    """gpu1 with 4 slots: one job on two of them, one slot used from outside, one switched off; silent gpu2."""
+    make_project()
+    host = make_host("gpu1", 4)
+    submit_experiment(name="llama", slots=2)
+    passes.run(default_pool().pk)
+    host.slots.filter(index=2).update(outside={"user": "root", "pid": 7, "command": "python"})
+    host.slots.filter(index=3).update(enabled=False)
+    silent = make_host("gpu2", 4)
+    Host.objects.filter(pk=silent.pk).update(contact=Host.Contact.SILENT)
+    return host
+
+
+def test_a_pool_says_what_is_used_by_whom_and_why_the_rest_is_not(world: Host) -> None:
+    page = text(logged_in(User.Role.VIEWER), "/pools/default")
+    assert "<h1>default (priority)</h1>" in page
+    assert "<b>2 / 8</b><span>slots held</span>" in page
+    for words in ("2 starting or stopping", "1 used from outside the queue", "5 off"):
+        assert words in page
+    assert "Slot 0: llama (exp" in page
+    assert "Slot 2: used outside the queue by root" in page
+    assert "Slot 3: disabled" in page
+    assert "Slot 0: the host is silent" in page
+    assert 'href="/jobs/default">1</a></b><span>scheduled' in page
+    assert "Disable gpu1" not in page, "a viewer has no buttons"
+
+
+def test_a_held_slot_leads_to_its_trial_and_so_does_the_list_under_it(world: Host) -> None:
+    page = text(logged_in(), "/pools/default")
+    trial = Job.objects.get(name="llama").tasks.get().trial.pk
+    assert page.count(f'href="/trials/{trial}"') == 3
+    assert re.search(r"slots 0-1</span> <a", page)
+
+
+def test_hosts_are_filtered_by_the_address(world: Host) -> None:
+    client = logged_in()
+    assert "gpu1" in text(client, "/hosts") and "gpu2" in text(client, "/hosts")
+    for query, found, hidden in (
+        ("show=silent", "gpu2", "gpu1"),
+        ("show=outsiders", "gpu1", "gpu2"),
+        ("show=disabled", "gpu1", "gpu2"),
+        ("q=GPU2", "gpu2", "gpu1"),
+        ("view=cells&show=silent", "gpu2", "gpu1"),
+    ):
+        page = text(client, f"/hosts?{query}")
+        assert f'href="/hosts/{found}"' in page, query
+        assert f'href="/hosts/{hidden}"' not in page, query
+    assert "No host fits this filter" in text(client, "/hosts?pool=moon")
+    assert "gpu2: silent; 0 of 4 slots held" in text(client, "/hosts?view=cells")
+
+
+def test_many_hosts_come_as_cells_and_a_list_stays_at_hand(db: None) -> None:
+    for number in range(14):
+        make_host(f"h{number:02}", 1)
+    client = logged_in()
+    assert text(client, "/hosts").count('class="cell"') == 14
+    assert 'class="cell"' not in text(client, "/hosts?view=list")
+
+
+def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
+    client = logged_in()
+    form = {"name": "a100", "scheduler": "fair_share", "fitting": "worst", "default_priority": "30",
+            "aux_per_host": "5", "priority_floor.editor": "10", "strict": "on"}  # fmt: skip
+    assert client.post("/pools/+new", form).status_code == 302
+    pool = ResourcePool.objects.get(name="a100")
+    assert (pool.scheduler, pool.preemption, pool.strict) == ("fair_share", False, True)
+    assert (pool.default_priority, pool.priority_floor) == (30, {"editor": 10})
+    page = text(client, "/pools/a100/configuration")
+    assert "editor 10" in page and "Created" in page
+    client.post("/pools/a100/edit", {**form, "scheduler": "priority", "longest_max_time_seconds": "86400"})
+    page = text(client, "/pools/a100/configuration")
+    assert "86400 s (1 d)" in page and "scheduler: fair_share to priority" in page
+    client.post("/pools/a100/remove")
+    assert client.get("/pools/a100").status_code == 404
+
+
+def test_a_wrong_field_is_told_beside_it_and_what_was_typed_stays(db: None) -> None:
+    client = logged_in()
+    answer = client.post("/pools/+new", {"name": "a b", "scheduler": "priority", "fitting": "best",
+                                         "default_priority": "1.5", "aux_per_host": "100"})  # fmt: skip
+    page = re.sub(r"\s+", " ", answer.content.decode())
+    assert answer.status_code == 400
+    assert "Nothing was changed: 2 fields are wrong." in page
+    assert 'value="1.5"' in page and 'value="a b"' in page
+    assert "Found &#x27;1.5&#x27;; allowed: a whole number from 1 to 99." in page
+    assert not ResourcePool.objects.filter(name="a b").exists()
+
+
+def test_only_an_admin_gets_the_form(db: None) -> None:
+    default_pool()
+    client = logged_in(User.Role.EDITOR)
+    assert client.get("/pools/+new").status_code == 302
+    client.post("/pools/default/edit", {"scheduler": "fair_share"})
+    client.post("/pools/default/remove")
+    assert ResourcePool.objects.get().scheduler == "priority"
+
+
+def test_a_pool_in_use_stays_and_the_page_says_why(world: Host) -> None:
+    client = logged_in()
+    answer = client.post("/pools/default/remove", follow=True)
+    assert "it has gpu1, gpu2" in answer.content.decode()
+
+
+def test_a_host_moves_when_nothing_runs_there(world: Host) -> None:
+    client = logged_in()
+    other = ResourcePool.objects.create(name="other")
+    refused = client.post("/hosts/gpu1/move", {"pool": "other"}, follow=True).content.decode()
+    assert "cannot be moved to another pool while it runs" in refused
+    client.post("/hosts/gpu2/move", {"pool": "other"})
+    assert Host.objects.get(name="gpu2").pool == other
+
+
+def test_one_slot_is_drained_disabled_and_enabled_from_the_page(world: Host) -> None:
+    client = logged_in()
+    allocation = Allocation.objects.get()
+    slot = world.slots.get(index=0)
+    client.post("/hosts/gpu1/slots/0/drain")
+    slot.refresh_from_db()
+    assert (slot.enabled, slot.draining) == (True, True)
+    allocation.refresh_from_db()
+    assert allocation.stop_kind == ""
+    back = client.post("/hosts/gpu1/slots/0/disable", {"back": "/pools/default"})
+    assert back["Location"] == "/pools/default"
+    allocation.refresh_from_db()
+    assert allocation.stop_kind == "STOP"
+    assert client.post("/hosts/gpu1/slots/9/enable").status_code == 404
+    away = client.post("/hosts/gpu1/slots/0/enable", {"back": "//elsewhere"})
+    assert away["Location"] == "/hosts/gpu1"
+
+
+def test_the_queued_time_is_shown_by_day(world: Host) -> None:
+    client = logged_in()
+    attempt = attempt_of(Job.objects.get(name="llama").experiment)
+    Job.objects.update(submitted_at=timezone.now() - timedelta(hours=1))
+    Allocation.objects.filter(pk=attempt.pk).update(assigned_at=timezone.now())
+    [figure] = client.get("/pools/default/chart?days=30").json()["figures"]
+    assert len(figure["data"][0]["x"]) == 30
+    assert sum(value is not None for value in figure["data"][0]["y"]) == 1
+    page = text(client, "/pools/default/stats")
+    assert "1 h" in page and page.count('<td class="mono">') == 7
+
+
+def test_work_of_another_kind_is_named_too(db: None) -> None:
+    [member] = make_gang()
+    registry.present().filter(pk=member.host_id).update(admission="ready", contact="reachable")
+    member.slots = 0
+    member.save()
+    pool = member.allocation.pool
+    page = text(logged_in(), f"/pools/{pool.name}")
+    assert "no slot" in page and f"/commands/{member.allocation.task.job_id}" in page
+    assert "<b>1 / 100</b><span>runs without slots" in page
+    assert Job.objects.get().state == JobState.ACTIVE
