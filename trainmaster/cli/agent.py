@@ -1,4 +1,4 @@
-"""`agent` and `slot`: hosts under the names that Determined's users know."""
+"""`agent`: hosts under the name that Determined's users know."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List
 from urllib.parse import quote
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import OK, CliError
-from trainmaster.cli.output import Column, done, local_time
+from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.output import Column, done, local_time, say
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
@@ -17,27 +17,25 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("agent", aliases=["a"], help="hosts, by Determined's name")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    noun.set_defaults(run=_list, output="table", action="list the agents")
+    verbs = noun.add_subparsers(metavar="VERB")
     parser = verbs.add_parser("list", aliases=["ls"], help="all hosts")
     output.add_format(parser)
-    parser.set_defaults(run=_agents, action="list the agents")
-    for verb in ("enable", "disable"):
-        parser = verbs.add_parser(verb, help=f"{verb} hosts for new work")
-        parser.add_argument("agent_id", nargs="?")
-        parser.add_argument("--all", action="store_true")
-        if verb == "disable":
-            parser.add_argument("--drain", action="store_true", help="let running work finish")
-        parser.set_defaults(run=_switch, verb=verb, drain=False, action=f"{verb} the agent")
-    noun = add_noun("slot", aliases=["s"], help="the slots (GPUs) of hosts")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all slots")
+    parser.set_defaults(run=_list, action="list the agents")
+    parser = verbs.add_parser("enable", help="let hosts take new work again")
+    _add_which(parser)
+    parser.set_defaults(run=_enable, action="enable the agent")
+    parser = verbs.add_parser("disable", help="give hosts no new work, and stop what runs there")
+    _add_which(parser)
+    parser.add_argument("--drain", action="store_true", help="let running work finish; it is listed")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before running work is stopped")
     output.add_format(parser)
-    parser.set_defaults(run=_slots, action="list the slots")
-    for verb in ("enable", "disable"):
-        parser = verbs.add_parser(verb, help=f"{verb} one slot")
-        parser.add_argument("agent_id")
-        parser.add_argument("slot_id")
-        parser.set_defaults(run=_switch_slot, verb=verb, action=f"{verb} the slot")
+    parser.set_defaults(run=_disable, action="disable the agent")
+
+
+def _add_which(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("agent_id", nargs="?", metavar="AGENT_ID")
+    parser.add_argument("--all", action="store_true", help="every host")
 
 
 _AGENTS = [
@@ -51,59 +49,79 @@ _AGENTS = [
     Column("Draining", lambda row: row.get("draining")),
     Column("Addresses", lambda row: ", ".join(row.get("addresses") or [])),
 ]
-_SLOTS = [
-    Column("Agent ID", lambda row: row["agent"]["id"]),
-    Column("Resource Pool", lambda row: ", ".join(row["agent"].get("resourcePools") or [])),
-    Column("Slot ID", lambda row: row["id"]),
-    Column("Enabled", lambda row: row.get("enabled")),
-    Column("Draining", lambda row: row.get("draining")),
-    Column("Allocation ID", lambda row: (row.get("container") or {}).get("allocationId") or _use(row)),
-    Column("Task Name", lambda row: (row.get("container") or {}).get("taskName")),
-    Column("Type", lambda row: str((row.get("device") or {}).get("type", "")).replace("TYPE_", "")),
-    Column("Device", lambda row: (row.get("device") or {}).get("brand")),
+TASKS = [
+    Column("Task ID", lambda row: row["taskId"]),
+    Column("Allocation ID", lambda row: row["allocationId"]),
+    Column("Name", lambda row: row.get("name")),
+    Column("Slots Needed", lambda row: row.get("slotsNeeded")),
+    Column("Registered Time", lambda row: local_time(row.get("registeredTime"))),
+    Column("Agent", lambda row: ", ".join(sorted(hosts_of(row)))),
+    Column("Priority", lambda row: row.get("priority")),
+    Column("Resource Pool", lambda row: row.get("resourcePool")),
 ]
 
 
-def _use(row: Json) -> str:
-    return "OCCUPIED" if row.get("container") else "FREE"
+def hosts_of(task: Json) -> Dict[str, List[int]]:
+    """Host -> the slots of it that the task holds."""
+    found: Dict[str, List[int]] = {}
+    for resource in task.get("resources") or []:
+        for host, held in (resource.get("agentDevices") or {}).items():
+            found.setdefault(host, []).extend(device["id"] for device in held.get("devices") or [])
+    return found
 
 
-def _agents(client: Client, args: argparse.Namespace) -> int:
+def running(client: Client) -> List[Json]:
+    """What holds slots now, by the server's own records."""
+    return list(client.get("/api/v1/tasks")["allocationIdToSummary"].values())
+
+
+def may_stop(tasks: List[Json], what: str, yes: bool) -> bool:
+    """Whether the person at the terminal agrees that these tasks are stopped; without a terminal nobody is asked."""
+    if yes or not tasks or not output.is_interactive():
+        return True
+    say(
+        f"{what} stops {len(tasks)} running task{'' if len(tasks) == 1 else 's'}; they are tried again elsewhere:"
+    )
+    for task in tasks:
+        say(f"  {output.clean(str(task.get('name')))} on {', '.join(sorted(hosts_of(task)))}")
+    return output.ask("Go on? --drain would let them finish.", default=False)
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
     output.show(client.pages("/api/v1/agents", "agents"), _AGENTS, args.output)
-    return OK
-
-
-def _slots(client: Client, args: argparse.Namespace) -> int:
-    rows = [
-        {**slot, "agent": {"id": agent["id"], "resourcePools": agent.get("resourcePools")}}
-        for agent in client.pages("/api/v1/agents", "agents")
-        for slot in (agent.get("slots") or {}).values()
-    ]
-    output.show(rows, _SLOTS, args.output)
     return OK
 
 
 def _chosen(client: Client, args: argparse.Namespace) -> List[str]:
     if bool(args.agent_id) == args.all:
-        raise CliError("name one agent, or use --all.")
-    return (
-        [agent["id"] for agent in client.pages("/api/v1/agents", "agents")] if args.all else [args.agent_id]
-    )
+        raise UsageError("name one agent, or use --all.")
+    if args.agent_id:
+        return [args.agent_id]
+    return [agent["id"] for agent in client.pages("/api/v1/agents", "agents")]
 
 
-def _switch(client: Client, args: argparse.Namespace) -> int:
+def _enable(client: Client, args: argparse.Namespace) -> int:
     for agent_id in _chosen(client, args):
-        body = {"agentId": agent_id, "drain": args.drain} if args.verb == "disable" else {}
-        client.post(f"/api/v1/agents/{quote(agent_id, safe='')}/{args.verb}", body)
-        done(
-            f"{'Enabled' if args.verb == 'enable' else 'Draining' if args.drain else 'Disabled'} agent {agent_id}"
-        )
+        client.post(f"/api/v1/agents/{quote(agent_id, safe='')}/enable")
+        done(f"Enabled agent {agent_id}.")
     return OK
 
 
-def _switch_slot(client: Client, args: argparse.Namespace) -> int:
-    client.post(
-        f"/api/v1/agents/{quote(args.agent_id, safe='')}/slots/{quote(args.slot_id, safe='')}/{args.verb}"
-    )
-    done(f"{args.verb.capitalize()}d slot {args.slot_id} of agent {args.agent_id}")
+def _disable(client: Client, args: argparse.Namespace) -> int:
+    chosen = _chosen(client, args)
+    there = [task for task in running(client) if set(chosen) & set(hosts_of(task))]
+    what = f"Disabling {', '.join(chosen[:3])}{f' and {len(chosen) - 3} more' if len(chosen) > 3 else ''}"
+    if not args.drain and not may_stop(there, what, args.yes):
+        say("Nothing was changed.")
+        return FAILED
+    for agent_id in chosen:
+        body = {"agentId": agent_id, "drain": args.drain}
+        client.post(f"/api/v1/agents/{quote(agent_id, safe='')}/disable", body)
+        say(f"{'Draining' if args.drain else 'Disabled'} agent {agent_id}.", "green")
+    if args.drain:
+        there = [task for task in running(client) if set(chosen) & set(hosts_of(task))]
+        if args.output == "table":
+            say(f"{'Tasks still in progress' if there else 'No tasks in progress'} on draining agents.")
+        if there or args.output != "table":
+            output.show(there, TASKS, args.output)
     return OK

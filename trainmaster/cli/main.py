@@ -20,6 +20,8 @@ from trainmaster.cli import (
     job,
     master,
     offline,
+    pool,
+    slot,
     task,
     template,
     trial,
@@ -30,7 +32,7 @@ from trainmaster.cli.output import clean, coloured, say
 from trainmaster.cli.session import log_in
 from trainmaster.http import Answered, HttpError
 
-_NOUNS = (experiment, trial, command, job, task, host, agent, template, user, master, offline)
+_NOUNS = (experiment, trial, command, job, pool, task, host, agent, slot, template, user, master, offline)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,215 @@
+"""`pool`: resource pools and their rules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Callable, Dict, List
+from urllib.parse import quote
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.output import Column, done, say
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+#: option → (field of the API, how its value is read, help). A switch has `--NAME` and `--no-NAME`.
+_TEXTS = {
+    "description": ("description", "for people"),
+    "scheduler": ("scheduler", "priority or fair_share"),
+    "fitting": ("fitting", "best (fullest host that fits) or worst"),
+    "network-interface": ("networkInterface", "the one that gangs talk over"),
+}
+_NUMBERS = {
+    "default-priority": ("defaultPriority", "of jobs that name none, 1 to 99"),
+    "default-max-time": ("defaultMaxTimeSeconds", "seconds, or none"),
+    "longest-max-time": ("longestMaxTimeSeconds", "seconds, or none"),
+    "unpreemptible-slots": ("unpreemptibleSlots", "held together by work that is not preemptible, or none"),
+    "aux-per-host": ("auxPerHost", "zero-slot runs at once on one host"),
+    "host-lost-after": ("hostLostAfterSeconds", "seconds of silence, or none: only a person declares it"),
+}
+_SWITCHES = {
+    "preemption": ("preemption", "stop work of a lower priority for a higher one"),
+    "heterogeneous-fits": ("allowHeterogeneousFits", "gangs over hosts of unequal size"),
+    "strict": ("strict", "only its owner and admins change a job"),
+    "shared-account": ("sharedAccount", "jobs run as the login account, not isolated"),
+    "default-compute": ("defaultCompute", "for work with slots that names no pool"),
+    "default-aux": ("defaultAux", "for work without slots that names no pool"),
+}
+_RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), ("priorityFloor", "")]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("pool", aliases=["resource-pool", "rp"], help="resource pools and their rules")
+    noun.set_defaults(run=_list, output="table", action="list the pools")
+    verbs = noun.add_subparsers(metavar="VERB")
+    parser = verbs.add_parser("list", aliases=["ls"], help="all pools")
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the pools")
+    parser = verbs.add_parser("describe", aliases=["show"], help="one pool with all its rules")
+    parser.add_argument("name")
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the pool")
+    for verb, run, text in (
+        ("create", _create, "make a pool"),
+        ("edit", _edit, "change rules of a pool"),
+    ):
+        parser = verbs.add_parser(verb, help=text)
+        parser.add_argument("name")
+        _add_rules(parser)
+        output.add_format(parser)
+        parser.set_defaults(run=run, action=f"{verb} the pool")
+    parser = verbs.add_parser("delete", aliases=["rm"], help="remove a pool that nothing is in")
+    parser.add_argument("name")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_delete, action="delete the pool")
+    parser = verbs.add_parser("move-host", help="move hosts on which nothing runs to a pool")
+    parser.add_argument("name", metavar="POOL")
+    parser.add_argument("hosts", nargs="+", metavar="HOST")
+    parser.set_defaults(run=_move, action="move the host")
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    for name, (field, text) in {**_TEXTS, **_NUMBERS}.items():
+        parser.add_argument(f"--{name}", dest=field, metavar="N" if name in _NUMBERS else "TEXT", help=text)
+    for name, (field, text) in _SWITCHES.items():
+        either = parser.add_mutually_exclusive_group()
+        either.add_argument(f"--{name}", dest=field, action="store_true", default=None, help=text)
+        either.add_argument(f"--no-{name}", dest=field, action="store_false", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--priority-floor", dest="priorityFloor", action="append", metavar="ROLE=N",
+        help="the highest priority of a role, such as editor=20; none: 1 for everybody",
+    )  # fmt: skip
+
+
+def _rules(args: argparse.Namespace) -> Json:
+    """The rules that were given, as the API takes them; the server has the one sentence for what is wrong."""
+    given: Json = {field: getattr(args, field) for field, _ in _RULES}
+    rules = {field: value for field, value in given.items() if value is not None}
+    for field, _ in _NUMBERS.values():
+        if field in rules:
+            rules[field] = _number(rules[field])
+    if "priorityFloor" in rules:
+        rules["priorityFloor"] = _floors(rules["priorityFloor"])
+    return rules
+
+
+def _number(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _floors(texts: List[str]) -> Json:
+    if texts == ["none"]:
+        return {}
+    floors = {}
+    for text in texts:
+        role, equals, floor = text.partition("=")
+        if not equals:
+            raise UsageError(f"found --priority-floor {text!r}, allowed: ROLE=N, such as editor=20.")
+        floors[role] = _number(floor)
+    return floors
+
+
+def _scheduler(row: Json) -> str:
+    return str(row.get("scheduler") or "").replace("_", " ")
+
+
+def _default(row: Json) -> str:
+    named = {"compute": row.get("defaultComputePool"), "aux": row.get("defaultAuxPool")}
+    return ", ".join(name for name, wears in named.items() if wears)
+
+
+def _aux(row: Json) -> str:
+    return f"{row.get('auxContainersRunning')}/{row.get('auxContainerCapacity')}"
+
+
+_POOLS = [
+    Column("Name", lambda row: row["name"]),
+    Column("Scheduler", _scheduler),
+    Column("Default", _default),
+    Column("Agents", lambda row: row.get("numAgents")),
+    Column("Slots (used/all)", lambda row: f"{row.get('slotsUsed')}/{row.get('slotsAvailable')}"),
+    Column("Aux (running/capacity)", _aux),
+    Column("Scheduled", lambda row: (row.get("stats") or {}).get("scheduledCount")),
+    Column("Queued", lambda row: (row.get("stats") or {}).get("queuedCount")),
+    Column("Accelerator", lambda row: row.get("accelerator")),
+]
+
+
+def _rule(field: str, heading: str) -> Column:
+    return Column(heading, lambda row: "none" if row.get(field) is None else row[field])
+
+
+_DETAILS = [
+    *_POOLS,
+    *(
+        _rule(field, name.replace("-", " ").capitalize())
+        for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()
+        if field != "scheduler"
+    ),
+    _rule("priorityFloor", "Priority floor"),
+]
+
+
+def _path(name: str) -> str:
+    return f"/api/v1/resource-pools/{quote(name, safe='')}"
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    output.show(client.resource_pools(), _POOLS, args.output)
+    return OK
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    output.show_one(client.get(_path(args.name))["resourcePool"], _DETAILS, args.output)
+    return OK
+
+
+def _create(client: Client, args: argparse.Namespace) -> int:
+    body = {"name": args.name, **_rules(args)}
+    return _told(args, client.post("/api/v1/resource-pools", body), f"Created pool {args.name}")
+
+
+def _edit(client: Client, args: argparse.Namespace) -> int:
+    rules = _rules(args)
+    if not rules:
+        raise UsageError("name at least one rule to change; see --help.")
+    answer = client.call("PATCH", _path(args.name), rules)
+    changed: List[str] = answer.get("changed") or []
+    return _told(
+        args, answer, f"Changed {', '.join(changed)} of pool {args.name}" if changed else "Nothing is new."
+    )
+
+
+def _told(args: argparse.Namespace, answer: Json, sentence: str) -> int:
+    if args.output == "table":
+        done(sentence)
+    elif args.output == "json":
+        print(json.dumps(answer["resourcePool"], indent=2))
+    else:
+        output.show_one(answer["resourcePool"], _DETAILS, args.output)
+    return OK
+
+
+def _delete(client: Client, args: argparse.Namespace) -> int:
+    question = f"Delete the pool {args.name}?"
+    if not args.yes and not output.ask(question, default=False):
+        say("Nothing was deleted.")
+        return FAILED
+    client.call("DELETE", _path(args.name))
+    done(f"Deleted pool {args.name}")
+    return OK
+
+
+def _move(client: Client, args: argparse.Namespace) -> int:
+    for host in args.hosts:
+        client.call("PATCH", f"/api/v1/hosts/{quote(host, safe='')}", {"pool": args.name})
+        done(f"Moved host {host} to pool {args.name}")
+    return OK

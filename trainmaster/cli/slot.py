@@ -1,0 +1,94 @@
+"""`slot`: the slots (GPUs, CPU shares) of all hosts, and switching one for new work."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Dict
+from urllib.parse import quote
+
+from trainmaster.cli import output
+from trainmaster.cli.agent import hosts_of, may_stop, running
+from trainmaster.cli.errors import FAILED, OK
+from trainmaster.cli.output import Column, done, say
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("slot", aliases=["s"], help="the slots (GPUs) of hosts")
+    noun.set_defaults(run=_list, output="table", action="list the slots")
+    verbs = noun.add_subparsers(metavar="VERB")
+    parser = verbs.add_parser("list", aliases=["ls"], help="all slots, and who holds them")
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the slots")
+    for verb, text in (
+        ("enable", "let a slot take new work again"),
+        ("disable", "give a slot no new work, and stop what holds it"),
+    ):
+        parser = verbs.add_parser(verb, help=text)
+        parser.add_argument("agent_id", metavar="AGENT_ID")
+        parser.add_argument("slot_id", type=int, metavar="SLOT_ID")
+        parser.set_defaults(run=_enable if verb == "enable" else _disable, action=f"{verb} the slot")
+    parser.add_argument("--drain", action="store_true", help="let what holds it finish")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before running work is stopped")
+
+
+_SLOTS = [
+    Column("Agent ID", lambda row: row["agent"]["id"]),
+    Column("Resource Pool", lambda row: ", ".join(row["agent"].get("resourcePools") or [])),
+    Column("Slot ID", lambda row: row["id"]),
+    Column("Enabled", lambda row: row.get("enabled")),
+    Column("Draining", lambda row: row.get("draining")),
+    Column("Allocation ID", lambda row: _holder(row).get("allocationId") or _use(row)),
+    Column("Task Name", lambda row: _holder(row).get("name") or _other(row)),
+    Column("Type", lambda row: str((row.get("device") or {}).get("type", "")).replace("TYPE_", "").lower()),
+    Column("Device", lambda row: (row.get("device") or {}).get("brand")),
+]
+
+
+def _holder(row: Json) -> Json:
+    return dict(row.get("heldBy") or {})
+
+
+def _use(row: Json) -> str:
+    return "OCCUPIED" if row.get("container") else "FREE"
+
+
+def _other(row: Json) -> str:
+    """What stands under the task's name of a slot that no task holds."""
+    return str((row.get("container") or {}).get("id") or "FREE")
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    rows = [
+        {**slot, "agent": {"id": agent["id"], "resourcePools": agent.get("resourcePools")}}
+        for agent in client.pages("/api/v1/agents", "agents")
+        for slot in (agent.get("slots") or {}).values()
+    ]
+    output.show(rows, _SLOTS, args.output)
+    return OK
+
+
+def _path(args: argparse.Namespace, verb: str) -> str:
+    return f"/api/v1/agents/{quote(args.agent_id, safe='')}/slots/{args.slot_id}/{verb}"
+
+
+def _enable(client: Client, args: argparse.Namespace) -> int:
+    client.post(_path(args, "enable"))
+    done(f"Enabled slot {args.slot_id} of agent {args.agent_id}")
+    return OK
+
+
+def _disable(client: Client, args: argparse.Namespace) -> int:
+    there = [task for task in running(client) if args.slot_id in hosts_of(task).get(args.agent_id, [])]
+    what = f"Disabling slot {args.slot_id} of {args.agent_id}"
+    if not args.drain and not may_stop(there, what, args.yes):
+        say("Nothing was changed.")
+        return FAILED
+    client.post(_path(args, "disable"), {"drain": args.drain})
+    done(f"{'Draining' if args.drain else 'Disabled'} slot {args.slot_id} of agent {args.agent_id}")
+    for task in there if args.drain else []:
+        say(f"Still in progress there: {output.clean(str(task.get('name')))}")
+    return OK
