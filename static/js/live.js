@@ -113,7 +113,7 @@ function sentence() {
   return document.querySelector("[data-told]")?.dataset.told ?? "";
 }
 
-function tell() {
+export function tell() {
   clearTimeout(telling);
   if (sentence() === told) return;
   const wait = toldAt + TELL_EVERY_MS - Date.now();

@@ -19,6 +19,7 @@ STATES = {
     "LAUNCHED": Word("Launched", "preparing"),
     "RUNNING": Word("Running", "running"),
     "STOPPING": Word("Stopping", "preparing"),
+    "SAVING": Word("Saving", "preparing"),
     "TERMINATING": Word("Stopping", "preparing"),
     "TERMINATED": Word("Ended", "rest"),
     "ENDED": Word("Ended", "rest"),

@@ -1,0 +1,68 @@
+"""What the queue page opens on beside a person's own jobs: the next departures, and what theirs wait for."""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from hosts.models import ResourcePool
+from jobs.models import Job, Task
+from jobs.states import JobState, TaskState
+from webui.pages import queue_plan
+from webui.pages.queue_rows import SHORT_KINDS
+
+#: candidates; those alike fold into one line, and a few lines are shown (`queue_listing.OTHERS_LINES`)
+MOST_DEPARTURES = 100
+MOST_BLOCKERS = 20
+#: so many of a person's waiting tasks are asked what they wait for
+MOST_ASKED = 200
+#: the soonest forecasts may be of a person's own tasks, and several of one job
+FORECASTS_READ = 5 * MOST_DEPARTURES
+
+
+def departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
+    """Others' jobs that start next: by their forecasts, then in the order of the queue."""
+    plan = queue_plan.of(pool)
+    soonest = heapq.nsmallest(FORECASTS_READ, plan.forecast, key=lambda task: plan.forecast[task])
+    waiting = _waiting(pool).filter(pk__in=soonest).exclude(job__owner_id=me)
+    jobs = dict(waiting.values_list("pk", "job_id"))
+    found = list(dict.fromkeys(jobs[task] for task in soonest if task in jobs))
+    if len(found) < MOST_DEPARTURES:
+        waits = Task.objects.filter(job=OuterRef("pk"), state=TaskState.WAITING).exclude(pk__in=plan.never)
+        runs = Task.objects.filter(job=OuterRef("pk"), state=TaskState.RUNNING)
+        others = Job.objects.filter(Exists(waits), ~Exists(runs), pool=pool, state=JobState.ACTIVE)
+        queue = others.exclude(owner_id=me).exclude(pk__in=found).order_by("priority", "position", "id")
+        found += queue.values_list("pk", flat=True)[: MOST_DEPARTURES - len(found)]
+    return found[:MOST_DEPARTURES]
+
+
+def blockers(pool: ResourcePool, me: int) -> list[uuid.UUID]:
+    """The jobs that the reasons of a person's waiting work name."""
+    waits = queue_plan.of(pool).waits
+    mine = _waiting(pool).filter(job__owner_id=me).order_by("job__priority", "job__position", "created_at")
+    tasks = mine.values_list("pk", flat=True)[:MOST_ASKED]
+    labels = dict.fromkeys(label for task in tasks if task in waits for label in _named(waits[task]))
+    kinds = {short: kind for kind, short in SHORT_KINDS.items()}
+    who = Q()
+    for label in list(labels)[:MOST_BLOCKERS]:
+        short, _, entity = label.partition(" ")
+        if short in kinds and entity:
+            exact = kinds[short] == Job.Kind.EXPERIMENT  # of other ids a label has the beginning
+            who |= Q(kind=kinds[short], **{"entity_id" if exact else "entity_id__startswith": entity})
+    if not who:
+        return []
+    return list(Job.objects.filter(who).exclude(state=JobState.ENDED).values_list("pk", flat=True))
+
+
+def _waiting(pool: ResourcePool) -> QuerySet[Task]:
+    return Task.objects.filter(state=TaskState.WAITING, job__pool=pool, job__state=JobState.ACTIVE)
+
+
+def _named(wait: dict[str, Any]) -> list[str]:
+    """The labels of jobs in the numbers of a reason (scheduling.reasons): who holds, frees, or has it kept."""
+    data = wait.get("data") or {}
+    runs = [str(run[0]) for run in data.get("runs") or []]
+    return [*(data.get("by") or []), *(data.get("for") or []), *runs]

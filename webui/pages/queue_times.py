@@ -1,0 +1,38 @@
+"""Starts as the board says them, in UTC: a range, never a bare minute, for what is yet to come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+
+
+def clock(moment: datetime) -> str:
+    """The minute in UTC, with the date before it unless it is today's."""
+    moment = moment.astimezone(UTC)
+    today = timezone.now().astimezone(UTC).date()
+    return f"{moment:%H:%M}" if moment.date() == today else f"{moment:%b %d %H:%M}"
+
+
+def exact(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def forecast(span: list[float] | None, now: datetime) -> tuple[str, str]:
+    """(`Starts 12:44 to 12:50`, its title) of (earliest, latest) in epoch seconds.
+
+    An empty text: not known, with the reason as the title where there is one.
+    """
+    if span is None:
+        return "", ""
+    earliest, latest = (datetime.fromtimestamp(each, UTC) for each in span)
+    if latest <= now:
+        return "", "its forecast has passed; the next pass makes another"
+    title = f"between {exact(earliest)} and {exact(latest)}"
+    if earliest <= now:
+        return f"Starts before {clock(latest + timedelta(minutes=1))}", title
+    if clock(earliest) == clock(latest):
+        latest += timedelta(minutes=1)
+    if earliest.date() == latest.date():
+        return f"Starts {clock(earliest)} to {latest:%H:%M}", title
+    return f"Starts {clock(earliest)} to {clock(latest)}", title
