@@ -23,10 +23,10 @@ class Bins:
 
     def file(self, host: Host, slots: int) -> None:
         """It has `slots` to give now; none, and it stands in no bin."""
-        slots = max(slots, 0)
         was = self._slots[host.index]
         if slots == was:
             return
+        slots = max(slots, 0)
         self._slots[host.index] = slots
         if was:
             left = self._bins[host.cap, was]

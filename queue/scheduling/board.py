@@ -26,7 +26,7 @@ class Board:
         for host in sorted(hosts, key=lambda host: -host.cap):
             if host.cap:
                 self.by_cap.setdefault(host.cap, []).append(host)
-        self.stopping_for: dict[str, list[Host]] = {}  # task id -> hosts where runs are being stopped for it
+        self.stopping_for: dict[str, set[Host]] = {}  # task id -> hosts where runs are being stopped for it
         self.claimed: dict[int, Host] = {}
         self.eased: list[int] = []  # host indexes, whenever more came free on one than is claimed there
         self.firm, self.soon, self.lendable = Bins(hosts, worst), Bins(hosts, worst), Bins(hosts, worst)
@@ -36,21 +36,27 @@ class Board:
     def _place(self, runs: list[Run]) -> None:
         for run in runs:
             for index, count in run.parts.items():
-                self.hosts[index].runs.append(run)
+                host = self.hosts[index]
                 if run.stopping:
-                    self.hosts[index].coming += count
+                    host.stopping.append(run)
+                    host.coming += count
+                else:
+                    host.runs.append(run)
             if run.stopping and run.placement.stopping_for is not None:
-                here = self.stopping_for.setdefault(run.placement.stopping_for, [])
-                here.extend(self.hosts[index] for index in sorted(run.parts))
+                here = self.stopping_for.setdefault(run.placement.stopping_for, set())
+                here.update(self.hosts[index] for index in run.parts)
         for host in self.hosts:
             host.runs.sort(key=stop_order)
             self._changed(host)
 
     def _changed(self, host: Host) -> None:
+        """File it anew: by free slots that nobody of higher standing needs (firm), by those once the stopping runs
+        have ended (soon), and by free slots kept for a gang that is not about to use them (lendable)."""
         host.changes += 1
-        self.firm.file(host, host.firm)
-        self.soon.file(host, host.soon)
-        self.lendable.file(host, host.lendable)
+        free, soon, left = host.free, host.soon, host.free + host.coming - host.pledged
+        self.firm.file(host, free if free < soon else soon)
+        self.soon.file(host, soon)
+        self.lendable.file(host, free if free < left else left)
 
     def take(self, host: Host, count: int) -> tuple[int, ...]:
         """Give `count` free slots away for good; their ids, by index."""
@@ -69,11 +75,16 @@ class Board:
         self._changed(host)
 
     def stop(self, runs: Iterable[Run]) -> None:
+        hosts = {}
         for run in runs:
             run.stopping = True
             for index, count in run.parts.items():
-                self.hosts[index].coming += count
-                self._changed(self.hosts[index])
+                hosts[index] = host = self.hosts[index]
+                host.runs.remove(run)
+                host.stopping.append(run)
+                host.coming += count
+        for host in hosts.values():
+            self._changed(host)
 
     def ease(self, runs: Iterable[Run]) -> None:
         """These runs were stopped for a request, whose claims are laid: others may use what it leaves over."""
@@ -88,7 +99,9 @@ def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
     for host in hosts:
         on = host.view.off is None
         for slot in host.view.slots:
-            if on and slot.usable:
+            if (
+                on and slot.enabled and not slot.draining and slot.outside is None
+            ):  # usable, spelled out for speed
                 host.cap += 1
                 usable[slot.id] = host.index
                 if slot.held_by is None:

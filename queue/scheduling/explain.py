@@ -87,7 +87,7 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
         if host.cap and host.cap >= need > host.free and not host.avoided(shape.avoid):
             runs = [
                 (run.request.label, run.parts[host.index], _why_not(snapshot, request, run, rules))
-                for run in host.runs
+                for run in (*host.stopping, *host.runs)
             ]
             rows.append(
                 (need - host.free, host.index, reasons.host_held(host.view.name, host.free, need, runs))

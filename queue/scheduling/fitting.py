@@ -5,7 +5,7 @@ Every function answers parts, [(host, slots there)], or None; nothing here chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduling import pairs
@@ -92,11 +92,12 @@ def on_sufferance(board: Board, shape: Shape) -> Parts | None:
     return whole_hosts(board, shape, lambda cap, count: board.lendable.whole(cap, count, shape.avoid))
 
 
-def after_stops(board: Board, shape: Shape, own: Sequence[Host]) -> Parts | None:
+def after_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts | None:
     """Slots that are free or being freed (where `now` found none).
 
     `own`: hosts with runs that are being stopped for this very request.
     """
+    own = sorted(own, key=lambda host: host.index)
     for host in own:
         if host.soon >= shape.need and not host.avoided(shape.avoid):
             return [(host, shape.need)]

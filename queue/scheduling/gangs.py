@@ -11,7 +11,7 @@ The rules of a scheduler (who stands before whom, who may stop whom) come from o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 from scheduling import fitting, reasons
@@ -33,10 +33,13 @@ class Group:
     `stuck_at`: number of hosts that had been eased when that was found out.
     """
 
-    __slots__ = ("borrows", "reserves", "rights", "shape", "stuck", "stuck_at")
+    __slots__ = ("borrows", "hopeless", "reserves", "rights", "shape", "stuck", "stuck_at")
 
-    def __init__(self, shape: Shape, rights: Rights, borrows: bool, reserves: bool) -> None:
+    def __init__(
+        self, shape: Shape, hopeless: Reason | None, rights: Rights, borrows: bool, reserves: bool
+    ) -> None:
         self.shape = shape
+        self.hopeless = hopeless
         self.rights = rights
         self.borrows = borrows
         self.reserves = reserves
@@ -66,6 +69,9 @@ class Pass:
         self._prospects = prospects
         self._held_by_job = held_by_job
         self._unpreemptible = sum(run.held for run in board.runs if not run.request.preemptible)
+        self._pool_limits = (
+            snapshot.pool.unpreemptible_slots is not None or snapshot.pool.longest_max_time is not None
+        )
         self._groups: dict[tuple[object, ...], Group] = {}
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
@@ -81,14 +87,14 @@ class Pass:
         if request.blocked_reason is not None:
             return reasons.blocked(request.blocked_reason)
         group = self._group(request)
-        hopeless = self._prospects.hopeless(request, group.shape) or self._over_limit(request)
-        if hopeless is not None:
-            return hopeless
+        over = group.hopeless or (self._over_limit(request) if self._limited(request) else None)
+        if over is not None:
+            return over
         own = self._board.stopping_for.get(request.task_id)
         if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
             if self._start(request, fitting.now(self._board, group.shape), False):
                 return None
-            reason = self._await_stops(request, group.shape, own or [])
+            reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:
                 return reason
             if group.borrows and self._start(request, fitting.on_sufferance(self._board, group.shape), True):
@@ -105,16 +111,26 @@ class Pass:
         key = (request.slots, request.single_host, request.avoid_hosts, request.preemptible, rights)
         group = self._groups.get(key)
         if group is None:
-            shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
-            reserves = request.slots > 1 and self._rules.reserves(request)
-            self._groups[key] = group = Group(shape, rights, self._rules.borrows(request), reserves)
+            self._groups[key] = group = Group(
+                Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits),
+                self._prospects.hopeless(request),
+                rights,
+                borrows=self._rules.borrows(request),
+                reserves=request.slots > 1 and self._rules.reserves(request),
+            )
         return group
 
+    def _limited(self, request: Request) -> bool:
+        return request.max_slots is not None or self._pool_limits
+
     def _over_limit(self, request: Request) -> Reason | None:
+        too_long = self._prospects.too_long(request)
+        if too_long is not None or request.slots == 0:
+            return too_long
         most = self._snapshot.pool.unpreemptible_slots
         if most is not None and not request.preemptible and self._unpreemptible + request.slots > most:
             return reasons.unpreemptible(self._unpreemptible, request.slots, most)
-        if request.max_slots is None or request.slots == 0:
+        if request.max_slots is None:
             return None
         if request.slots > request.max_slots:
             return reasons.over_max_slots(request.slots, request.max_slots)
@@ -138,7 +154,7 @@ class Pass:
         if not request.preemptible:
             self._unpreemptible += request.slots
 
-    def _await_stops(self, request: Request, shape: Shape, own: Sequence[Host]) -> Reason | None:
+    def _await_stops(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
         parts = fitting.after_stops(self._board, shape, own)
         return None if parts is None else self._pledge(request, parts)
 
@@ -148,7 +164,7 @@ class Pass:
         for host, count in parts:
             coming = min(count, host.coming)
             shown.append((host.view.name, count - coming, coming))
-            by.update((run.request.label, None) for run in host.runs if run.stopping)
+            by.update((run.request.label, None) for run in host.stopping)
             self._board.claim(host, count, request, pledged=True)
         self._count(request)
         return reasons.coming_free(request.slots, shown, list(by))
@@ -182,7 +198,7 @@ class Pass:
         for host, count in parts:
             free = max(0, min(count, host.soon))
             shown.append((host.view.name, free, count - free))
-            by.update((run.request.label, None) for run in host.runs if not run.stopping)
+            by.update((run.request.label, None) for run in host.runs)
             self._board.claim(host, count, request, pledged=False)
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         self.forecast[request.task_id] = when

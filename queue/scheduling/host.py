@@ -20,6 +20,7 @@ class Host:
         "index",
         "pledged",
         "runs",
+        "stopping",
         "strangers",
         "view",
     )
@@ -34,7 +35,8 @@ class Host:
         self.pledged = 0  # of these, by requests that start as soon as the stopping runs have ended
         self.strangers = 0  # held slots on which nothing new may be placed
         self.ids: list[int] = []
-        self.runs: list[Run] = []  # who is stopped first stands first
+        self.runs: list[Run] = []  # those that go on; who is stopped first stands first
+        self.stopping: list[Run] = []
         self.by: list[Request] = []  # who laid the claims
         self.changes = 0  # how often any of these numbers has changed
 
@@ -42,16 +44,6 @@ class Host:
     def soon(self) -> int:
         """Unclaimed slots once the runs that are stopping have ended."""
         return self.free + self.coming - self.claimed
-
-    @property
-    def firm(self) -> int:
-        """Free slots that nobody of higher standing needs."""
-        return min(self.free, self.free + self.coming - self.claimed)
-
-    @property
-    def lendable(self) -> int:
-        """Free slots that may be used on sufferance: kept for a gang, but not about to be used by one."""
-        return min(self.free, self.free + self.coming - self.pledged)
 
     def avoided(self, avoid: frozenset[str]) -> bool:
         return bool(avoid) and (self.view.id in avoid or self.view.name in avoid)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from scheduling import fair_share, ranking, reasons
 from scheduling.board import aux_board, slot_board
 from scheduling.fair_share import FairShareRules
-from scheduling.fitting import Shape
 from scheduling.gangs import Pass
 from scheduling.priority import PriorityRules
 from scheduling.prospects import Prospects
@@ -57,7 +56,7 @@ def _run(
 def _by_shares(snapshot: Snapshot) -> Plan:
     queue = fair_share.by_age(snapshot.requests)
     prospects = Prospects(snapshot)
-    granted = fair_share.grants(demand(snapshot, queue, prospects), fair_share.capacity(snapshot))
+    granted = fair_share.grants(demand(queue, prospects), fair_share.capacity(snapshot))
     rules = FairShareRules(queue, granted)
     # zero-slot work has no share: first come, first served, and nobody is stopped for it
     nobody = PriorityRules(queue, preemption=False)
@@ -80,15 +79,14 @@ def _is_share(reason: Reason) -> bool:
     return reason.code in (WaitCode.NO_ROOM, WaitCode.KEPT_FOR)
 
 
-def demand(snapshot: Snapshot, queue: Iterable[Request], prospects: Prospects) -> list[Request]:
+def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
     """The slot work that runs, and what waits and could start if it were alone."""
-    mixed = snapshot.pool.allow_heterogeneous_fits
     return [
         request
         for request in queue
         if request.slots > 0
         and request.blocked_reason is None
-        and (request.running is not None or prospects.hopeless(request, Shape.of(request, mixed)) is None)
+        and (request.running is not None or not (prospects.hopeless(request) or prospects.too_long(request)))
     ]
 
 

@@ -21,21 +21,26 @@ class Prospects:
             self._index[host.id] = self._index[host.name] = index
         self._sizes = Counter(len(host.slots) for host in snapshot.hosts)
         self._sizes_on = Counter(_usable(host) for host in snapshot.hosts if host.off is None)
-        self._known: dict[tuple[Shape, bool], Reason | None] = {}
+        self._known: dict[tuple[int, bool, frozenset[str]], Reason | None] = {}
 
-    def hopeless(self, request: Request, shape: Shape) -> Reason | None:
-        """Why it cannot start although nothing else ran, now or ever; None if it could."""
-        longest = self._snapshot.pool.longest_max_time
-        if longest is not None and request.max_time is not None and request.max_time > longest:
-            return reasons.time_limit(request.max_time, longest, self._snapshot.pool.name)
-        key = (shape, request.slots == 0)
+    def hopeless(self, request: Request) -> Reason | None:
+        """Why a request of this shape cannot start although nothing else ran, now or ever; None if it could."""
+        key = (request.slots, request.single_host, request.avoid_hosts)
         if key not in self._known:
+            shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
             self._known[key] = (
                 self.never(shape, request.slots)
                 or self.needs_hosts_that_are_off(shape, request.slots)
                 or self.bad_pairs(shape)
             )
         return self._known[key]
+
+    def too_long(self, request: Request) -> Reason | None:
+        """Why it never runs here, where that is for its time limit."""
+        longest = self._snapshot.pool.longest_max_time
+        if longest is None or request.max_time is None or request.max_time <= longest:
+            return None
+        return reasons.time_limit(request.max_time, longest, self._snapshot.pool.name)
 
     def never(self, shape: Shape, asks: int) -> Reason | None:
         """Why no waiting helps, or None. Counts every host and slot of the pool, also those that are off."""

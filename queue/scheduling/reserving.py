@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from typing import NamedTuple
 
 from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
@@ -18,8 +18,7 @@ from scheduling.runs import EVERYBODY, Rights
 Span = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """When slots of one host come free, for all who stand before `line`, while the host does not change.
 
     `stoppable`: slots of runs that may be stopped. `ends[n]`: (latest, earliest) time when n + 1 more have ended.
@@ -37,49 +36,71 @@ class Reserving:
     def __init__(self, board: Board, now: float) -> None:
         self._board = board
         self._now = now
-        self._hosts: dict[tuple[int, bool, Rights], Cheapest] = {}
         self._outlooks: dict[tuple[int, Rights], Outlook] = {}
+        self._waits: dict[tuple[int, bool, Rights], tuple[Waits, Cheapest]] = {}
 
     def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Parts, Span | None] | None:
         """The unclaimed hosts where it can start first, and when, if that is known; None if all are claimed."""
         choices: list[tuple[Cost, Parts]] = []
-        single = self._cheapest(shape.need, False, rights).first(asker, 1, shape.avoid)
-        if single:
-            choices.append((self._wait(shape.need, rights, single[0], asker), [(single[0], shape.need)]))
-        spread = whole_hosts(
-            self._board,
-            shape,
-            lambda cap, count: self._cheapest(cap, True, rights).first(asker, count, shape.avoid),
-        )
+        waits, cheapest = self._for(shape.need, False, rights)
+        for host in cheapest.first(asker, 1, shape.avoid):
+            choices.append((waits.wait(host, asker), [(host, shape.need)]))
+
+        def candidates(cap: int, count: int) -> list[Host]:
+            return self._for(cap, True, rights)[1].first(asker, count, shape.avoid)
+
+        spread = whole_hosts(self._board, shape, candidates)
         if spread is not None:
-            waits = [self._wait(count, rights, host, asker) for host, count in spread]
-            latest, earliest = max(wait[0] for wait in waits), max(wait[2] for wait in waits)
-            choices.append(((latest, sum(wait[1] for wait in waits), earliest), spread))
+            each = [self._for(cap, True, rights)[0].wait(host, asker) for host, cap in spread]
+            latest, earliest = max(wait[0] for wait in each), max(wait[2] for wait in each)
+            choices.append(((latest, sum(wait[1] for wait in each), earliest), spread))
         if not choices:
             return None
         (latest, _, earliest), parts = min(choices, key=lambda choice: choice[0])
         return parts, None if latest == inf else (min(earliest, latest), latest)
 
-    def _cheapest(self, need: int, whole: bool, rights: Rights) -> Cheapest:
+    def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Waits, Cheapest]:
         key = (need, whole, rights)
-        if key not in self._hosts:
+        if key not in self._waits:
             if whole:
                 hosts = [host for host in self._board.by_cap[need] if not host.strangers]
             else:
                 hosts = [host for host in self._board.hosts if host.cap >= need]
-            cost = partial(self._cost, need, whole, rights)
-            self._hosts[key] = Cheapest(self._board, hosts, lambda host: (self._now,), cost)
-        return self._hosts[key]
+            waits = Waits(need, whole, self._now, partial(self._outlook, rights))
+            self._waits[key] = waits, Cheapest(self._board, hosts, waits)
+        return self._waits[key]
 
-    def _cost(self, need: int, whole: bool, rights: Rights, host: Host, asker: Standing) -> Cost | None:
-        if host.cap - host.claimed < need or (whole and host.claimed):
+    def _outlook(self, rights: Rights, host: Host, asker: Standing) -> Outlook:
+        key = (host.index, rights)
+        known = self._outlooks.get(key)
+        if known is None or known.changes != host.changes or not asker < known.line:
+            self._outlooks[key] = known = outlook(host, rights, asker, self._now)
+        return known
+
+
+class Waits:
+    """How long `need` slots of each host must be waited for."""
+
+    def __init__(
+        self, need: int, whole: bool, now: float, outlook: Callable[[Host, Standing], Outlook]
+    ) -> None:
+        self._need = need
+        self._whole = whole
+        self._now = now
+        self._outlook = outlook
+
+    def bound(self, host: Host) -> Cost | None:
+        return (self._now,)
+
+    def cost(self, host: Host, asker: Standing) -> Cost | None:
+        if host.cap - host.claimed < self._need or (self._whole and host.claimed):
             return None
-        return self._wait(need, rights, host, asker)
+        return self.wait(host, asker)
 
-    def _wait(self, need: int, rights: Rights, host: Host, asker: Standing) -> tuple[float, float, float]:
+    def wait(self, host: Host, asker: Standing) -> tuple[float, float, float]:
         """(latest, missing slots, earliest); infinite when unknown."""
-        outlook = self._outlook(rights, host, asker)
-        missing = need - host.soon - outlook.stoppable
+        outlook = self._outlook(host, asker)
+        missing = self._need - host.soon - outlook.stoppable
         if missing <= 0:
             return (self._now, missing, self._now)
         if missing > len(outlook.ends):
@@ -87,25 +108,21 @@ class Reserving:
         latest, earliest = outlook.ends[missing - 1]
         return (latest, missing, earliest)
 
-    def _outlook(self, rights: Rights, host: Host, asker: Standing) -> Outlook:
-        key = (host.index, rights)
-        known = self._outlooks.get(key)
-        if known is not None and known.changes == host.changes and asker < known.line:
-            return known
-        stoppable, line = 0, EVERYBODY
-        going_on: list[tuple[float, float, int]] = []
-        for run in host.runs:
-            if not run.stopping:
-                if asker < rights.line(run):
-                    stoppable += run.parts[host.index]
-                    line = min(line, rights.line(run))
-                else:
-                    earliest, latest = run.placement.ends or (inf, inf)
-                    going_on.append((latest, earliest, run.parts[host.index]))
-        ends: list[Span] = []
-        last, first = self._now, self._now
-        for latest, earliest, count in sorted(going_on):
-            last, first = max(last, latest), max(first, earliest)
-            ends += [(last, first)] * count
-        self._outlooks[key] = outlook = Outlook(stoppable, ends, line, host.changes)
-        return outlook
+
+def outlook(host: Host, rights: Rights, asker: Standing, now: float) -> Outlook:
+    stoppable, line = 0, EVERYBODY
+    going_on: list[tuple[float, float, int]] = []
+    for run in host.runs:
+        its_line = rights.line(run)
+        if asker < its_line:
+            stoppable += run.parts[host.index]
+            line = min(line, its_line)
+        else:
+            earliest, latest = run.placement.ends or (inf, inf)
+            going_on.append((latest, earliest, run.parts[host.index]))
+    ends: list[Span] = []
+    last = first = now
+    for latest, earliest, count in sorted(going_on):
+        last, first = max(last, latest), max(first, earliest)
+        ends += [(last, first)] * count
+    return Outlook(stoppable, ends, line, host.changes)

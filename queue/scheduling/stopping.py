@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from math import inf
+from typing import NamedTuple
 
 from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
@@ -14,14 +13,16 @@ from scheduling.host import Host
 from scheduling.ranking import Standing
 from scheduling.runs import EVERYBODY, NOBODY, Rights, Run
 
+#: what it costs where nothing must be stopped
+NOTHING: Cost = (-inf,)
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+
+class Offer(NamedTuple):
     """Stopping `victims` makes room on a host, for all who stand before `line`, while the host does not change."""
 
     victims: Sequence[Run]
-    line: Standing
     cost: Cost
+    line: Standing
     changes: int
 
 
@@ -30,70 +31,94 @@ class Stopping:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._hosts: dict[tuple[int, bool, Rights], Cheapest] = {}
-        self._offers: dict[tuple[int, int, Rights], Offer] = {}
+        self._offers: dict[tuple[int, bool, Rights], tuple[Offers, Cheapest]] = {}
 
     def best(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Parts, list[Run]] | None:
         """The parts that stopping the least opens, and whom to stop; None if no stopping is enough."""
-        parts: Parts | None
-        single = self._cheapest(shape.need, False, rights).first(asker, 1, shape.avoid)
+        offers, cheapest = self._for(shape.need, False, rights)
+        single = cheapest.first(asker, 1, shape.avoid)
         if single:
-            parts = [(single[0], shape.need)]
-        else:
-            parts = whole_hosts(
-                self._board,
-                shape,
-                lambda cap, count: self._cheapest(cap, True, rights).first(asker, count, shape.avoid),
-            )
+            return [(single[0], shape.need)], list(offers.of(single[0], asker).victims)
+
+        def candidates(cap: int, count: int) -> list[Host]:
+            return self._for(cap, True, rights)[1].first(asker, count, shape.avoid)
+
+        parts = whole_hosts(self._board, shape, candidates)
         if parts is None:
             return None
-        victims: dict[Run, None] = {}
-        for host, count in parts:
-            offer = self._offer(count, rights, host, asker)
-            victims.update(dict.fromkeys(offer.victims if offer else ()))
+        victims: dict[Run, None] = {}  # a run may hold slots on several of the hosts
+        for host, cap in parts:
+            victims.update(dict.fromkeys(self._for(cap, True, rights)[0].of(host, asker).victims))
         return parts, list(victims)
 
-    def _cheapest(self, need: int, whole: bool, rights: Rights) -> Cheapest:
+    def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Offers, Cheapest]:
         key = (need, whole, rights)
-        if key not in self._hosts:
+        if key not in self._offers:
             if whole:
                 hosts = [host for host in self._board.by_cap[need] if not host.strangers]
             else:
-                hosts = [host for host in self._board.hosts if host.cap >= need and host.runs]
-            bound, cost = partial(_bound, need), partial(self._cost, need, whole, rights)
-            self._hosts[key] = Cheapest(self._board, hosts, bound, cost)
-        return self._hosts[key]
+                hosts = [host for host in self._board.hosts if host.cap >= need]
+            offers = Offers(need, whole, rights)
+            self._offers[key] = offers, Cheapest(self._board, hosts, offers)
+        return self._offers[key]
 
-    def _cost(self, need: int, whole: bool, rights: Rights, host: Host, asker: Standing) -> Cost | None:
-        if whole and host.claimed:
+
+class Offers:
+    """What must be stopped on each host so that `need` slots come free there."""
+
+    def __init__(self, need: int, whole: bool, rights: Rights) -> None:
+        self._need = need
+        self._whole = whole
+        self._rights = rights
+        self._known: dict[int, Offer] = {}
+
+    def bound(self, host: Host) -> Cost | None:
+        """The grade down to which runs must be stopped."""
+        missing = self._need - host.soon
+        if missing <= 0:
+            return NOTHING
+        for run in host.runs:
+            if run.line is not NOBODY:
+                missing -= run.parts[host.index]
+                if missing <= 0:
+                    return (-run.grade,)
+        return None
+
+    def cost(self, host: Host, asker: Standing) -> Cost | None:
+        """The lowest grade that is stopped, then slots, unsaved runs, and age."""
+        if self._whole and host.claimed:
             return None
-        offer = self._offer(need, rights, host, asker)
-        return offer.cost if offer else None
+        offer = self._known.get(host.index)
+        if offer is None or offer.changes != host.changes or not asker < offer.line:
+            offer = self._made(host, asker)
+            if offer is None:
+                return None
+            self._known[host.index] = offer
+        return offer.cost
 
-    def _offer(self, need: int, rights: Rights, host: Host, asker: Standing) -> Offer | None:
-        key = (host.index, need, rights)
-        known = self._offers.get(key)
-        if known is not None and known.changes == host.changes and asker < known.line:
-            return known
-        victims = victims_on(host, need, rights, asker)
+    def of(self, host: Host, asker: Standing) -> Offer:
+        """The offer of a host for which this asker has just been told the cost."""
+        return self._known[host.index]
+
+    def _made(self, host: Host, asker: Standing) -> Offer | None:
+        victims = victims_on(host, self._need, self._rights, asker)
         if victims is None:
             return None
-        line = min((rights.line(run) for run in victims), default=EVERYBODY)
-        self._offers[key] = offer = Offer(victims, line, price(victims), host.changes)
-        return offer
-
-
-def _bound(need: int, host: Host) -> Cost | None:
-    """The grade down to which runs must be stopped, whoever asks; None if that is never enough."""
-    missing = need - host.soon
-    if missing <= 0:
-        return (-inf,)
-    for run in host.runs:
-        if run.line is not NOBODY and not run.stopping:
-            missing -= run.parts[host.index]
-            if missing <= 0:
-                return (-run.grade,)
-    return None
+        if len(victims) == 1:
+            run = victims[0]
+            cost: Cost = (-run.grade, run.held, run.unsaved, -run.started)
+            return Offer(victims, cost, self._rights.line(run), host.changes)
+        cost, line = NOTHING, EVERYBODY
+        if victims:
+            held = unsaved = 0
+            oldest = inf
+            for run in victims:
+                held += run.held
+                unsaved += run.unsaved
+                oldest = min(oldest, run.started)
+            cost = (-victims[-1].grade, held, unsaved, -oldest)
+            line = min(map(self._rights.line, victims))
+        return Offer(victims, cost, line, host.changes)
 
 
 def victims_on(host: Host, need: int, rights: Rights, asker: Standing) -> list[Run] | None:
@@ -103,25 +128,14 @@ def victims_on(host: Host, need: int, rights: Rights, asker: Standing) -> list[R
     for run in host.runs:
         if missing <= 0:
             break
-        if not run.stopping and asker < rights.line(run):
+        if asker < rights.line(run):
             chosen.append(run)
             missing -= run.parts[host.index]
     if missing > 0:
         return None
-    for run in reversed(chosen[:-1]):  # a larger one chosen later may have made this one needless
-        if run.parts[host.index] <= -missing:
-            chosen.remove(run)
-            missing += run.parts[host.index]
+    if missing < 0:
+        for run in reversed(chosen[:-1]):  # a larger one chosen later may have made this one needless
+            if run.parts[host.index] <= -missing:
+                chosen.remove(run)
+                missing += run.parts[host.index]
     return chosen
-
-
-def price(victims: Sequence[Run]) -> Cost:
-    """What stopping these costs: the lowest grade among them, then slots, unsaved runs, and age."""
-    if not victims:
-        return (-inf,)
-    return (
-        -min(run.grade for run in victims),
-        sum(run.held for run in victims),
-        sum(run.unsaved for run in victims),
-        -min(run.started for run in victims),
-    )
