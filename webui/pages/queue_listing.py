@@ -149,8 +149,8 @@ def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: 
     return _fetch(pool, View(), me, some, span, group, sort)
 
 
-def place_of(pool: ResourcePool, job_id: uuid.UUID) -> Line | None:
-    """The place of one job, None when it stands in no queue."""
+def line_of(pool: ResourcePool, job_id: uuid.UUID) -> Line | None:
+    """The line of one job, None when it stands in no queue."""
     found = _fetch(pool, View(), 0, ("l.id = %s", [job_id]), "true")
     return found.lines[0] if found.lines else None
 

@@ -60,7 +60,8 @@ def switch(pools: list[ResourcePool], chosen: ResourcePool, counts: dict[str, in
         with connection.cursor() as cursor:
             cursor.execute(_JOBS, [chosen.pk])
             for pool_id, scheduled, queued in cursor.fetchall():
-                found[pool_id].scheduled, found[pool_id].queued = scheduled, queued
+                if pool_id in found:  # it may be of a pool that was removed
+                    found[pool_id].scheduled, found[pool_id].queued = scheduled, queued
     found[chosen.pk].scheduled = counts.get("scheduled", 0)
     found[chosen.pk].queued = counts.get("queued", 0)
     _count_slots(found)

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from experiments.models import Experiment
 from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
@@ -109,6 +110,8 @@ def of(pool: ResourcePool, lines: list[Line]) -> list[Row]:
     found = {
         line.job_id: _row(jobs[line.job_id], line, ordered, may_stop) for line in lines if line.job_id in jobs
     }
+    for job_id, progress in Experiment.objects.filter(job_id__in=found).values_list("job_id", "progress"):
+        found[job_id].progress = progress
     tasks = _count_tasks(found)
     started = _note_attempts(found)
     _note_plan(queue_plan.of(pool), found, tasks, started)

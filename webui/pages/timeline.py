@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from events.models import Event
-from jobs import exits
+from jobs import exits, queue_history
 from jobs.states import Reason
 from webui.pages import words
 
@@ -70,7 +70,8 @@ def _entry(event: Event) -> Entry:
         sentence = known.format(**names)
         reason = "" if event.reason in _SAID else _reason(event.reason)
     else:
-        to = words.word_of(kind, event.to_state)
+        is_edit = kind == Event.Kind.JOB and event.from_state == event.to_state
+        to = "" if is_edit else words.word_of(kind, event.to_state)
         subject = _SUBJECTS.get(kind, "").format(**names)
         sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
     sentence = ", ".join(filter(None, [sentence, reason]))
@@ -90,6 +91,8 @@ def _actor(actor: str) -> str:
 
 def _details(event: Event) -> str:
     detail = event.detail
+    if event.kind == Event.Kind.JOB and (change := queue_history.in_words(event)):
+        return f": {change}"
     if event.kind == Event.Kind.POOL:
         changes = detail.get("changes", {}).items()
         return "".join(f"; {field.replace('_', ' ')}: {was} to {now}" for field, (was, now) in changes)

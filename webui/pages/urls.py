@@ -16,6 +16,7 @@ from webui.pages import (
     pools,
     pools_form,
     queue,
+    queue_job,
     session,
     trial,
 )
@@ -40,6 +41,7 @@ urlpatterns = [
     path("commands/<uuid:command_id>/log.txt", log_lines.file_of_command),
     path("commands/<uuid:command_id>/<slug:tab>", commands.detail),
     path("jobs", queue.board),
+    path("jobs/job/<uuid:job_id>", queue_job.detail),
     path("jobs/manage/<uuid:job_id>", manage_job.manage),
     path("jobs/manage/<uuid:job_id>/preview", manage_job.preview),
     path("jobs/menu/<uuid:job_id>", manage_job_menu.menu),
