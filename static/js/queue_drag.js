@@ -8,6 +8,7 @@ const AFTER_PX = 5;
 const SCROLL_EDGE_PX = 60;
 let drag = null; // {row, startY, label, target, ahead, moved}
 
+const board = () => document.getElementById("queue");
 const ordered = () => document.querySelector("#bulk[data-ordered]") !== null;
 
 document.addEventListener("pointerdown", (event) => {
@@ -37,6 +38,7 @@ function begin() {
   drag.label = document.createElement("div");
   drag.label.className = "drag-label";
   drag.row.classList.add("dragged");
+  board()?.setAttribute("data-hold", ""); // live updates wait: no row is pulled from under the pointer
   document.body.classList.add("dragging");
   document.getElementById("main").append(drag.label);
 }
@@ -66,6 +68,8 @@ function end(drop) {
   unmark();
   label?.remove();
   row.classList.remove("dragged");
+  board()?.removeAttribute("data-hold");
+  if (moved) board()?.dispatchEvent(new Event("wake"));
   document.body.classList.remove("dragging");
   if (drop && moved && target && !stays(row, target, ahead)) moveBeside(row, target, ahead);
 }
@@ -76,5 +80,5 @@ const stays = (row, target, ahead) => (ahead ? target.previousElementSibling : t
 document.addEventListener("pointerup", () => end(true));
 document.addEventListener("pointercancel", () => end(false));
 document.addEventListener("keydown", (event) => { if (drag && event.key === "Escape") { event.preventDefault(); end(false); } }, true);
-// What is being dragged is not pulled away by a live update.
-document.addEventListener("htmx:beforeSwap", (event) => { if (drag?.moved && event.detail.target.contains(drag.row)) event.detail.shouldSwap = false; });
+// The pointer marks no text on its way.
+document.addEventListener("mousedown", (event) => { if (drag) event.preventDefault(); });

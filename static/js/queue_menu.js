@@ -2,8 +2,10 @@
 
 import { say } from "./queue_edit.js";
 
+const EDGE_PX = 8;
 let menu = null;
 let opener = null;
+let wanted = { x: 0, y: 0 };
 
 const items = () => [...menu.querySelectorAll("[role=menuitem]")];
 
@@ -31,11 +33,16 @@ export async function openFor(job, at, from) {
   opener = from;
   opener.setAttribute("aria-expanded", "true");
   document.getElementById("main").append(menu);
+  wanted = at;
+  place();
+  items()[0]?.focus({ preventScroll: true });
+}
+
+function place() {
   const { width, height } = menu.getBoundingClientRect();
-  const edge = 8;
-  menu.style.left = `${Math.max(edge, Math.min(at.x, document.documentElement.clientWidth - width - edge))}px`;
-  menu.style.top = `${Math.max(edge, at.y + height + edge > innerHeight ? Math.min(at.y, innerHeight) - height - edge : at.y)}px`;
-  items()[0]?.focus();
+  const { x, y } = wanted;
+  menu.style.left = `${Math.max(EDGE_PX, Math.min(x, document.documentElement.clientWidth - width - EDGE_PX))}px`;
+  menu.style.top = `${Math.max(EDGE_PX, y + height + EDGE_PX > innerHeight ? Math.min(y, innerHeight) - height - EDGE_PX : y)}px`;
 }
 
 function move(event) {
@@ -77,4 +84,4 @@ document.addEventListener("keydown", (event) => {
 }, true);
 document.addEventListener("submit", (event) => { if (event.target === menu) queueMicrotask(() => close()); });
 addEventListener("scroll", (event) => { if (menu && !menu.contains(event.target)) close(false); }, { capture: true, passive: true });
-addEventListener("resize", () => close(false));
+addEventListener("resize", () => { if (menu) place(); });

@@ -15,7 +15,7 @@ from jobs.models import Job
 from webui.pages import manage_job_preview as previews
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job_access import why_no_edit, why_no_pool
-from webui.pages.manage_job_answers import done, job_or_404, part
+from webui.pages.manage_job_answers import done, job_or_404, part, queue_of
 from webui.pages.manage_job_facts import Facts, around, facts_of, numbers_of, wait_of
 from webui.pages.manage_job_form import Form, read, shown, update_of
 
@@ -52,7 +52,7 @@ def preview(request: HttpRequest, job_id: UUID) -> HttpResponse:
     form = read(request.POST, shown(facts.job, facts.position))
     look = _look(request, facts, form)
     context = _context(request, facts, form, look) | {"swapped": True}
-    return part(request, "manage_preview", context, title=_title(facts.job))
+    return part(request, "manage_preview", context, title=_title(facts.job), home=queue_of(facts.job))
 
 
 def _look(request: HttpRequest, facts: Facts, form: Form) -> previews.Look | None:
@@ -84,7 +84,9 @@ def _dialog(
     status: int = 200,
 ) -> HttpResponse:
     context = _context(request, facts, form, look) | {"unseen": unseen}
-    return part(request, "manage_job", context, title=_title(facts.job), status=status)
+    return part(
+        request, "manage_job", context, title=_title(facts.job), home=queue_of(facts.job), status=status
+    )
 
 
 def _context(request: HttpRequest, facts: Facts, form: Form, look: previews.Look | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from jobs.models import Job
 from webui.pages.frame import show
 
+QUEUE = "/jobs"
 UNDO = "/jobs/edits/undo"
 
 
@@ -30,10 +31,16 @@ def wants_part(request: HttpRequest) -> bool:
 
 
 def part(
-    request: HttpRequest, fragment: str, context: dict[str, Any], *, title: str, status: int = 200
+    request: HttpRequest,
+    fragment: str,
+    context: dict[str, Any],
+    *,
+    title: str,
+    home: str = QUEUE,
+    status: int = 200,
 ) -> HttpResponse:
-    """The fragment alone, or a page that holds it."""
-    context = {**context, "title": title, "part": f"fragments/{fragment}.html", "back": back(request)}
+    """The fragment alone, or a page that holds it; `home` is where it leads back to if the request says nothing."""
+    context = {**context, "title": title, "part": f"fragments/{fragment}.html", "back": back(request, home)}
     if wants_part(request):
         answer = render(request, f"fragments/{fragment}.html", context, status=status)
         answer["Cache-Control"] = "no-store"
@@ -57,10 +64,15 @@ def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str
     return redirect(back(request))
 
 
-def back(request: HttpRequest) -> str:
+def back(request: HttpRequest, home: str = QUEUE) -> str:
     """Where the edit was asked for: an address of ours, else the queue."""
-    wanted: str = request.POST.get("back") or request.GET.get("back") or "/jobs"
-    return wanted if url_has_allowed_host_and_scheme(wanted, None) else "/jobs"
+    wanted: str = request.POST.get("back") or request.GET.get("back") or home
+    return wanted if url_has_allowed_host_and_scheme(wanted, None) else home
+
+
+def queue_of(job: Job) -> str:
+    """The board on which the job stands."""
+    return f"/jobs/{job.pool.name}"
 
 
 def sentence(refusal: str) -> str:

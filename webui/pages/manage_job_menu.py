@@ -18,7 +18,7 @@ from jobs.states import JobState
 from webui.pages.frame import page, user_of
 from webui.pages.manage_job_access import why_no_action, why_no_edit
 from webui.pages.manage_job_actions import ACTIONS
-from webui.pages.manage_job_answers import job_or_404, part
+from webui.pages.manage_job_answers import job_or_404, part, queue_of
 from webui.pages.manage_job_facts import Facts, facts_of
 
 
@@ -40,7 +40,9 @@ def menu(request: HttpRequest, job_id: UUID) -> HttpResponse:
     facts = facts_of(job_or_404(job_id))
     entries = list(entries_of(facts, user_of(request)))
     context = {"job": facts.job, "entries": entries}
-    return part(request, "manage_menu", context, title=f"Actions for {facts.job.name}")
+    return part(
+        request, "manage_menu", context, title=f"Actions for {facts.job.name}", home=queue_of(facts.job)
+    )
 
 
 @page
@@ -50,7 +52,7 @@ def why(request: HttpRequest, job_id: UUID) -> HttpResponse:
     found = explain.blockers(facts.job, timezone.now())
     sentences = list(dict.fromkeys(reason.sentence for reasons in found.values() for reason in reasons))
     context = {"job": facts.job, "facts": facts, "waiting": len(found), "sentences": sentences}
-    return part(request, "manage_why", context, title=f"Why {facts.job.name} waits")
+    return part(request, "manage_why", context, title=f"Why {facts.job.name} waits", home=queue_of(facts.job))
 
 
 @page

@@ -1,0 +1,312 @@
+"""Manage Job, menu, keys, drag, selection and undo on the board, in a real browser over a server with real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.browser.test_pages import NARROW, WIDE, shell
+from tests.rig.browser import Browser
+from tests.rig.stack import Stack, config, counting
+
+pytestmark = [pytest.mark.browser, pytest.mark.hosts]
+
+PASSWORD = "Long enough, 1"
+POOLS = """
+from hosts.models import ResourcePool
+ResourcePool.objects.get_or_create(name="idle")
+ResourcePool.objects.get_or_create(name="shares", defaults={"scheduler": "fair_share"})
+"""
+ORDER = 'return [...document.querySelectorAll("tr[data-job]")].map((row) => row.dataset.name)'
+
+
+@dataclass
+class Queue:
+    """Jobs of the admin in pools without hosts, which wait for ever, and those of jun that run."""
+
+    stack: Stack
+    jun: Stack
+
+    def jobs(self, pool: str) -> dict[str, dict[str, Any]]:
+        """Name -> job, in the order of the queue."""
+        found = self.stack.get(f"/api/v1/job-queues?resourcePool={pool}&limit=100")["jobs"]
+        return {job["name"]: job for job in found}
+
+    def order(self, pool: str = "idle") -> list[str]:
+        return list(self.jobs(pool))
+
+    def fill(self, pool: str, *names: str) -> list[str]:
+        """Only these wait in the pool, in this order; their ids."""
+        for job in self.jobs(pool).values():
+            self.stack.post(f"/api/v1/experiments/{job['entityId']}/kill")
+        for name in names:
+            resources = {"slots_per_trial": 1, "resource_pool": pool}
+            self.stack.submit(counting(1, 1), config(1, name=name, resources=resources))
+        self.stack.wait(lambda: self.order(pool) == list(names), 20, f"{names} to wait")
+        jobs = self.jobs(pool)
+        return [str(jobs[name]["jobId"]) for name in names]
+
+
+@pytest.fixture(scope="module")
+def queue(stack: Stack) -> Queue:
+    shell(stack.server, POOLS)
+    for name in ("jun", "vera"):
+        user = {"username": name, "active": True, "role": "viewer" if name == "vera" else "editor"}
+        stack.post("/api/v1/users", {"user": user, "password": PASSWORD, "isHashed": False})
+    jun = Stack(stack.server, stack.hosts)
+    login = {"username": "jun", "password": PASSWORD, "isHashed": False}
+    jun.token = stack.server.request("POST", "/api/v1/auth/login", login)["token"]
+    return Queue(stack, jun)
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:
+    browser.complaints()
+    yield browser
+    browser.look(dark=False, width=WIDE)
+    assert browser.complaints() == []
+
+
+def board(page: Browser, pool: str, *names: str) -> None:
+    """The whole board of a pool, live."""
+    page.open(f"/jobs/{pool}?show=all")
+    page.wait(lambda: page.text("#connection .word") == "Connected", "the connection")
+    page.wait(lambda: page.run(ORDER) == list(names), f"the rows {names}")
+
+
+def row(page: Browser, name: str) -> WebElement:
+    return page.one(f'tr[data-name="{name}"]')
+
+
+def press(page: Browser, *keys: str) -> None:
+    ActionChains(page.driver).send_keys(*keys).perform()
+
+
+def set_field(page: Browser, name: str, value: str) -> None:
+    field = page.one(f"dialog.over [name={name}]")
+    field.clear()
+    field.send_keys(value)
+
+
+def said(page: Browser, *words: str) -> None:
+    page.wait(lambda: all(word in page.text("#toasts") for word in words), f"{words} in the toast")
+
+
+def looks_right(page: Browser) -> list[str]:
+    """What is wrong with the page as it stands, in both themes, wide and narrow."""
+    wrong = []
+    for dark, width in ((False, WIDE), (False, NARROW), (True, NARROW), (True, WIDE)):
+        page.look(dark=dark, width=width)
+        where = f"{width} px, {'dark' if dark else 'light'}"
+        wrong += [f"{where}: wider than the window by {each}" for each in page.sticking_out()]
+        wrong += [f"{where}: {each}" for each in page.violations()]
+    page.look(dark=False, width=WIDE)
+    return wrong
+
+
+def test_two_fields_changed_at_once_both_take_effect_and_are_undone(page: Browser, queue: Queue) -> None:
+    queue.fill("idle", "one", "two", "three")
+    board(page, "idle", "one", "two", "three")
+    row(page, "three").find_element("css selector", "[data-menu]").click()
+    page.wait(lambda: "Manage Job" in page.text(".queue-menu"), "the menu")
+    press(page, Keys.ENTER)
+    page.wait(lambda: page.all("dialog.over[open]"), "the dialog")
+    set_field(page, "priority", "7")
+    page.wait(lambda: "was #2" in page.text(".manage-preview"), "the new order")
+    page.one("dialog.over [name=pool]").send_keys("default")
+    page.wait(
+        lambda: "slots used" in page.text("#manage-numbers") and "default" in page.text("#manage-numbers"),
+        "its numbers",
+    )
+    page.wait(lambda: "default" in page.text(".manage-preview .consequence"), "the move to be foreseen")
+    assert looks_right(page) == []
+    page.click("dialog.over button.primary")
+    said(page, "priority 7", "resource pool default")
+    page.wait(lambda: page.run(ORDER) == ["one", "two"], "the row to leave the board")
+    moved = queue.jobs("default")["three"]
+    assert (moved["priority"], moved["resourcePool"]) == (7, "default")
+    assert looks_right(page) == []
+    page.click("#toasts form button")
+    said(page, "again")
+    page.wait(lambda: page.run(ORDER) == ["one", "two", "three"], "the row to come back")
+    assert queue.jobs("idle")["three"]["priority"] == 42
+
+
+def test_the_preview_names_who_is_stopped_before_anything_is_saved(page: Browser, queue: Queue) -> None:
+    resources = {"slots_per_trial": 4}
+    victim = queue.jun.submit(counting(100_000, 0.2), config(4, name="asr-base", resources=resources))
+    queue.stack.wait_lines(victim, 4)
+    mine = queue.stack.submit(counting(1, 1), config(4, name="clip-finetune", resources=resources))
+    queue.stack.wait(lambda: queue.order("default") == ["asr-base", "clip-finetune"], 20, "both jobs")
+    board(page, "default", "asr-base", "clip-finetune")
+    press(page, "j", "j", "m")
+    page.wait(lambda: page.all("dialog.over[open]"), "the dialog")
+    set_field(page, "priority", "10")
+    page.wait(lambda: "Stops asr-base of jun" in page.text(".manage-preview"), "who is stopped")
+    assert "has never saved and loses" in page.text(".manage-preview")
+    assert page.text("dialog.over button.primary") == "OK: stop 1 job"
+    assert looks_right(page) == []
+    press(page, Keys.ESCAPE)
+    page.wait(lambda: not page.all("dialog.over"), "the dialog to close")
+    press(page, "t")
+    page.wait(lambda: "Stops asr-base of jun" in page.text("dialog.over"), "the question after one key")
+    assert looks_right(page) == []
+    page.click("dialog.over [data-close]")
+    page.wait(lambda: not page.all("dialog.over"), "the question to go")
+    assert queue.order("default") == ["asr-base", "clip-finetune"]
+    press(page, "t")
+    page.wait(lambda: page.all("dialog.over button.primary"), "the question again")
+    page.click("dialog.over button.primary")
+    said(page, "ahead of")
+    assert queue.stack.wait_end(mine) == "STATE_COMPLETED"
+    queue.jun.post(f"/api/v1/experiments/{victim}/kill")
+    queue.jun.wait_end(victim)
+
+
+def test_the_keyboard_moves_selects_and_changes_places(page: Browser, queue: Queue) -> None:
+    queue.fill("idle", "one", "two", "three")
+    board(page, "idle", "one", "two", "three")
+    press(page, "j", "j", Keys.ARROW_DOWN, "k", "j", "t")
+    said(page, "ahead of")
+    page.wait(lambda: page.run(ORDER) == ["three", "one", "two"], "the job on top")
+    page.wait(
+        lambda: page.run("return document.activeElement.dataset.name") == "three", "the focus to go along"
+    )
+    ActionChains(page.driver).key_down(Keys.ALT).send_keys(Keys.ARROW_DOWN).key_up(Keys.ALT).perform()
+    page.wait(lambda: page.run(ORDER) == ["one", "three", "two"], "the job one place lower")
+    press(page, "x", "k", "x")
+    page.wait(lambda: page.text("#selected-count") == "2 selected", "two selected")
+    press(page, Keys.ESCAPE)
+    page.wait(lambda: page.text("#selected-count") == "select all shown", "none selected")
+    press(page, "?")
+    page.wait(lambda: "move it to the top" in page.text("#keys"), "the keys")
+    press(page, Keys.ESCAPE)
+    page.one("#bulk [name=back]")
+    page.run("document.querySelector('[data-key=\"/\"]')?.focus()")
+    if page.run("return document.activeElement.matches('input')"):
+        press(page, "t", "x", "m")
+        assert not page.all("dialog.over")
+        assert page.text("#selected-count") == "select all shown"
+    assert queue.order() == ["one", "three", "two"]
+
+
+def test_a_row_is_dragged_to_where_the_line_shows(page: Browser, queue: Queue) -> None:
+    ids = queue.fill("idle", "one", "two", "three")
+    edit = {"updates": [{"jobId": ids[0], "priority": 20}]}
+    queue.stack.post("/api/v1/job-queues", edit)
+    board(page, "idle", "one", "two", "three")
+    handle = row(page, "three").find_element("css selector", '[data-label="#"]')
+    drag = ActionChains(page.driver).click_and_hold(handle)
+    drag.move_to_element_with_offset(row(page, "one"), 0, -8).perform()
+    page.wait(lambda: page.all("tr.lands-before"), "the line")
+    assert page.text(".drag-label") == "ahead of one, takes priority 20"
+    press(page, Keys.ESCAPE)
+    ActionChains(page.driver).release().perform()
+    assert queue.order() == ["one", "two", "three"]
+    drag = ActionChains(page.driver).click_and_hold(
+        row(page, "three").find_element("css selector", '[data-label="#"]')
+    )
+    drag.move_to_element_with_offset(row(page, "one"), 0, -8).release().perform()
+    said(page, "takes its priority 20")
+    page.wait(lambda: page.run(ORDER) == ["three", "one", "two"], "the row on top")
+
+
+def test_many_are_changed_at_once_and_the_result_is_summed_up(page: Browser, queue: Queue) -> None:
+    queue.fill("idle", "one", "two", "three")
+    board(page, "idle", "one", "two", "three")
+    row(page, "two").find_element("css selector", "input[name=job]").click()
+    row(page, "three").find_element("css selector", "input[name=job]").click()
+    page.wait(lambda: page.text("#selected-count") == "2 selected", "two selected")
+    assert looks_right(page) == []
+    page.one("#bulk [name=priority]").send_keys("7")
+    page.click("#bulk button[value=priority]")
+    said(page, "it now has priority 7")
+    page.wait(lambda: page.run(ORDER) == ["two", "three", "one"], "the new order")
+    page.click("#undo-last")
+    page.wait(lambda: "Undo the last edit" in page.text("dialog.over"), "what would be undone")
+    page.click("dialog.over button.primary")
+    page.wait(lambda: page.run(ORDER) == ["one", "two", "three"], "the old order")
+    page.click("#select-all")
+    page.click("#bulk button[value=cancel]")
+    page.wait(lambda: "cancel these 3 jobs?" in page.text("dialog.over"), "the question")
+    assert looks_right(page) == []
+    page.click("dialog.over button.primary")
+    said(page, "3 cancelled.")
+    page.wait(lambda: queue.order() == [], "the queue to be empty")
+
+
+def test_a_right_click_opens_the_menu_of_the_row(page: Browser, queue: Queue) -> None:
+    queue.fill("idle", "one", "two")
+    board(page, "idle", "one", "two")
+    ActionChains(page.driver).context_click(row(page, "two").find_element("css selector", "td.why")).perform()
+    page.wait(lambda: "Move to Top" in page.text(".queue-menu"), "the menu")
+    assert looks_right(page) == []
+    focused = "return document.activeElement.textContent.trim()"
+    assert page.run(focused).startswith("Manage Job")
+    press(page, Keys.ARROW_DOWN)
+    assert page.run(focused).startswith("Move to Top")
+    press(page, Keys.END)
+    assert page.run(focused).startswith("Kill")
+    press(page, Keys.ENTER)
+    page.wait(lambda: "Are you sure you want to kill job two?" in page.text("dialog.over"), "the question")
+    assert page.all("dialog.over button.danger")
+    press(page, Keys.ESCAPE)
+    page.wait(lambda: not page.all("dialog.over"), "the question to go")
+    assert queue.order() == ["one", "two"]
+
+
+@pytest.mark.parametrize("found", ["0", "100", "1.5", "x"])
+def test_a_wrong_priority_is_said_beside_the_field(page: Browser, queue: Queue, found: str) -> None:
+    [job] = queue.fill("idle", "one") if found == "0" else [queue.jobs("idle")["one"]["jobId"]]
+    page.open(f"/jobs/manage/{job}")
+    field = page.one("[name=priority]")
+    field.clear()
+    field.send_keys(found)
+    sentence = f"priority must be between 1 and 99; 1 is the highest. Found: {found}."
+    page.wait(lambda: page.text("#error-priority") == sentence, "the sentence while typing")
+    page.one("button.primary").click()
+    page.wait(lambda: page.text("#error-priority") == sentence, "the sentence after OK")
+    assert queue.jobs("idle")["one"]["priority"] == 42
+    page.complaints()  # the browser notes the answer 400
+
+
+def test_a_fair_share_pool_has_weights_and_no_places(page: Browser, queue: Queue) -> None:
+    [job] = queue.fill("shares", "one")
+    page.open(f"/jobs/manage/{job}")
+    assert not page.all("[name=position]") and not page.all("[name=priority]")
+    field = page.one("[name=weight]")
+    field.clear()
+    field.send_keys("2.5")
+    page.wait(lambda: "weight 2.5" in page.text(".manage-preview"), "the preview")
+    assert looks_right(page) == []
+    page.one("button.primary").click()
+    page.wait(lambda: "it now has weight 2.5" in page.text("main"), "the change")
+    assert queue.jobs("shares")["one"]["weight"] == 2.5
+
+
+def test_a_viewer_finds_every_control_disabled_with_the_reason(page: Browser, queue: Queue) -> None:
+    [job] = queue.fill("idle", "one")
+    reason = "vera is a viewer and may not change anything."
+    page.driver.delete_all_cookies()
+    page.login("vera", PASSWORD)
+    try:
+        board(page, "idle", "one")
+        assert reason in page.text("#bulk")
+        page.click("#select-all")
+        assert not page.one("#bulk button[value=kill]").is_enabled()
+        page.click("[data-menu]")
+        page.wait(lambda: reason in page.text(".queue-menu"), "the reason in the menu")
+        assert looks_right(page) == []
+        press(page, Keys.ESCAPE)
+        page.open(f"/jobs/manage/{job}")
+        assert reason in page.text(".manage") and not page.one("[name=priority]").is_enabled()
+        assert not page.one(".manage button.primary").is_enabled()
+    finally:
+        page.driver.delete_all_cookies()
+        page.login("admin", queue.stack.server.password)
