@@ -134,8 +134,9 @@ function showBody(fresh) {
   const focus = focused && { row: focused.closest("tr")?.id, name: controlOf(focused) };
   let at = body.rows[0] ?? null;
   for (const row of [...fresh.rows]) {
+    const inPlace = at && at.id === row.id; // asked before the row there may be replaced by the new one
     const now = rowFor(row);
-    if (now === at) at = now.nextElementSibling;
+    if (inPlace) at = now.nextElementSibling;
     else body.insertBefore(now, at);
   }
   while (at) { const next = at.nextElementSibling; at.remove(); at = next; }
