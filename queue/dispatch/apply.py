@@ -87,7 +87,7 @@ def _start(starts: Sequence[Start]) -> int:
 def _assign(wanted: Sequence[Assignment]) -> int:
     allocations = assigning.assign_all(wanted, actor=_ACTOR)
     runs.begin_all(allocations)
-    tasks = [allocation.task_id for allocation in allocations]
+    tasks = tuple(allocation.task_id for allocation in allocations)
     for first in range(0, len(tasks), LOGS_A_MESSAGE):
         wake("dispatch.tasks.merge_logs", tasks[first : first + LOGS_A_MESSAGE])
     return len(allocations)

@@ -6,15 +6,15 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import survey
+from dispatch import plans, survey
 from dispatch.apply import apply
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
@@ -33,18 +33,24 @@ MOST_PASSES_AT_ONCE = 5
 T = TypeVar("T")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Made:
     """What one pass did. `milliseconds`: of its parts, by name."""
 
-    started: int = 0
-    milliseconds: dict[str, float] = field(default_factory=dict)
+    snapshot: Snapshot
+    plan: Plan
+    started: int
+    planned_at: datetime
+    forecast_due: bool
+    milliseconds: dict[str, float]
 
-    def timed(self, part: str, work: Callable[[], T]) -> T:
-        begun = time.perf_counter()
-        result = work()
-        self.milliseconds[part] = (time.perf_counter() - begun) * 1000
-        return result
+
+def timed(times: dict[str, float], part: str, work: Callable[[], T]) -> T:
+    """What `work` returns; its milliseconds are noted under `part`."""
+    begun = time.perf_counter()
+    result = work()
+    times[part] = (time.perf_counter() - begun) * 1000
+    return result
 
 
 def run(pool_id: int) -> int:
@@ -63,31 +69,40 @@ def _due(pool: ResourcePool, now: datetime) -> bool:
     ).exists()
 
 
-@transaction.atomic
 def one(pool_id: int) -> Made | None:
     """One pass under the pool's lock; None when there is nothing new to see or another tick is at it."""
-    now = timezone.now()
+    made = _pass(pool_id, timezone.now())
+    if made is not None and made.forecast_due:
+        timed(
+            made.milliseconds,
+            "forecast",
+            lambda: plans.add_forecast(pool_id, made.snapshot, made.plan, made.planned_at),
+        )
+    return made
+
+
+@transaction.atomic
+def _pass(pool_id: int, now: datetime) -> Made | None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
         if not cursor.fetchone()[0]:
             return None
-    pool = ResourcePool.objects.get(pk=pool_id)
+    pool = ResourcePool.objects.defer("plan").get(pk=pool_id)
     # Read before the snapshot: what commits later stays, and the next pass sees it.
     seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))
     if not seen and not _due(pool, now):
         return None
-    made = Made()
+    times: dict[str, float] = {}
     with _no_garbage_collection():
-        snapshot = made.timed("survey", lambda: survey.take(pool, now))
-        plan = made.timed("decide", lambda: decide(snapshot))
-    done = made.timed("apply", lambda: apply(plan))
-    made.started = done.started
+        snapshot = timed(times, "survey", lambda: survey.take(pool, now))
+        plan = timed(times, "decide", lambda: decide(snapshot))
+        done = timed(times, "apply", lambda: apply(plan))
     if done.left:
         mark_dirty(pool_id)
-    took_ms = sum(made.milliseconds.values())
-    made.timed("store", lambda: _store(pool_id, _document(snapshot, plan, took_ms), now))
+    took_ms = sum(times.values())
+    due = timed(times, "store", lambda: plans.store(pool_id, snapshot, plan, took_ms, now))
     PoolChange.objects.filter(Q(pk__in=seen)).delete()
-    return made
+    return Made(snapshot, plan, done.started, now, due, times)
 
 
 @contextmanager
@@ -100,20 +115,3 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _store(pool_id: int, document: dict[str, Any], now: datetime) -> None:
-    ResourcePool.objects.filter(pk=pool_id).update(plan=document, planned_at=now)
-
-
-def _document(snapshot: Snapshot, plan: Plan, took_ms: float) -> dict[str, Any]:
-    """The plan as the pages read it. Keyed by task, except the order, which is of jobs."""
-    job_of = {request.task_id: request.job_id for request in snapshot.requests}
-    return {
-        "order": list(dict.fromkeys(job_of[task_id] for task_id in plan.order)),
-        "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
-        "forecast": {task_id: list(span) for task_id, span in plan.forecast.items() if span},
-        "reservations": {task_id: list(hosts) for task_id, hosts in plan.reservations.items()},
-        "shares": dict(plan.shares),
-        "took_ms": round(took_ms, 1),
-    }

@@ -3,8 +3,7 @@
 One statement is one snapshot, whatever commits meanwhile (law 1). The transaction stays READ COMMITTED: the guarded
 writes that follow look at the newest rows, where REPEATABLE READ would fail whole passes for rows that a runner has
 touched, and a preview surveys what its own transaction has just edited. The rows come as JSON arrays, since one
-statement can give several tables only so; 10,000 model instances alone would take longer than a pass may. Large
-tables are joined here, not there: each is read by `= ANY`, which is fast even before PostgreSQL has statistics.
+statement can give several tables only so; 10,000 model instances alone would take longer than a pass may.
 """
 
 from __future__ import annotations
@@ -20,39 +19,42 @@ from jobs.states import AllocationState, JobState, MemberState, TaskState
 
 Row = list[Any]
 
+# Joins go by indexes, and `(… IN …) IS TRUE` is looked up in a hash: the planner, which knows nothing of CTEs and, after
+# a burst of submissions, nothing of tables either, would otherwise compare every task with every job.
 _READ = f"""
 WITH host AS MATERIALIZED (
     SELECT * FROM hosts_host
     WHERE pool_id = %(pool)s AND admission IN ('{Host.Admission.READY}', '{Host.Admission.SUSPENDED}')
+), open AS MATERIALIZED (
+    SELECT * FROM jobs_allocation WHERE state <> '{AllocationState.TERMINATED}'
 ), attempt AS MATERIALIZED (
-    SELECT * FROM jobs_allocation WHERE pool_id = %(pool)s AND state <> '{AllocationState.TERMINATED}'
-), task AS MATERIALIZED (
-    SELECT t.* FROM jobs_task t WHERE t.state = '{TaskState.WAITING}' AND t.job_id = ANY(ARRAY(
-        SELECT j.id FROM jobs_job j WHERE j.pool_id = %(pool)s AND j.state = '{JobState.ACTIVE}'))
-    UNION ALL
-    SELECT t.* FROM jobs_task t
-    WHERE t.state = '{TaskState.RUNNING}' AND t.id = ANY(ARRAY(SELECT task_id FROM attempt))
-), member AS MATERIALIZED (
-    SELECT * FROM jobs_member WHERE state <> '{MemberState.ENDED}' OR allocation_id = ANY(ARRAY(SELECT id FROM attempt))
+    SELECT * FROM open WHERE pool_id = %(pool)s
+), active AS MATERIALIZED (
+    SELECT * FROM jobs_job WHERE pool_id = %(pool)s AND state = '{JobState.ACTIVE}'
+), running AS MATERIALIZED (
+    SELECT t.* FROM attempt JOIN jobs_task t ON t.id = attempt.task_id WHERE t.state = '{TaskState.RUNNING}'
 )
 SELECT json_build_array(
   (SELECT json_agg(json_build_array(
       id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}')
       ORDER BY name) FROM host),
   (SELECT json_agg(json_build_array(
-      host_id, id, index, kind, enabled AND NOT missing, draining,
-      CASE WHEN outside <> '{{}}' THEN coalesce(nullif(outside->>'user', ''), 'someone') END) ORDER BY index)
-    FROM hosts_slot WHERE host_id = ANY(ARRAY(SELECT id FROM host))),
-  (SELECT json_agg(json_build_array(hold.slot_id, member.host_id, member.allocation_id) ORDER BY hold.id)
-    FROM jobs_slothold hold JOIN member ON member.id = hold.member_id WHERE hold.released_at IS NULL),
-  (SELECT json_agg(json_build_array(host_id, allocation_id, state = '{MemberState.ENDED}') ORDER BY id)
-    FROM member WHERE slots = 0),
+      s.host_id, s.id, s.index, s.kind, s.enabled AND NOT s.missing, s.draining,
+      CASE WHEN s.outside <> '{{}}' THEN coalesce(nullif(s.outside->>'user', ''), 'someone') END) ORDER BY s.index)
+    FROM host JOIN hosts_slot s ON s.host_id = host.id),
+  (SELECT json_agg(json_build_array(hold.slot_id, m.host_id, m.allocation_id) ORDER BY hold.id)
+    FROM jobs_slothold hold JOIN jobs_member m ON m.id = hold.member_id WHERE hold.released_at IS NULL),
+  (SELECT json_agg(json_build_array(m.host_id, m.allocation_id, m.state = '{MemberState.ENDED}') ORDER BY m.id)
+    FROM open JOIN jobs_member m ON m.allocation_id = open.id WHERE m.slots = 0),
   (SELECT json_agg(json_build_array(
       id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id))
-    FROM jobs_job WHERE id = ANY(ARRAY(SELECT job_id FROM task))),
+    FROM (SELECT * FROM active UNION ALL SELECT j.* FROM running JOIN jobs_job j ON j.id = running.job_id) job),
   (SELECT json_agg(json_build_array(
       id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
-      run_count, blocked_by, extract(epoch FROM not_before))) FROM task),
+      run_count, blocked_by, extract(epoch FROM not_before)))
+    FROM (SELECT * FROM jobs_task
+            WHERE state = '{TaskState.WAITING}' AND (job_id IN (SELECT id FROM active)) IS TRUE
+          UNION ALL SELECT * FROM running) task),
   (SELECT json_agg(json_build_array(
       attempt.task_id, attempt.id, extract(epoch FROM assigned_at), extract(epoch FROM attempt.started_at),
       stop_kind <> '', stop_for_task, on_sufferance, asked_preempt_at IS NOT NULL,

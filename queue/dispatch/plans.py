@@ -1,0 +1,71 @@
+"""Keeps what a pass decided, for pages, API and command line: one document a pool, megabytes long where 10,000 wait.
+
+The forecast follows after the pass has been committed, so that no start waits for it. Until then, and while it is not
+due, the former forecast stays.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from scheduling.forecast import forecast
+from scheduling.world import Plan, Snapshot
+
+#: a forecast may take this part of the time, but is never older than FORECAST_SECONDS allows
+FORECAST_PART = 0.05
+
+_STORE = """
+UPDATE hosts_resourcepool SET planned_at = %(at)s, plan = %(plan)s::jsonb || jsonb_build_object(
+  'forecast', coalesce(plan->'forecast', '{}'), 'unknown', coalesce(plan->'unknown', '{}'),
+  'forecast_at', plan->'forecast_at', 'forecast_ms', plan->'forecast_ms')
+WHERE id = %(pool)s RETURNING (plan->>'forecast_at')::float8, (plan->>'forecast_ms')::float8
+"""
+# readers keep a document by its time, so a changed one has another
+_ADD = """
+UPDATE hosts_resourcepool SET plan = plan || %(more)s::jsonb, planned_at = planned_at + interval '1 microsecond'
+WHERE id = %(pool)s AND planned_at = %(at)s
+"""
+
+
+def store(pool_id: int, snapshot: Snapshot, plan: Plan, took_ms: float, now: datetime) -> bool:
+    """Replace the pool's document, within the pass; whether it is time for a forecast."""
+    with connection.cursor() as cursor:
+        document = json.dumps(_document(snapshot, plan, took_ms))
+        cursor.execute(_STORE, {"at": now, "plan": document, "pool": pool_id})
+        made_at, took = cursor.fetchone()
+    if made_at is None:
+        return True
+    pause = min(settings.FORECAST_SECONDS, took / 1000 / FORECAST_PART)
+    return now.timestamp() - float(made_at) >= pause
+
+
+def _document(snapshot: Snapshot, plan: Plan, took_ms: float) -> dict[str, Any]:
+    """The plan as it is read. Keyed by task, except the order, which is of jobs."""
+    job_of = {request.task_id: request.job_id for request in snapshot.requests}
+    return {
+        "order": list(dict.fromkeys(job_of[task_id] for task_id in plan.order)),
+        "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
+        "reservations": {task_id: list(hosts) for task_id, hosts in plan.reservations.items()},
+        "shares": dict(plan.shares),
+        "took_ms": round(took_ms, 1),
+    }
+
+
+def add_forecast(pool_id: int, snapshot: Snapshot, plan: Plan, planned_at: datetime) -> None:
+    """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own."""
+    begun = time.perf_counter()
+    found = forecast(snapshot, plan)
+    more = {
+        "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
+        "unknown": dict(found.unknown),
+        "forecast_at": snapshot.now,
+        "forecast_ms": round((time.perf_counter() - begun) * 1000, 1),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD, {"more": json.dumps(more), "pool": pool_id, "at": planned_at})
