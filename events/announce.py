@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import redis
 from celery import current_app
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 #: All topics share one Redis channel pattern, so that a process needs one subscription.
 CHANNEL_PREFIX = "trainmaster:wake:"
@@ -22,49 +22,70 @@ def _connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
 
 
+class _Hints:
+    """What one transaction has to tell once it is committed: every topic and every message once."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.calls: dict[str, dict[tuple[object, ...], None]] = {}  # task name -> arguments, in their order
+
+    def send(self) -> None:
+        _publish(sorted(self.topics), self.calls)
+
+
+def _pending() -> _Hints:
+    """The hints of the transaction under way; outside of one, hints that are sent when the caller is done."""
+    for _, hook, _ in connection.run_on_commit:  # a rollback has emptied it
+        hints = getattr(hook, "__self__", None)
+        if isinstance(hints, _Hints):
+            return hints
+    hints = _Hints()
+    if connection.in_atomic_block:
+        transaction.on_commit(hints.send, robust=True)
+    return hints
+
+
 def announce(*topics: str) -> None:
     """Tell every web process, after commit, that there is more to read about these topics.
 
     Topics: `log:<task id>`, `task:<id>`, `allocation:<id>`, `experiment:<id>`, `pool:<name>`, `hosts`, `experiments`.
     """
-    names = sorted(set(topics))
-    transaction.on_commit(lambda: _publish(names), robust=True)
+    hints = _pending()
+    hints.topics.update(topics)
+    if not connection.in_atomic_block:
+        hints.send()
 
 
-def _publish(topics: list[str]) -> None:
-    try:
-        pipe = _connection().pipeline(transaction=False)
-        for topic in topics:
-            pipe.publish(CHANNEL_PREFIX + topic, "")
-        pipe.execute()
-    except redis.RedisError as error:  # a hint was lost; the cursor's own second finds the change
-        log.info("wake-up not sent: %s", error)
-
-
-def wake(task_name: str, *args: object, countdown: float | None = None) -> None:
+def wake(task_name: str, *args: object) -> None:
     """Queue a Celery task by name after commit. A lost message costs a beat interval, never the work."""
-    transaction.on_commit(lambda: _send(task_name, [args], countdown), robust=True)
+    wake_all(task_name, [args])
 
 
 def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
     """The same for many calls of one task: one message each, over one connection."""
-    if calls:
-        transaction.on_commit(lambda: _send(task_name, calls, None), robust=True)
+    hints = _pending()
+    hints.calls.setdefault(task_name, {}).update(dict.fromkeys(calls))
+    if not connection.in_atomic_block:
+        hints.send()
 
 
-def _send(task_name: str, calls: Sequence[tuple[object, ...]], countdown: float | None) -> None:
+def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     try:
-        _connection().ping()  # fails at once when Redis is away, where kombu would try for 6 s
-        with current_app.producer_or_acquire() as producer:
-            for args in calls:
-                current_app.send_task(
-                    task_name,
-                    args=args,
-                    countdown=countdown,
-                    producer=producer,
-                    retry=False,
-                    expires=60,
-                    ignore_result=True,
-                )
+        pipe = _connection().pipeline(transaction=False)
+        for topic in topics:
+            pipe.publish(CHANNEL_PREFIX + topic, "")
+        pipe.ping()  # fails at once when Redis is away, where kombu would try for 6 s
+        pipe.execute()
+        if any(calls.values()):
+            _send(calls)
     except Exception as error:  # kombu wraps many transport errors; none of them may undo a committed change
-        log.info("message %s not sent: %s", task_name, error)
+        log.info("hints not sent, whoever waits for them looks by himself: %s", error)
+
+
+def _send(calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
+    with current_app.producer_or_acquire() as producer:
+        for name, arguments in calls.items():
+            for args in arguments:
+                current_app.send_task(
+                    name, args=args, producer=producer, retry=False, expires=60, ignore_result=True
+                )

@@ -6,6 +6,7 @@ Everything here is plain data, so the server, the runner, the SDK and the CLI sh
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any, Dict, List, Optional, TypedDict, Union
 
 PROTOCOL = 1
@@ -16,6 +17,9 @@ KEEPER_MARKER = (
     "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
 )
 RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
+
+#: from the launcher to the runner when the entrypoint has ended; whoever does not wait for it never notices it
+LOOK_NOW = signal.SIGURG
 
 PROTOCOL_HEADER = "X-Trainmaster-Protocol"
 

@@ -19,7 +19,15 @@ from trainmaster.environment import build_environment
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import boot_id, descendants, exit_status, reference
-from trainmaster.protocol import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, ExitFile, ProcessRef, RunState, Spec
+from trainmaster.protocol import (
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    LOOK_NOW,
+    ExitFile,
+    ProcessRef,
+    RunState,
+    Spec,
+)
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -82,6 +90,8 @@ class Keeper:
             "stopped": read_stop(self.paths) is not None,
         }
         write_json(self.paths.exit, record)
+        if self.runner is not None:
+            os.kill(self.runner, LOOK_NOW)
         if record["stopped"]:
             wait_for_grace(self.paths)
         own = {self.runner}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from typing import Any, Callable, Dict, Optional
@@ -10,7 +11,7 @@ from typing import Any, Callable, Dict, Optional
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, boot_id, of_run
-from trainmaster.protocol import Limits
+from trainmaster.protocol import LOOK_NOW, Limits
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.link import Link, Weather
@@ -65,6 +66,7 @@ class Runner:
         self._gone_checked = 0.0
 
     def run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {LOOK_NOW})  # in every thread; `_follow` waits for it
         self._start(self.shipper.run)
         self._start(self.uploads.run)
         if not self.outbox.exited:
@@ -94,7 +96,7 @@ class Runner:
                 return
             if self._has_ended():
                 return
-            time.sleep(pause)
+            signal.sigtimedwait({LOOK_NOW}, pause)
 
     def _collect(self) -> bool:
         return self._keep_trying(self.collector.poll)
