@@ -19,6 +19,8 @@ from scheduling.world import Plan, Request, Snapshot
 MOST_FORECASTS = 200
 #: the part of the futures before the range's earliest and after its latest
 TAIL = 0.1
+#: where work is stopped for other work, more happens than the futures foresee: ranges grow by so much (replayed)
+WIDER_WHERE_STOPPED = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def forecast(snapshot: Snapshot, plan: Plan) -> Forecast:
         if work:
             play = Play(snapshot, plan, work)
             for task, starts in futures(play, snapshot.now).items():
-                span = _span(starts, snapshot.now)
+                span = _span(starts, snapshot.now, WIDER_WHERE_STOPPED if play.stops_others else 1.0)
                 if span is not None:
                     spans[task] = span
                 else:
@@ -63,12 +65,14 @@ def forecast(snapshot: Snapshot, plan: Plan) -> Forecast:
     return Forecast(spans, unknown)
 
 
-def _span(starts: list[float], now: float) -> tuple[float, float] | None:
+def _span(starts: list[float], now: float, wider: float) -> tuple[float, float] | None:
     """The middle of the futures; None when too many of them never start it."""
     starts = sorted(starts)
     skip = max(0, ceil(TAIL * (len(starts) + 1)) - 1)
     first, last = starts[skip], starts[-1 - skip]
-    return None if last == inf else (max(now, first), max(now, last))
+    if last == inf:
+        return None
+    return now + max(0.0, first - now) / wider, now + max(0.0, last - now) * wider
 
 
 def _why(play: Play, request: Request) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import exp, inf, log
 from random import Random
 from statistics import NormalDist
@@ -19,8 +20,19 @@ MOST_WORK = 60_000
 STOPPING: Span = (5.0, 120.0)
 #: shortest time that is drawn, in seconds
 LEAST = 1.0
+#: newcomers of one future, and for how many seconds ahead
+MOST_NEWCOMERS = 100
+HORIZON = 7 * 86400.0
+#: in a pool with more runs than these, only what waits now stops them, not what may come
+MOST_GIVING_WAY = 1000
+#: what has been here for a shorter time does not say how often its like comes
+LEAST_STAY = 60.0
 #: the limit that all work shares which may not be stopped
 UNPREEMPTIBLE = ""
+
+
+#: where something stands in the order of turns
+Key = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,19 @@ class Running:
     on_sufferance: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """Work that may be submitted later and goes before some of what waits now."""
+
+    key: Key
+    ask: Ask
+    at: float
+    lasts: float
+
+
+Turn = tuple[Key, Request | Running | Newcomer]
+
+
 class Play:
     """What is the same in all futures: the hosts, what runs on them, and `waiting` in the order of its turns.
 
@@ -48,6 +73,7 @@ class Play:
 
     def __init__(self, snapshot: Snapshot, plan: Plan, waiting: list[Request]) -> None:
         self.waiting = waiting
+        self.stops_others = snapshot.pool.preemption or snapshot.pool.scheduler == "fair_share"
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
@@ -117,28 +143,37 @@ class Play:
                 parts[index] = 1 if self._aux else sum(slot in self._usable for slot in ids)
         return {index: count for index, count in parts.items() if count}
 
-    def _turns(self, plan: Plan) -> Iterator[tuple[tuple[float, ...], Request | Running]]:
+    def _turns(self, plan: Plan) -> Iterator[Turn]:
         """What is placed in turn: what waits, what will wait again, and runs that give way to what is before them."""
         fair = self._snapshot.pool.scheduler == "fair_share"
         runs = {run.request.task_id: run for run in self.runs}
         requests = {request.task_id: request for request in self._snapshot.requests}
         asked = {request.task_id for request in self.waiting}
         highest = min(request.priority for request in self.waiting)
+        if len(self.runs) <= MOST_GIVING_WAY:
+            highest = min([highest, *(run.request.priority for run in self.runs)])
         held: dict[str, float] = {}
         for place, task in enumerate(plan.order):
             run, request = runs.get(task), requests[task]
             if run is None and task not in asked:
                 continue
-            held[request.job_id] = held.get(request.job_id, 0) + max(1, request.slots)
+            before = held.get(request.job_id, 0)
+            held[request.job_id] = before + max(1, request.slots)
             firm = run is not None and not run.again and not run.on_sufferance
             if fair:
-                key: tuple[float, ...] = (held[request.job_id] / request.weight, place)
+                key: Key = (before / request.weight, place)
             else:  # what is firm is never stopped for its equals
                 key = (request.priority, not firm, place)
             if run is None:
                 yield key, request
             elif run.again or run.on_sufferance or (run.gives_way and request.priority > highest):
                 yield key, run
+
+    def key_of_next(self, request: Request) -> Key:
+        """Where another like it would stand if it were submitted later."""
+        if self._snapshot.pool.scheduler == "fair_share":
+            return (0, inf)
+        return (request.priority, True, inf)
 
     def _ask(self, request: Request) -> Ask:
         pool = self._snapshot.pool
@@ -183,14 +218,18 @@ def futures(play: Play, now: float) -> dict[str, list[float]]:
     ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
     lasts = {request.task_id: draws.lasts(request.lasts) for request in play.waiting}
     starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
+    newcomers = _Newcomers(play, now)
     for number in range(count):
-        drawn = {task: times[number] for task, times in lasts.items()}
-        _play(play, now, now + stops[number], [end[number] for end in ends], drawn, starts)
+        runs = {task: times[number] for task, times in lasts.items()}
+        _play(
+            play, newcomers.drawn(now), now, now + stops[number], [end[number] for end in ends], runs, starts
+        )
     return starts
 
 
 def _play(
     play: Play,
+    newcomers: list[Newcomer],
     now: float,
     soon: float,
     ends: list[float],
@@ -199,7 +238,8 @@ def _play(
 ) -> None:
     """One future. `soon`: when what is stopped now is gone. `ends`: seconds until each run ends by itself, or has
     stopped if it is stopping already."""
-    in_turn = {id(turn) for _, turn in play.turns}
+    turns: list[Turn] = list(play.turns)
+    in_turn = {id(turn) for _, turn in turns}
     free = [[now] * count for count in play.free]
     limits = play.limits()
     until = {}
@@ -212,9 +252,16 @@ def _play(
         if limit is not None:
             limit.held.append((now + left, run.request.slots))
     timeline = Timeline(now, soon, free, limits)
-    for _, turn in play.turns:
-        if isinstance(turn, Request):
+    come = newcomers
+    if play.stops_others:  # a newcomer is placed before those of lower standing, and stops them when it comes
+        turns = sorted([*turns, *((one.key, one) for one in newcomers)], key=lambda turn: turn[0])
+        come = []
+    for key, turn in turns:
+        if isinstance(turn, Newcomer):
+            timeline.arrive(turn.ask, turn.at, turn.lasts)
+        elif isinstance(turn, Request):
             ask = play.asks[turn.task_id]
+            _let_in(timeline, come, key, ask)
             starts[turn.task_id].append(timeline.place(ask, lasts[turn.task_id]))
         elif turn.stopping:
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
@@ -224,9 +271,60 @@ def _play(
                 timeline.place(play.asks[turn.request.task_id], until[id(turn)] - stopped)
 
 
+def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask) -> None:
+    """Where nothing is stopped, a newcomer goes before those of lower standing that have not started when it comes."""
+    while True:
+        start = timeline.when(ask)
+        first = next((one for one in come if one.key < key and one.at < start), None)
+        if first is None:
+            return
+        come.remove(first)
+        timeline.place(first.ask, first.lasts, first.at)
+
+
 def _rest(run: Running) -> float:
     """How long a run that is stopped still takes when it goes on."""
     return inf if run.left is None else sum(run.left) / 2
+
+
+def drawn(span: Span, place: float) -> float:
+    """Seconds; `place` 0 is the start of the range and 1 its end, on a logarithmic scale."""
+    first, last = log(max(LEAST, span[0])), log(max(LEAST, *span))
+    return exp(first + (last - first) * place)
+
+
+class _Newcomers:
+    """Work that goes before what waits now is submitted as often as its like must have been.
+
+    Something that is in the queue for a time d, and is seen there at any moment, is submitted once in d on average
+    (Little's law): so each request that is here now stands for a stream of its like.
+    """
+
+    def __init__(self, play: Play, now: float) -> None:
+        self._random = Random(0)
+        self._sources: list[tuple[Key, Ask, Span]] = []
+        self._rates: list[float] = []
+        here = [(run.request, run.left) for run in play.runs] + [(one, one.lasts) for one in play.waiting]
+        for request, left in here:
+            key = play.key_of_next(request)
+            if left is not None and key < play.turns[-1][0]:
+                lasts = request.lasts or left
+                self._sources.append((key, play.asks[request.task_id], lasts))
+                self._rates.append(1 / max(LEAST_STAY, now - request.submitted_at + sum(left) / 2))
+        self._rates = list(accumulate(self._rates))
+        self._rate = self._rates[-1] if self._rates else 0.0
+
+    def drawn(self, now: float) -> list[Newcomer]:
+        """Those of one more future, the next first."""
+        random, at, new = self._random, now, []
+        for number in range(MOST_NEWCOMERS if self._sources else 0):
+            at += random.expovariate(self._rate)
+            if at > now + HORIZON:
+                break
+            [(key, ask, lasts)] = random.choices(self._sources, cum_weights=self._rates)
+            place = (random.gauss(0, 1) / Z80 + 1) / 2
+            new.append(Newcomer((*key, number), ask, at, drawn(lasts, place)))
+        return new
 
 
 class _Draws:
@@ -251,6 +349,5 @@ class _Draws:
     def _drawn(self, span: Span | None, places: list[float]) -> list[float]:
         if span is None:
             return [inf] * len(places)
-        first, last = log(max(LEAST, span[0])), log(max(LEAST, *span))
         self._random.shuffle(places)
-        return [exp(first + (last - first) * place) for place in places]
+        return [drawn(span, place) for place in places]

@@ -1,5 +1,180 @@
-"""The world after a plan, under the name that it had before."""
+"""Runs a job trace through the planner in virtual time and says how the queue fared: `python -m scheduling.replay`.
+
+The trace is a file in the Standard Workload Format, or generated from a seed. The pool is so many equal hosts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from scheduling.afterwards import applied, ended
+from scheduling.reasons import duration
+from scheduling.traces import TraceError, TraceJob, generated, parse, written
+from scheduling.virtual_time import Habits, Outcome, Promise, VirtualPool
+from scheduling.world import PoolView
 
-__all__ = ["applied", "ended"]
+__all__ = ["applied", "ended", "main", "report"]
+
+#: what the 80 % ranges are to hold
+GOAL = (0.75, 0.85)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0, or 2 for a trace that cannot be read."""
+    arguments = _parser().parse_args(argv)
+    try:
+        jobs = _trace(arguments)
+    except (OSError, TraceError, UnicodeDecodeError) as error:
+        print(f"the trace cannot be read: {error}", file=sys.stderr)
+        return 2
+    if arguments.write:
+        Path(arguments.write).write_text(written(jobs))
+    pool = PoolView(
+        scheduler=arguments.scheduler, fitting=arguments.fitting, preemption=not arguments.no_preemption
+    )
+    habits = Habits(preemptible=arguments.preemptible, reporting=arguments.reporting)
+    virtual = VirtualPool(arguments.hosts, arguments.slots, pool, habits, arguments.forecast_every)
+    text = report(virtual.live(jobs), _title(arguments, jobs))
+    print(text)
+    if arguments.report:
+        Path(arguments.report).write_text(text + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m scheduling.replay", description=__doc__)
+    parser.add_argument(
+        "trace", nargs="?", help="a file in the Standard Workload Format; default: a generated one"
+    )
+    parser.add_argument("--hosts", type=_positive, default=16)
+    parser.add_argument("--slots", type=_positive, default=8, help="slots of each host")
+    parser.add_argument(
+        "--jobs", type=_positive, default=2000, help="of a generated trace; the first of a file"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--load", type=float, default=0.9, help="slots asked for on average, of all (generated)"
+    )
+    parser.add_argument("--scheduler", choices=["priority", "fair_share"], default="priority")
+    parser.add_argument("--fitting", choices=["best", "worst"], default="best")
+    parser.add_argument("--no-preemption", action="store_true")
+    parser.add_argument("--preemptible", type=_share, default=0.9, help="share of jobs that may be stopped")
+    parser.add_argument(
+        "--reporting", type=_share, default=0.5, help="share of jobs that say how far they are"
+    )
+    parser.add_argument(
+        "--forecast-every", type=int, default=4, help="forecast at every so manieth arrival; 0: never"
+    )
+    parser.add_argument("--write", metavar="FILE", help="write the trace there")
+    parser.add_argument("--report", metavar="FILE", help="write the report there too")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text}; a whole number from 1 up is meant")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"found {text}; a number from 0 to 1 is meant")
+    return share
+
+
+def _trace(arguments: argparse.Namespace) -> list[TraceJob]:
+    if arguments.trace:
+        return parse(Path(arguments.trace).read_text())[: arguments.jobs]
+    return generated(arguments.jobs, arguments.hosts * arguments.slots, arguments.seed, arguments.load)
+
+
+def _title(arguments: argparse.Namespace, jobs: list[TraceJob]) -> str:
+    whence = arguments.trace or f"generated, seed {arguments.seed}, load {arguments.load:g}"
+    rules = arguments.scheduler + (", no preemption" if arguments.no_preemption else "")
+    return (
+        f"{len(jobs)} jobs ({whence}) on {arguments.hosts} hosts of {arguments.slots} slots; {rules}, "
+        f"{arguments.fitting} fit."
+    )
+
+
+def report(outcome: Outcome, title: str) -> str:
+    """Tables in Markdown: waits by size, slots and stops, forecasts."""
+    return "\n".join(
+        ["# A trace replayed", "", title, "", *_waits(outcome), "", *_use(outcome), "", *_truth(outcome)]
+    )
+
+
+def _waits(outcome: Outcome) -> list[str]:
+    """By size: each on its own, or by powers of two where a trace has many."""
+    lines = ["| slots | jobs | wait: mean | median | 95 % below |", "|---|---|---|---|---|"]
+    found = sorted({job.trace.slots for job in outcome.jobs.values()})
+    tops = found if len(found) <= 8 else [1 << power for power in range((found[-1] - 1).bit_length() + 1)]
+    rows = [
+        (str(top) if low in (0, top - 1) or tops == found else f"{low + 1} to {top}", low, top)
+        for low, top in zip([0, *tops], tops, strict=False)
+    ]
+    for name, low, top in [*rows, ("all", 0, max(found, default=0))]:
+        waits = sorted(
+            job.first_start - job.trace.submitted_at
+            for job in outcome.jobs.values()
+            if job.first_start is not None and low < job.trace.slots <= top
+        )
+        if waits:
+            shown = (statistics.mean(waits), statistics.median(waits), waits[int(0.95 * (len(waits) - 1))])
+            lines.append(f"| {name} | {len(waits):,} | " + " | ".join(duration(one) for one in shown) + " |")
+    return lines
+
+
+def _use(outcome: Outcome) -> list[str]:
+    jobs = outcome.jobs.values()
+    total = outcome.capacity * outcome.seconds
+    redone = sum(job.redone * job.trace.slots for job in jobs)
+    rows = [
+        ("slots in use, of all, until the last submission", f"{outcome.busy / total:.1%}" if total else "-"),
+        ("slot-hours idle while waiting work would fit", f"{outcome.idle_while_fits / 3600:,.1f}"),
+        ("runs stopped for others", f"{sum(job.stops for job in jobs):,}"),
+        ("slot-hours done again (stopped unsaved)", f"{redone / 3600:,.1f}"),
+        ("jobs that never fit", f"{sum(job.never for job in jobs):,}"),
+        ("passes", f"{outcome.passes:,}"),
+    ]
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
+
+
+def _truth(outcome: Outcome) -> list[str]:
+    first = [promise for promise in outcome.promises if promise.first]
+    return [
+        f"Forecasts, ranges of 80 %; goal: {GOAL[0]:.0%} to {GOAL[1]:.0%} of the starts inside.",
+        "",
+        "| | forecasts | inside | sooner | later | range: median | start after: median |",
+        "|---|---|---|---|---|---|---|",
+        _true("the first of each job that waited", first, outcome),
+        _true("all", outcome.promises, outcome),
+        "",
+        f"{outcome.unknown} jobs had no forecast when it was first asked for.",
+    ]
+
+
+def _true(name: str, promises: list[Promise], outcome: Outcome) -> str:
+    kept = [(one, start) for one in promises if (start := outcome.jobs[one.task_id].first_start) is not None]
+    if not kept:
+        return f"| {name} | 0 | - | - | - | - | - |"
+    sooner = sum(start < one.span[0] for one, start in kept) / len(kept)
+    later = sum(start > one.span[1] for one, start in kept) / len(kept)
+    width = statistics.median(one.span[1] - one.span[0] for one, _ in kept)
+    after = statistics.median(start - one.at for one, start in kept)
+    return (
+        f"| {name} | {len(kept):,} | {1 - sooner - later:.1%} | {sooner:.1%} | {later:.1%} | {duration(width)} | "
+        f"{duration(after)} |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,8 +15,8 @@ from math import inf
 #: host index -> slots held there
 Parts = dict[int, int]
 
-#: what a heap is of: hosts with room for so many, holes with room, whole hosts of that size
-HOST, HOLE, WHOLE = range(3)
+#: what a heap is of: hosts with room for so many, holes (for work that may be stopped, or open to all), whole hosts
+HOST, HOLE, OPEN, WHOLE = range(4)
 
 
 @dataclass(slots=True)
@@ -64,7 +64,8 @@ class Timeline:
         self._free = free  # hosts, then holes
         self._caps = [len(times) for times in free]
         self._hosts = len(free)
-        self._until: list[float] = []  # of the holes
+        self._until: dict[int, float] = {}  # when the holes close
+        self._kinds: dict[int, list[int]] = {HOLE: [], OPEN: []}
         self._holes_of: dict[int, list[int]] = {}
         self._limits = limits
         self._heaps: dict[tuple[int, int], list[tuple[float, int]]] = {}
@@ -75,12 +76,16 @@ class Timeline:
             if cap:
                 self._by_cap[cap] = self._by_cap.get(cap, 0) + 1
 
-    def place(self, ask: Ask, lasts: float) -> float:
-        """Put it where it starts first and answer when; infinite if never."""
-        ready = self.now
+    def when(self, ask: Ask) -> float:
+        """When it would start at the earliest on a host of its own."""
+        return self._earliest(ask)[0]
+
+    def place(self, ask: Ask, lasts: float, ready: float = 0.0) -> float:
+        """Put it where it starts first, `ready` at the earliest, and answer when; infinite if never."""
+        ready = max(ready, self.now)
         limit = self._limits.get(ask.limit) if ask.limit is not None else None
         if limit is not None:
-            ready = limit.ready(ask.slots, self.now)
+            ready = limit.ready(ask.slots, ready)
         if ready == inf:
             return inf
         start, end = self._put(ask, lasts, ready)
@@ -88,27 +93,44 @@ class Timeline:
             limit.held.append((end, ask.slots))
         return start
 
+    def arrive(self, ask: Ask, at: float, lasts: float) -> None:
+        """Something that nobody expects is submitted at that time: until then its slots are for everybody."""
+        start, parts = self._earliest(ask)
+        start = max(start, at)
+        if start < inf and parts:
+            for host, count in parts.items():
+                times = [time for time in self._free[host][:count] if time < start]
+                self._open_hole(host, times, start, OPEN)
+            self._fill(parts, start, start + lasts, holes=False)
+
     def _put(self, ask: Ask, lasts: float, ready: float) -> tuple[float, float]:
         """(start, last end)."""
         at, parts = self._earliest(ask)
         at = max(at, ready)
+        sooner, hole = self._first(ask.slots, OPEN, ask.banned, ready)
         if ask.borrows:
-            hole_at, hole = self._first(ask.slots, HOLE, ask.banned, ready)
-            if hole is not None and hole_at < at:
-                until = self._until[hole - self._hosts]
-                end = hole_at + lasts
-                self._fill_hole(hole, ask.slots, end)
-                if end <= until:
-                    return hole_at, end
-                again = max(until, at)
-                if again == inf or not parts:
-                    return hole_at, inf
-                self._fill(parts, again, again + lasts - (until - hole_at))
-                return hole_at, again + lasts - (until - hole_at)
+            sooner, hole = min(
+                (sooner, hole), self._first(ask.slots, HOLE, ask.banned, ready), key=lambda one: one[0]
+            )
+        if hole is not None and sooner < at:
+            return sooner, self._borrow(hole, ask, sooner, lasts, at, parts)
         if at == inf or not parts:
             return inf, inf
         self._fill(parts, at, at + lasts)
         return at, at + lasts
+
+    def _borrow(self, hole: int, ask: Ask, start: float, lasts: float, at: float, parts: Parts) -> float:
+        """Start in a hole; what is left when it closes goes on at `parts`. The end."""
+        until = self._until[hole]
+        self._fill_hole(hole, ask.slots, start + lasts)
+        if start + lasts <= until or not ask.borrows:
+            return start + lasts
+        again = max(until, at)
+        if again == inf or not parts:
+            return inf
+        end = again + lasts - (until - start)
+        self._fill(parts, again, end)
+        return end
 
     def occupy(self, parts: Parts, until: float) -> float:
         """Something runs here now and may be stopped for what was placed before it: when that is; else `until`."""
@@ -123,7 +145,7 @@ class Timeline:
             times = self._free[hole]
             if len(times) >= count and times[count - 1] <= self._soon:
                 self._fill_hole(hole, count, until)
-                return min(until, self._until[hole - self._hosts])
+                return min(until, self._until[hole])
         times = self._free[host]
         if len(times) >= count and times[count - 1] <= self._soon:
             times[:count] = [until] * count
@@ -187,7 +209,7 @@ class Timeline:
                 heapq.heapreplace(heap, (times[need - 1], index))
             elif (
                 index in banned
-                or (kind == HOLE and self._until[index - self._hosts] <= ready)
+                or self._until.get(index, inf) <= ready
                 or (apart and _apart(index, beside, apart))
             ):
                 aside.append(heapq.heappop(heap))
@@ -207,7 +229,7 @@ class Timeline:
     def _heap(self, need: int, kind: int) -> list[tuple[float, int]]:
         heap = self._heaps.get((need, kind))
         if heap is None:
-            among = range(self._hosts, len(self._free)) if kind == HOLE else range(self._hosts)
+            among = self._kinds.get(kind, range(self._hosts))
             heap = [
                 (self._free[i][need - 1], i)
                 for i in among
@@ -217,29 +239,29 @@ class Timeline:
             self._heaps[need, kind] = heap
         return heap
 
-    def _fill(self, parts: Parts, start: float, end: float) -> None:
+    def _fill(self, parts: Parts, start: float, end: float, holes: bool = True) -> None:
         for host, count in parts.items():
             times = self._free[host]
-            if count > 1:
-                self._open_hole(host, [time for time in times[:count] if time < start], start)
+            if count > 1 and holes:
+                self._open_hole(host, [time for time in times[:count] if time < start], start, HOLE)
             times[:count] = [end] * count
             times.sort()
 
-    def _open_hole(self, host: int, times: list[float], until: float) -> None:
+    def _open_hole(self, host: int, times: list[float], until: float, kind: int) -> None:
         if not times:
             return
         hole = len(self._free)
         self._free.append(times)
-        self._until.append(until)
+        self._until[hole] = until
+        self._kinds[kind].append(hole)
         self._holes_of.setdefault(host, []).append(hole)
-        for (need, kind), heap in self._heaps.items():
-            if kind == HOLE and len(times) >= need:
+        for (need, known), heap in self._heaps.items():
+            if known == kind and len(times) >= need:
                 heapq.heappush(heap, (times[need - 1], hole))
 
     def _fill_hole(self, hole: int, count: int, end: float) -> None:
-        times = self._free[hole]
-        kept = times[count:]
-        if end < self._until[hole - self._hosts]:
+        kept = self._free[hole][count:]
+        if end < self._until[hole]:
             kept += [end] * count
             kept.sort()
         self._free[hole] = kept

@@ -71,7 +71,7 @@ class Outcome:
     #: first forecasts that were asked for and could not be given
     unknown: int = 0
     passes: int = 0
-    spans: float = 0.0
+    seconds: float = 0.0
     busy: float = 0.0
     #: slots that stood idle although waiting work would have fitted on them
     idle_while_fits: float = 0.0
@@ -129,7 +129,7 @@ class VirtualPool:
         heapq.heapify(self._events)
         first = self._events[0][0] if self._events else 0.0
         last = max((job.trace.submitted_at for job in jobs.values()), default=0.0)
-        out.spans = last - first
+        out.seconds = last - first
         now = first
         while self._events:
             held, idle = self._held(), self._idle_while_fits()
