@@ -21,8 +21,9 @@ ERROR_AT_START, ERROR_AT_END = 0.6, 0.05
 LEAST_PROGRESS = 0.02
 #: of a run of which only the limit is known: the part of the time left after which it may end
 EARLIEST_OF_LIMIT = 0.1
-#: no run is taken to be longer than this part of its like, however long it runs already
-LONGEST = 0.9999
+#: a run that is longer than this part of its like is unlike them; it is then taken to go on for so much of its age
+OVERDUE = 0.995
+GOES_ON = (0.05, 1.0)
 
 
 def lasts_of(max_time_seconds: float | None, history: Sequence[float]) -> Span | None:
@@ -85,6 +86,8 @@ def _left_by_history(gone: float, history: Sequence[float]) -> Span | None:
     if not known:
         return None
     logs = NormalDist(*_logs(known))
-    done = min(logs.cdf(math.log(gone)), LONGEST) if gone > 0 else 0.0
+    done = logs.cdf(math.log(gone)) if gone > 0 else 0.0
+    if done > OVERDUE:
+        return GOES_ON[0] * gone, GOES_ON[1] * gone
     first, last = (math.exp(logs.inv_cdf(done + part * (1 - done))) - gone for part in (0.1, 0.9))
     return max(0.0, first), max(0.0, first, last)
