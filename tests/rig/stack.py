@@ -171,8 +171,15 @@ class Stack:
         }
 
     def records(self, trial_id: int, query: str = "") -> list[Json]:
+        return self._records(f"trials/{trial_id}", query)
+
+    def task_records(self, task_id: str, query: str = "") -> list[Json]:
+        """The lines of a task that is no trial."""
+        return self._records(f"tasks/{task_id}", query)
+
+    def _records(self, whose: str, query: str) -> list[Json]:
         request = urllib.request.Request(
-            f"{self.server.url}/api/v1/trials/{trial_id}/logs?limit=0&{query}",
+            f"{self.server.url}/api/v1/{whose}/logs?limit=0&{query}",
             headers={"Authorization": f"Bearer {self.token}"},
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
