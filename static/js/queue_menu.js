@@ -83,5 +83,5 @@ document.addEventListener("keydown", (event) => {
   if (menu?.contains(document.activeElement)) { event.stopPropagation(); move(event); }
 }, true);
 document.addEventListener("submit", (event) => { if (event.target === menu) queueMicrotask(() => close()); });
-addEventListener("scroll", (event) => { if (menu && !menu.contains(event.target)) close(false); }, { capture: true, passive: true });
+for (const leave of ["wheel", "touchmove"]) addEventListener(leave, (event) => { if (!menu?.contains(event.target)) close(false); }, { passive: true });
 addEventListener("resize", () => { if (menu) place(); });

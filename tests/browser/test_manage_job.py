@@ -164,9 +164,10 @@ def test_the_preview_names_who_is_stopped_before_anything_is_saved(page: Browser
     page.wait(lambda: page.all("dialog.over button.primary"), "the question again")
     page.click("dialog.over button.primary")
     said(page, "ahead of")
-    assert queue.stack.wait_end(mine) == "STATE_COMPLETED"
-    queue.jun.post(f"/api/v1/experiments/{victim}/kill")
-    queue.jun.wait_end(victim)
+    queue.stack.wait(lambda: queue.jobs("default")["asr-base"]["stopping"], 20, "the run to be asked to stop")
+    for experiment in (mine, victim):
+        queue.stack.post(f"/api/v1/experiments/{experiment}/kill")
+        queue.stack.wait_end(experiment)
 
 
 def test_the_keyboard_moves_selects_and_changes_places(page: Browser, queue: Queue) -> None:
