@@ -75,21 +75,22 @@ class Board:
         self._changed(host)
 
     def stop(self, runs: Iterable[Run]) -> None:
-        hosts = {}
+        """Their slots are coming free. Until `ease` is told so too, only who they are stopped for may claim them."""
         for run in runs:
             run.stopping = True
             for index, count in run.parts.items():
-                hosts[index] = host = self.hosts[index]
+                host = self.hosts[index]
                 host.runs.remove(run)
                 host.stopping.append(run)
                 host.coming += count
-        for host in hosts.values():
-            self._changed(host)
 
     def ease(self, runs: Iterable[Run]) -> None:
-        """These runs were stopped for a request, whose claims are laid: others may use what it leaves over."""
-        hosts = {index for run in runs for index in run.parts}
-        self.eased += sorted(index for index in hosts if self.hosts[index].soon > 0)
+        """The claims of the request for which these runs are stopped are laid: others may have what it leaves over."""
+        for index in sorted({index for run in runs for index in run.parts}):
+            host = self.hosts[index]
+            self._changed(host)
+            if host.soon > 0:
+                self.eased.append(index)
 
 
 def slot_board(snapshot: Snapshot, rules: Rules) -> Board:

@@ -36,22 +36,25 @@ class Cheapest:
         self._cursor = len(board.eased)
         self._entry: dict[int, int] = {}  # host index -> number of its entry; others in the heap are stale
         self._heap: list[tuple[Cost, int, int]] = []  # (cost, host index, number)
-        self._among = frozenset(host.index for host in hosts)
-        for index in self._among:
-            self._enter(index)
+        for host in hosts:
+            price = prices.bound(host)
+            self._entry[host.index] = 0
+            if price is not None:
+                self._heap.append((price, host.index, 0))
+        heapq.heapify(self._heap)
 
-    def _enter(self, index: int) -> None:
+    def _look_again(self, index: int) -> None:
         price = self._prices.bound(self._board.hosts[index])
         if price is not None:
-            self._entry[index] = number = self._entry.get(index, 0) + 1
-            heapq.heappush(self._heap, (price, index, number))
+            self._entry[index] += 1
+            heapq.heappush(self._heap, (price, index, self._entry[index]))
 
     def first(self, asker: Standing, count: int, avoid: frozenset[str]) -> list[Host]:
         """Up to `count` hosts, the cheapest first (of equals, the first in the snapshot)."""
         eased = self._board.eased
         if self._cursor < len(eased):
-            for index in self._among.intersection(eased[self._cursor :]):
-                self._enter(index)
+            for index in self._entry.keys() & eased[self._cursor :]:
+                self._look_again(index)
             self._cursor = len(eased)
         found: list[Host] = []
         passed: list[tuple[Cost, int, int]] = []

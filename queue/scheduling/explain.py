@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from scheduling import reasons
 from scheduling.board import slot_board
 from scheduling.fitting import Shape
@@ -29,10 +31,12 @@ def explain(snapshot: Snapshot, task_id: str, plan: Plan | None = None) -> list[
     first = plan.waits.get(task_id)
     if first is None:
         return []
-    found = [first]
-    if first.code not in NEVER:
-        found += _off_or_outside(snapshot, request)
-        found += _limits(snapshot, request, plan)
+    never = _nevers(snapshot, request)
+    if first.code in NEVER or never:
+        found = [first, *never]
+    else:
+        found = [first, *_not_usable(snapshot, request), *_limits(snapshot, request, plan)]
+        found += _gang(snapshot, request)
         found += _holders(snapshot, request)
         if snapshot.pool.scheduler == "priority":
             found.append(reasons.behind(jobs_ahead(snapshot.requests)[request.job_id]))
@@ -41,35 +45,91 @@ def explain(snapshot: Snapshot, task_id: str, plan: Plan | None = None) -> list[
     return list({reason.sentence: reason for reason in found}.values())
 
 
-def _off_or_outside(snapshot: Snapshot, request: Request) -> list[Reason]:
+def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
+    """What no waiting will cure, all of it."""
+    prospects = Prospects(snapshot)
+    shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
+    found = [prospects.never(shape, request.slots), prospects.too_long(request)]
+    if request.max_slots is not None and request.slots > request.max_slots:
+        found.append(reasons.over_max_slots(request.slots, request.max_slots))
+    return [reason for reason in found if reason is not None and reason.code in NEVER]
+
+
+def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
     """Hosts and slots of the pool that it may not use now."""
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
     needs = Prospects(snapshot).needs_hosts_that_are_off(shape, request.slots)
-    if needs is not None:
-        return [needs]
-    out = [(host.name, host.off) for host in snapshot.hosts if host.off is not None]
-    out += [
-        (host.name, f"held from outside ({_outsiders(host)})") for host in snapshot.hosts if _outsiders(host)
-    ]
-    out += [
-        (host.name, "avoided by it") for host in snapshot.hosts if {host.id, host.name} & request.avoid_hosts
-    ]
-    return [reasons.not_usable([(name, why) for name, why in out if why is not None])] if out else []
+    out = [(host.name, why) for host in snapshot.hosts if (why := _why_out(host, request)) is not None]
+    found = [needs] if needs is not None else []
+    if out:
+        found.append(reasons.not_usable(out))
+    return found
 
 
-def _outsiders(host: HostView) -> str:
-    users = [slot.outside for slot in host.slots if slot.outside is not None]
-    return f"{reasons.listed(dict.fromkeys(users))}, {reasons.slots(len(users))}" if users else ""
+def _why_out(host: HostView, request: Request) -> str | None:
+    """Why it uses this host not at all, or not all of it."""
+    notes = []
+    if {host.id, host.name} & request.avoid_hosts:
+        notes.append("it avoids this host")
+    if host.off is not None:
+        notes.append(host.off)
+    elif request.slots:
+        users = [slot.outside for slot in host.slots if slot.outside is not None]
+        if users:
+            notes.append(
+                f"{reasons.slots(len(users))} held from outside the queue by {reasons.listed(set(users))}"
+            )
+        disabled = sum(not slot.enabled for slot in host.slots if slot.outside is None)
+        draining = sum(slot.enabled and slot.draining for slot in host.slots if slot.outside is None)
+        notes += [f"{reasons.slots(disabled)} disabled"] if disabled else []
+        notes += [f"{reasons.slots(draining)} draining"] if draining else []
+    return "; ".join(notes) or None
 
 
 def _limits(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
+    """What its job, and all work like it, may hold."""
     held = held_by_job(snapshot).get(request.job_id, 0)
     found = []
-    if request.max_slots is not None and held + request.slots > request.max_slots:
+    if request.slots and request.max_slots is not None and held + request.slots > request.max_slots:
         found.append(reasons.max_slots(held, request.slots, request.max_slots))
     share = plan.shares.get(request.job_id)
     if share is not None and request.slots and held + request.slots > share:
         found.append(reasons.share(request.label, held, share))
+    most = snapshot.pool.unpreemptible_slots
+    if most is not None and request.slots and not request.preemptible:
+        firm = sum(one.slots for one in snapshot.requests if one.running is not None and not one.preemptible)
+        if firm + request.slots > most:
+            found.append(reasons.unpreemptible(firm, request.slots, most))
+    return found
+
+
+def _gang(snapshot: Snapshot, request: Request) -> list[Reason]:
+    """What a request meets that is larger than any host."""
+    hosts = [
+        host for host in snapshot.hosts if host.off is None and not {host.id, host.name} & request.avoid_hosts
+    ]
+    sizes = Counter(sum(slot.usable for slot in host.slots) for host in hosts)
+    largest = max(sizes, default=0)
+    if request.single_host or not largest or request.slots <= largest:
+        return []
+    free = Counter(
+        len(usable)
+        for host in hosts
+        if (usable := [slot for slot in host.slots if slot.usable])
+        and all(slot.held_by is None for slot in host.slots)
+    )
+    whole = [
+        (request.slots // size, size, free[size], sizes[size])
+        for size in sorted(sizes, reverse=True)
+        if size and request.slots % size == 0
+    ]
+    found = [reasons.whole_hosts(request.slots, whole)] if whole else []
+    names = {host.id: host.name for host in hosts}
+    pairs = sorted(
+        sorted(names[one] for one in pair) for pair in snapshot.pool.bad_pairs if pair <= names.keys()
+    )
+    if pairs:
+        found.append(reasons.bad_pairs([(first, second) for first, second in pairs]))
     return found
 
 
@@ -92,7 +152,9 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
             rows.append(
                 (need - host.free, host.index, reasons.host_held(host.view.name, host.free, need, runs))
             )
-    return [row[2] for row in sorted(rows, key=lambda row: row[:2])[:MOST_HOSTS]]
+    rows.sort(key=lambda row: row[:2])
+    more = [reasons.more_hosts(len(rows) - MOST_HOSTS)] if len(rows) > MOST_HOSTS else []
+    return [row[2] for row in rows[:MOST_HOSTS]] + more
 
 
 def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: PriorityRules) -> str:
@@ -103,13 +165,15 @@ def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: PriorityRule
     if not other.preemptible:
         return "may not be stopped"
     if snapshot.pool.scheduler == "fair_share":
-        return "within its share" if other.job_id != request.job_id else "of the same job"
+        if other.job_id == request.job_id:
+            return "of the same job"
+        return (
+            "above its share, which is not enough here" if run.placement.on_sufferance else "within its share"
+        )
     if not snapshot.pool.preemption:
         return "runs to its end"
     if rules.rights(request).may_stop(request, run):
         return "may be stopped, which is not enough here"
-    return (
-        f"priority {other.priority}"
-        if other.priority < request.priority
-        else "stands before it or is its equal"
-    )
+    if other.priority == request.priority:
+        return "of the same priority"
+    return f"priority {other.priority}, before it"

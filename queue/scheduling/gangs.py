@@ -62,14 +62,14 @@ class Pass:
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
         self.reservations: dict[str, tuple[str, ...]] = {}
-        self.forecast: dict[str, tuple[float, float] | None] = {}
+        self.forecast: dict[str, tuple[float, float]] = {}
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
         self._prospects = prospects
         self._held_by_job = held_by_job
         self._unpreemptible = sum(run.held for run in board.runs if not run.request.preemptible)
-        self._pool_limits = (
+        self._limited = (
             snapshot.pool.unpreemptible_slots is not None or snapshot.pool.longest_max_time is not None
         )
         self._groups: dict[tuple[object, ...], Group] = {}
@@ -77,6 +77,7 @@ class Pass:
         self._reserving = Reserving(board, snapshot.now)
 
     def run(self, queue: Iterable[Request]) -> None:
+        """`queue`: those that wait, the first first."""
         for request in queue:
             reason = self._place(request)
             if reason is not None:
@@ -87,9 +88,12 @@ class Pass:
         if request.blocked_reason is not None:
             return reasons.blocked(request.blocked_reason)
         group = self._group(request)
-        over = group.hopeless or (self._over_limit(request) if self._limited(request) else None)
-        if over is not None:
-            return over
+        if group.hopeless is not None:
+            return group.hopeless
+        if self._limited or request.max_slots is not None:
+            over = self._over_limit(request)
+            if over is not None:
+                return over
         own = self._board.stopping_for.get(request.task_id)
         if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
             if self._start(request, fitting.now(self._board, group.shape), False):
@@ -104,7 +108,9 @@ class Pass:
                 return reason
             group.stuck = self._no_room(request, group.shape)
             group.stuck_at = len(self._board.eased)
-        return self._reserve(request, group) or group.stuck
+        if group.reserves and len(self.reservations) < self._snapshot.pool.max_reservations:
+            return self._reserve(request, group) or group.stuck
+        return group.stuck
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
@@ -119,9 +125,6 @@ class Pass:
                 reserves=request.slots > 1 and self._rules.reserves(request),
             )
         return group
-
-    def _limited(self, request: Request) -> bool:
-        return request.max_slots is not None or self._pool_limits
 
     def _over_limit(self, request: Request) -> Reason | None:
         too_long = self._prospects.too_long(request)
@@ -187,8 +190,6 @@ class Pass:
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
-        if not group.reserves or len(self.reservations) >= self._snapshot.pool.max_reservations:
-            return None
         found = self._reserving.soonest(standing(request), group.shape, group.rights)
         if found is None:
             group.reserves = False  # and never will: claims are only added
@@ -201,7 +202,8 @@ class Pass:
             by.update((run.request.label, None) for run in host.runs)
             self._board.claim(host, count, request, pledged=False)
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
-        self.forecast[request.task_id] = when
+        if when is not None:
+            self.forecast[request.task_id] = when
         self._count(request)
         return reasons.held(request.slots, shown, list(by))
 
@@ -220,13 +222,12 @@ class Pass:
 
     @cached_property
     def _held_from_outside(self) -> list[str]:
-        notes = []
-        for host in self._board.hosts:
-            outside = [slot.outside for slot in host.view.slots if slot.outside is not None]
-            if outside:
-                whom = reasons.listed(list(dict.fromkeys(outside)))
-                notes.append(f"{host.view.name} is held from outside ({whom}, {len(outside)})")
-        return notes
+        return [
+            f"{host.view.name} is held from outside "
+            f"({reasons.listed(list(dict.fromkeys(host.outsiders)))}, {len(host.outsiders)})"
+            for host in self._board.hosts
+            if host.outsiders
+        ]
 
     @cached_property
     def _first_to_end(self) -> str:

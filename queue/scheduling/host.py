@@ -18,6 +18,7 @@ class Host:
         "free",
         "ids",
         "index",
+        "outsiders",
         "pledged",
         "runs",
         "stopping",
@@ -34,6 +35,7 @@ class Host:
         self.claimed = 0  # spoken for by requests of higher standing that wait
         self.pledged = 0  # of these, by requests that start as soon as the stopping runs have ended
         self.strangers = 0  # held slots on which nothing new may be placed
+        self.outsiders: list[str] = []  # who holds slots from outside the queue
         self.ids: list[int] = []
         self.runs: list[Run] = []  # those that go on; who is stopped first stands first
         self.stopping: list[Run] = []

@@ -10,7 +10,7 @@ from scheduling.fair_share import FairShareRules
 from scheduling.gangs import Pass
 from scheduling.priority import PriorityRules
 from scheduling.prospects import Prospects
-from scheduling.reasons import NEVER, Reason, WaitCode
+from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import Rules
 from scheduling.world import Plan, Release, Request, Snapshot, Start
 
@@ -100,18 +100,12 @@ def held_by_job(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _joined(passes: list[Pass], ordered: Sequence[Request], shares: dict[str, int]) -> Plan:
-    waits = {task: reason for one in passes for task, reason in one.waits.items()}
-    forecast: dict[str, tuple[float, float] | None] = {
-        task: None for task, reason in waits.items() if reason.code not in NEVER
-    }
-    for one in passes:
-        forecast.update(one.forecast)
     return Plan(
         starts=tuple(start for one in passes for start in one.starts),
         releases=tuple(release for one in passes for release in one.releases),
-        waits=waits,
+        waits={task: reason for one in passes for task, reason in one.waits.items()},
         order=tuple(request.task_id for request in ordered),
-        forecast=forecast,
+        forecast={task: span for one in passes for task, span in one.forecast.items()},
         reservations={task: hosts for one in passes for task, hosts in one.reservations.items()},
         shares=shares,
     )

@@ -60,7 +60,8 @@ class Prospects:
             return reasons.never_on_one_host(asks, sizes[0])
         total = sum(size * count for size, count in self._sizes.items())
         if asks > total and any(asks % size == 0 for size in sizes):
-            return reasons.never_in_pool(asks, total)
+            off = [host.off for host in self._snapshot.hosts if host.off is not None]
+            return reasons.never_in_pool(asks, total, len(self._snapshot.hosts), off)
         return reasons.not_a_multiple(asks, sizes)
 
     def needs_hosts_that_are_off(self, shape: Shape, asks: int) -> Reason | None:

@@ -90,7 +90,7 @@ class Waits:
         self._outlook = outlook
 
     def bound(self, host: Host) -> Cost | None:
-        return (self._now,)
+        return None if host.claimed > host.cap - self._need else (self._now,)
 
     def cost(self, host: Host, asker: Standing) -> Cost | None:
         if host.cap - host.claimed < self._need or (self._whole and host.claimed):

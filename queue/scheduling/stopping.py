@@ -85,7 +85,6 @@ class Offers:
         return None
 
     def cost(self, host: Host, asker: Standing) -> Cost | None:
-        """The lowest grade that is stopped, then slots, unsaved runs, and age."""
         if self._whole and host.claimed:
             return None
         offer = self._known.get(host.index)
@@ -101,41 +100,45 @@ class Offers:
         return self._known[host.index]
 
     def _made(self, host: Host, asker: Standing) -> Offer | None:
-        victims = victims_on(host, self._need, self._rights, asker)
-        if victims is None:
+        """Stop as few runs as possible, in the order of stopping; None if all are not enough."""
+        missing = self._need - host.soon
+        victims: list[Run] = []
+        index, line_of = host.index, self._rights.line
+        for run in host.runs:
+            if missing <= 0:
+                break
+            if asker < line_of(run):
+                victims.append(run)
+                missing -= run.parts[index]
+        if missing > 0:
             return None
+        if missing < 0:
+            _spare_the_needless(victims, index, -missing)
         if len(victims) == 1:
             run = victims[0]
-            cost: Cost = (-run.grade, run.held, run.unsaved, -run.started)
-            return Offer(victims, cost, self._rights.line(run), host.changes)
-        cost, line = NOTHING, EVERYBODY
-        if victims:
-            held = unsaved = 0
-            oldest = inf
-            for run in victims:
-                held += run.held
-                unsaved += run.unsaved
-                oldest = min(oldest, run.started)
-            cost = (-victims[-1].grade, held, unsaved, -oldest)
-            line = min(map(self._rights.line, victims))
-        return Offer(victims, cost, line, host.changes)
+            return Offer(
+                victims, (-run.grade, run.held, run.unsaved, -run.started), line_of(run), host.changes
+            )
+        return Offer(victims, price(victims), min(map(line_of, victims), default=EVERYBODY), host.changes)
 
 
-def victims_on(host: Host, need: int, rights: Rights, asker: Standing) -> list[Run] | None:
-    """The fewest runs to stop so that `need` slots come free here; None if that is not to be had."""
-    missing = need - host.soon
-    chosen: list[Run] = []
-    for run in host.runs:
-        if missing <= 0:
-            break
-        if asker < rights.line(run):
-            chosen.append(run)
-            missing -= run.parts[host.index]
-    if missing > 0:
-        return None
-    if missing < 0:
-        for run in reversed(chosen[:-1]):  # a larger one chosen later may have made this one needless
-            if run.parts[host.index] <= -missing:
-                chosen.remove(run)
-                missing += run.parts[host.index]
-    return chosen
+def _spare_the_needless(victims: list[Run], index: int, over: int) -> None:
+    """`over`: slots that come free beyond the need; a larger run stopped later may have made smaller ones needless."""
+    for run in reversed(victims[:-1]):
+        if run.parts[index] <= over:
+            victims.remove(run)
+            over -= run.parts[index]
+
+
+def price(victims: Sequence[Run]) -> Cost:
+    """The lowest grade that is stopped, then slots, unsaved runs, and age."""
+    if not victims:
+        return NOTHING
+    held = unsaved = 0
+    oldest = inf
+    for run in victims:
+        held += run.held
+        unsaved += run.unsaved
+        if run.started < oldest:
+            oldest = run.started
+    return (-victims[-1].grade, held, unsaved, -oldest)

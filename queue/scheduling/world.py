@@ -159,7 +159,7 @@ class Release:
 class Plan:
     """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
 
-    `order`: task ids as the queue shows them. `forecast`: (earliest, latest) start, None when unknown.
+    `order`: task ids as the queue shows them. `forecast`: (earliest, latest) start, where a reservation tells.
     `reservations`: task id -> ids of the hosts kept for it. `shares`: job id -> slots (fair share only).
     """
 
