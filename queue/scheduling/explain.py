@@ -77,7 +77,7 @@ def _why_out(host: HostView, request: Request) -> str | None:
         users = [slot.outside for slot in host.slots if slot.outside is not None]
         if users:
             notes.append(
-                f"{reasons.slots(len(users))} held from outside the queue by {reasons.listed(set(users))}"
+                f"{reasons.slots(len(users))} held from outside the queue by {reasons.listed(dict.fromkeys(users))}"
             )
         disabled = sum(not slot.enabled for slot in host.slots if slot.outside is None)
         draining = sum(slot.enabled and slot.draining for slot in host.slots if slot.outside is None)

@@ -87,9 +87,20 @@ def never_on_one_host(asks: int, largest: int) -> Reason:
     return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "largest": largest})
 
 
-def never_in_pool(asks: int, total: int) -> Reason:
-    text = f"asks {asks}; the hosts here have {slots(total)} together"
-    return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "total": total})
+def never_in_pool(asks: int, total: int, hosts: int, off: list[str]) -> Reason:
+    """`hosts`: how many the pool has, with those that are `off`: why each of these is."""
+    counts = [f"{off.count(why)} {why}" for why in dict.fromkeys(off)]
+    some = f" ({listed(counts)})" if counts else ""
+    here = (
+        f"the only host here{some} has {slots(total)}"
+        if hosts == 1
+        else f"the {hosts} hosts here{some} have {slots(total)} together"
+    )
+    return Reason(
+        WaitCode.NEVER_FITS,
+        f"asks {asks}; {here}",
+        {"asks": asks, "total": total, "hosts": hosts, "off": len(off)},
+    )
 
 
 def not_a_multiple(asks: int, sizes: list[int]) -> Reason:
@@ -222,6 +233,21 @@ def not_usable(out: list[tuple[str, str]]) -> Reason:
     """`out`: (host name, why nothing is placed there, or not on all of it)."""
     text = f"not used for it: {listed([f'{name} ({why})' for name, why in out])}"
     return Reason(WaitCode.HOSTS_OFF, text, {"hosts": dict(out)})
+
+
+def more_hosts(count: int) -> Reason:
+    """After the first so many."""
+    text = f"{count} more host{'' if count == 1 else 's'} {'has' if count == 1 else 'have'} too little free as well"
+    return Reason(WaitCode.HELD, text, {"hosts": count})
+
+
+def whole_hosts(asks: int, ways: list[tuple[int, int, int, int]]) -> Reason:
+    """`ways`: (hosts that it takes, slots of each, how many of that size are free as a whole, how many there are)."""
+    shown = [
+        f"{count} of {size} slots ({free} of {there} free as a whole)" for count, size, free, there in ways
+    ]
+    text = f"asks {asks}, more than one host has: needs whole hosts, {' or '.join(shown)}"
+    return Reason(WaitCode.NO_ROOM, text, {"asks": asks, "ways": [list(way) for way in ways]})
 
 
 def host_held(host: str, free: int, need: int, runs: list[tuple[str, int, str]]) -> Reason:

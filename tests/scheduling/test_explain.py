@@ -1,8 +1,16 @@
 """Every blocker of one request."""
 
-import pytest
+from dataclasses import replace
+from random import Random
 
-from scheduling.explain import explain
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.explain import MOST_HOSTS, explain
+from scheduling.plan import decide
+from scheduling.reasons import NEVER, WaitCode
+from scheduling.world import HostView
 from tests.rig.pool_worlds import World, host
 
 
@@ -21,7 +29,7 @@ def test_every_blocker_is_named_not_the_first_alone() -> None:
     world.settle()
     assert sentences(world, "exp 3") == [
         "needs 4 on one host: gpu-1 has 1 free, 3 held by exp 1",
-        "not used for it: gpu-3 (silent) and gpu-2 (held from outside (root, 2 slots))",
+        "not used for it: gpu-2 (2 slots held from outside the queue by root) and gpu-3 (silent)",
         "gpu-1: 1 of 4 free; held by exp 1 (3, runs to its end)",
         "2 jobs stand before it",
         "pool default stops nothing for it: preemption is off there",
@@ -59,3 +67,159 @@ def test_a_share_is_named() -> None:
             world.submit(f"{job}{number}", 1, job=job)
     world.settle()
     assert "a3 holds 2; its fair share now is 2 slots" in sentences(world, "a3")
+
+
+def codes(world: World, label: str) -> set[WaitCode]:
+    return {reason.code for reason in explain(world.snapshot, label)}
+
+
+def test_a_gang_is_told_how_many_whole_hosts_are_free_and_which_may_not_meet() -> None:
+    world = World([host(n, 8) for n in (1, 2, 3)], bad_pairs=frozenset({frozenset({"h2", "h3"})}))
+    world.submit("exp 1", 1, priority=1)
+    world.settle()
+    world.submit("exp 2", 16)
+    world.settle()
+    found = sentences(world, "exp 2")
+    assert (
+        "asks 16, more than one host has: needs whole hosts, 2 of 8 slots (2 of 3 free as a whole)" in found
+    )
+    assert "no gang spans hosts whose ranks cannot meet: gpu-2 and gpu-3" in found
+    assert "gpu-1: 7 of 8 free; held by exp 1 (1, priority 1, before it)" in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [({"enabled": False}, "disabled"), ({"draining": True}, "draining"), ({"silent": True}, "silent")],
+)
+def test_hosts_that_are_off_are_named_with_the_reason(kind: dict[str, bool], word: str) -> None:
+    world = World([host(1, 8, **kind), host(2, 4)])
+    world.submit("exp 1", 8)
+    world.settle()
+    assert f"needs 8 slots that are off: gpu-1 is {word}" in sentences(world, "exp 1")
+
+
+def test_single_slots_that_are_off_are_counted() -> None:
+    slots = [replace(slot, enabled=slot.index != 0, draining=slot.index == 1) for slot in host(1, 4).slots]
+    world = World([replace(host(1, 4), slots=tuple(slots))])
+    world.submit("exp 1", 2, priority=1)
+    world.settle()
+    world.submit("exp 2", 2)
+    world.settle()
+    assert "not used for it: gpu-1 (1 slot disabled; 1 slot draining)" in sentences(world, "exp 2")
+
+
+def test_hosts_that_it_avoids_are_named() -> None:
+    world = World([host(1, 4), host(2, 4)])
+    world.submit("exp 1", 4, avoid_hosts=frozenset({"gpu-2"}), priority=1)
+    world.settle()
+    world.submit("exp 2", 4, avoid_hosts=frozenset({"gpu-2"}))
+    world.settle()
+    assert "not used for it: gpu-2 (it avoids this host)" in sentences(world, "exp 2")
+
+
+def test_the_limit_of_its_job_and_that_of_unpreemptible_work_are_both_named() -> None:
+    world = World([host(1, 8)], unpreemptible_slots=4)
+    world.submit("cmd 1", 3, job="job", preemptible=False, max_slots=4)
+    world.settle()
+    world.submit("cmd 2", 2, job="job", preemptible=False, max_slots=4)
+    world.settle()
+    assert {
+        "its job holds 3 of at most 4 slots (max_slots); this asks 2 more",
+        "work that may not be stopped holds 3 of at most 4 slots here; this asks 2 more and may not be stopped either",
+    } <= set(sentences(world, "cmd 2"))
+
+
+def test_all_that_no_waiting_cures_is_named_and_nothing_else() -> None:
+    world = World([host(1, 8), host(2, 8)], longest_max_time=3600.0)
+    world.submit("exp 1", 12, max_time=7200.0, max_slots=8)
+    assert set(sentences(world, "exp 1")) == {
+        "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8",
+        "asks to run 2 h; work in pool default runs at most 1 h",
+        "asks 12; max_slots of its job is 8",
+    }
+    assert codes(world, "exp 1") <= NEVER
+
+
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [
+        ([host(1, 4), host(2, 4, silent=True)], "asks 12; the 2 hosts here (1 silent) have 8 slots together"),
+        ([host(1, 4), host(2, 4)], "asks 12; the 2 hosts here have 8 slots together"),
+        ([host(1, 4, silent=True)], "asks 12; the only host here (1 silent) has 4 slots"),
+    ],
+)
+def test_hosts_that_are_off_are_counted_as_such_where_all_together_are_too_few(
+    hosts: list[HostView], says: str
+) -> None:
+    world = World(hosts)
+    world.submit("exp 1", 12)
+    assert sentences(world, "exp 1") == [says]
+
+
+def test_what_blocks_it_of_its_own_stands_beside_what_blocks_it_here() -> None:
+    world = World([host(1, 2)])
+    world.submit("exp 1", 2, priority=1)
+    world.settle()
+    world.submit("exp 2", 2, blocked_reason="its newest checkpoint is still being uploaded")
+    world.settle()
+    assert sentences(world, "exp 2") == [
+        "its newest checkpoint is still being uploaded",
+        "gpu-1: 0 of 2 free; held by exp 1 (2, priority 1, before it)",
+        "1 job stands before it",
+    ]
+
+
+def test_equals_and_runs_that_are_stopping_are_told_apart() -> None:
+    world = World([host(1, 2), host(2, 2)])
+    world.submit("exp 1", 2)
+    world.submit("exp 2", 2, priority=90)
+    world.settle()
+    world.submit("exp 3", 2)
+    world.tick()
+    world.submit("exp 4", 2)
+    world.tick()
+    found = sentences(world, "exp 4")
+    assert "gpu-1: 0 of 2 free; held by exp 1 (2, of the same priority)" in found
+    assert "gpu-2: 0 of 2 free; held by exp 2 (2, stopping)" in found
+
+
+def test_in_a_large_pool_the_hosts_that_lack_least_come_first_and_the_rest_are_counted() -> None:
+    world = World([host(n, 2) for n in range(1, MOST_HOSTS + 6)], preemption=False)
+    for number in range(2 * (MOST_HOSTS + 5) - 1):
+        world.submit(f"exp {number}", 1)
+    world.settle()
+    world.submit("exp 99", 2)
+    world.settle()
+    held = [sentence for sentence in sentences(world, "exp 99") if sentence.startswith("gpu-")]
+    assert len(held) == MOST_HOSTS and held[0].split(": ")[1].startswith("1 of 2 free")
+    assert "5 more hosts have too little free as well" in sentences(world, "exp 99")
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_whatever_the_pool_every_wait_is_explained_beginning_with_the_plan(seed: int) -> None:
+    random = Random(seed)
+    world = World(
+        [
+            host(n, random.choice([1, 2, 4]), silent=random.random() < 0.2)
+            for n in range(1, random.randint(2, 6))
+        ],
+        scheduler=random.choice(["priority", "fair_share"]),
+        preemption=random.random() < 0.5,
+        unpreemptible_slots=random.choice([None, 2]),
+    )
+    for number in range(random.randint(1, 20)):
+        world.submit(
+            f"t{number}",
+            random.choice([0, 1, 2, 4, 8]),
+            priority=random.choice([1, 42]),
+            preemptible=random.random() < 0.7,
+            max_slots=random.choice([None, 3]),
+        )
+        world.tick()
+    plan = decide(world.snapshot)
+    for task, first in plan.waits.items():
+        found = explain(world.snapshot, task, plan)
+        assert found[0] == first
+        assert len({reason.sentence for reason in found}) == len(found)
+        assert (first.code in NEVER) == all(reason.code in NEVER for reason in found)
