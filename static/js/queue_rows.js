@@ -216,7 +216,7 @@ function placeholders() {
     watched.add(body);
     watcher.observe(body);
   }
-  queue.classList.toggle("windowed", numbers.length > 0 && last > 1);
+  queue.classList.toggle("windowed", Math.min(...numbers) === 1); // every page comes by itself
 }
 
 function heightOfOne() {

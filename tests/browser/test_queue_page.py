@@ -1,0 +1,158 @@
+"""The departures board in a real browser: with no row, one and a thousand; live, windowed, and by links alone."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rig import crowd
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+
+pytestmark = [pytest.mark.browser]
+
+THOUSAND, MINE, SWEEP = 1_000, 3, 40
+ROWS = "tr[data-version]"
+PLACES = "return [...document.querySelectorAll('tr[data-place]')].map((row) => Number(row.dataset.place))"
+MARKED = "return document.querySelector(arguments[0])?.marked === true"
+
+
+@pytest.fixture(scope="module")
+def server(empty_server: Server) -> Server:
+    crowd.gather(empty_server, THOUSAND, mine=MINE, sweep=SWEEP)
+    crowd.gather(empty_server, 1, pool="lonely", mine=1)
+    make = "from hosts.models import ResourcePool; [ResourcePool.objects.create(name=name) for name in {names!r}]"
+    crowd.shell(empty_server, make.format(names=["empty", *(f"spare-{number}" for number in range(6))]))
+    return empty_server
+
+
+@pytest.fixture(scope="module")
+def browser(server: Server) -> Iterator[Browser]:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    with running_browser(server.url) as window:
+        window.look(dark=False, width=1440)
+        window.login("admin", server.password)
+        yield window
+
+
+def opened(browser: Browser, address: str) -> None:
+    browser.open(address)
+    browser.wait(lambda: browser.text("#connection .word") == "Connected", "the connection")
+
+
+def job_id(server: Server, name: str) -> str:
+    found = crowd.shell(server, f"from jobs.models import Job; print(Job.objects.get(name={name!r}).pk)")
+    return found.strip()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/jobs/empty", "/jobs/lonely", "/jobs/default", "/jobs/default?show=all", "/jobs/default?q=nobody"],
+)
+def test_the_board_is_clean_in_both_themes_wide_and_narrow(browser: Browser, address: str) -> None:
+    opened(browser, address)
+    wrong = []
+    for dark, width in ((False, 1440), (True, 1440), (True, 390), (False, 390)):
+        browser.look(dark=dark, width=width)
+        where = f"{address} at {width} px, {'dark' if dark else 'light'}"
+        wrong += [f"{where}: {each}" for each in (*browser.violations(), *browser.sticking_out())]
+    browser.look(dark=False, width=1440)
+    assert wrong + browser.complaints() == []
+
+
+def test_the_page_opens_on_mine_and_the_next_departures_and_chips_lead_on(browser: Browser) -> None:
+    opened(browser, "/jobs/default")
+    groups = browser.run(
+        "return [...document.querySelectorAll('tr.group')].map((row) => row.innerText.trim())"
+    )
+    assert groups == ["Yours", "Next departures"]
+    assert len(browser.all("tr[data-mine]")) == MINE
+    assert browser.all("a.fold"), "the sweep of somebody else is one of the departures"
+    browser.click('#queue-chips a[href$="show=mine"]')
+    browser.wait(lambda: "show=mine" in browser.driver.current_url, "the chip's address")
+    assert browser.run(PLACES) == [SWEEP, SWEEP + 1, SWEEP + 2]
+
+
+def test_a_sweep_is_one_row_and_its_link_unfolds_it(browser: Browser) -> None:
+    opened(browser, "/jobs/default?show=all")
+    assert browser.run(PLACES)[:2] == [0, SWEEP]
+    assert "0/40" in browser.text("tr.alike")
+    browser.click("a.fold")
+    browser.wait(lambda: len(browser.all("tr[data-job]")) == SWEEP, "the forty")
+    assert "alike: 40" in browser.text("#queue-chips")
+
+
+def test_pages_come_while_one_scrolls_and_leave_when_they_are_far(browser: Browser) -> None:
+    opened(browser, "/jobs/default?show=all")
+    first = len(browser.all(ROWS))
+    assert first <= 150
+    browser.run("scrollTo(0, document.body.scrollHeight)")
+    browser.wait(lambda: THOUSAND - 1 in browser.run(PLACES), "the last row")
+    browser.wait(lambda: 0 not in browser.run(PLACES), "the first page to have left")
+    assert len(browser.all(ROWS)) < 400
+    browser.run("scrollTo(0, 0)")
+    browser.wait(lambda: browser.run(PLACES)[:1] == [0], "the first page again")
+    places = browser.run(PLACES)
+    assert places == sorted(set(places)), "a row is there once, in its order"
+
+
+def test_without_scripts_pages_are_links(browser: Browser) -> None:
+    opened(browser, "/jobs/default?show=all&page=2")
+    assert "page 2 of" in browser.text("#queue-pages")
+    browser.click('#queue-pages a[rel="prev"]')
+    browser.wait(lambda: "page=1" in browser.driver.current_url, "the page before")
+
+
+def test_an_edit_elsewhere_moves_the_row_and_leaves_the_others_alone(
+    browser: Browser, server: Server
+) -> None:
+    moved = job_id(server, "job-60")
+    opened(browser, "/jobs/default?show=all")
+    still = browser.run(
+        """
+        const row = document.querySelectorAll('tr[data-job]')[3];
+        row.marked = true;
+        row.querySelector('input').checked = true;
+        row.querySelector('.menu').focus();
+        return row.id;
+        """
+    )
+    update = {"updates": [{"jobId": moved, "priority": 3}]}
+    server.request("POST", "/api/v1/job-queues", update, server.token())
+    first = "return document.querySelector('tr[data-version]').dataset.job"
+    browser.wait(lambda: browser.run(first) == moved, "the moved row at the top")
+    row = f"#{still}"
+    assert browser.run("return document.querySelector(arguments[0] + ' input').checked", row)
+    assert browser.run("return document.activeElement.closest('tr').id") == still
+    assert browser.complaints() == []
+
+
+def test_rows_that_show_the_same_are_not_touched(browser: Browser, server: Server) -> None:
+    opened(browser, "/jobs/default?show=mine")
+    first, second = (f"#job-{job_id(server, f'job-{SWEEP + n}')}" for n in (0, 1))
+    for row in (first, second):
+        browser.run("document.querySelector(arguments[0]).marked = true", row)
+    changed = {"updates": [{"jobId": second.removeprefix("#job-"), "priority": 50}]}
+    server.request("POST", "/api/v1/job-queues", changed, server.token())
+    browser.wait(lambda: not browser.run(MARKED, second), "the changed row to be replaced")
+    last = "return [...document.querySelectorAll('tr[data-job]')].at(-1).id"
+    assert f"#{browser.run(last)}" == second
+    places = browser.run(PLACES)
+    assert places == sorted(places)
+
+
+def test_more_than_six_pools_are_a_list_with_a_search(browser: Browser) -> None:
+    opened(browser, "/jobs/default")
+    browser.click("#pool-list summary")
+    browser.one("#pool-name").send_keys("lonely\n")
+    browser.wait(lambda: browser.path() == "/jobs/lonely", "the pool's queue")
+    assert browser.text("#queue-numbers").split()[:3] == ["0", "/", "0"]
+
+
+def test_the_job_page_says_why_it_waits_and_what_was_changed(browser: Browser, server: Server) -> None:
+    job = job_id(server, "job-60")
+    opened(browser, f"/jobs/job/{job}")
+    assert "has no hosts yet" in browser.text("ul.blockers")
+    assert re.search(r"priority 42 to 3", browser.text("ol.timeline"))
+    assert browser.violations() == []
