@@ -73,6 +73,16 @@ def marked(variable: str = MARKER) -> Dict[str, List[ProcessRef]]:
     return found
 
 
+def marker_of(pid: int, variable: str = MARKER) -> Optional[str]:
+    """The run key in the environment of a process, None without one or where this account may not look."""
+    return _marker(PROC / str(pid), f"{variable}=".encode())
+
+
+def parent_of(pid: int) -> Optional[int]:
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields is not None else None
+
+
 def _marker(entry: Path, prefix: bytes) -> Optional[str]:
     try:
         environment = (entry / "environ").read_bytes()

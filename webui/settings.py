@@ -192,6 +192,8 @@ HOST_PROBE_SECONDS = environment.number(
     "TRAINMASTER_HOST_PROBE_SECONDS", min(10.0, HOST_SILENT_AFTER_SECONDS / 3)
 )
 HOST_PROBES_AT_ONCE = int(environment.number("TRAINMASTER_HOST_PROBES_AT_ONCE", 16))
+# hosts with GPUs are asked so often who computes on them without the queue
+GPU_USERS_SECONDS = environment.number("TRAINMASTER_GPU_USERS_SECONDS", 15.0)
 TUNNEL_LEASE_SECONDS = environment.number("TRAINMASTER_TUNNEL_LEASE_SECONDS", 15.0)
 STOP_GRACE_SECONDS = environment.number("TRAINMASTER_STOP_GRACE_SECONDS", 30.0)
 # a kill by a person: between SIGTERM and SIGKILL

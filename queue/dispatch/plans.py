@@ -42,7 +42,7 @@ def store(pool_id: int, snapshot: Snapshot, plan: Plan, took_ms: float, now: dat
     if made_at is None:
         return True
     pause = min(settings.FORECAST_SECONDS, took / 1000 / FORECAST_PART)
-    return now.timestamp() - float(made_at) >= pause
+    return bool(now.timestamp() - made_at >= pause)
 
 
 def _document(snapshot: Snapshot, plan: Plan, took_ms: float) -> dict[str, Any]:

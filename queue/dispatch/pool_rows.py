@@ -19,8 +19,8 @@ from jobs.states import AllocationState, JobState, MemberState, TaskState
 
 Row = list[Any]
 
-# Joins go by indexes, and `(… IN …) IS TRUE` is looked up in a hash: the planner, which knows nothing of CTEs and, after
-# a burst of submissions, nothing of tables either, would otherwise compare every task with every job.
+# Joins go by indexes, and `(… IN …) IS TRUE` is looked up in a hash: the planner, which knows nothing of CTEs and,
+# after a burst of submissions, nothing of tables either, would otherwise compare every task with every job.
 _READ = f"""
 WITH host AS MATERIALIZED (
     SELECT * FROM hosts_host

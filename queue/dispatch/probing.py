@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import remote
+from dispatch import outsiders, remote
 from hosts.models import Host
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,10 @@ def _pause(host: Host) -> float:
 
 def _probe(host: Host) -> None:
     try:
-        remote.verb(host, "status", {"runs": []}, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
+        request = {"runs": [], **outsiders.question(host)}
+        outsiders.take_in(
+            host.pk, remote.verb(host, "status", request, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
+        )
     except remote.RemoteError as error:
         log.info("probe of %s: %s", host.name, error)
     finally:

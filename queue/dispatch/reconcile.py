@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import launch, remote, settle, stop, uploads
+from dispatch import launch, outsiders, remote, settle, stop, uploads
 from events.announce import wake
 from hosts import observe, registry
 from hosts.models import Host
@@ -82,10 +82,12 @@ def _ask(host_id: uuid.UUID) -> None:
     asked = timezone.now()
     keys = [member.run_key for member in [*members, *uploading]]
     try:
-        answer = remote.verb(row, "status", {"runs": keys}, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        request = {"runs": keys, **outsiders.question(row)}
+        answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
+    outsiders.take_in(row.pk, answer)
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)

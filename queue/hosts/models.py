@@ -132,6 +132,8 @@ class Host(models.Model):
     last_seen_at = models.DateTimeField(null=True)
     last_heartbeat_at = models.DateTimeField(null=True)
     contact_error = models.TextField(blank=True)
+    #: when it was last asked who computes on its GPUs
+    gpu_users_at = models.DateTimeField(null=True)
     #: not probed again before this time; whoever probes it claims it by moving the time
     probe_after = models.DateTimeField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)

@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError
+from trainmaster.host.gpu_users import gpu_users
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, boot_id, kill, marked
@@ -22,7 +23,10 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """How the named runs stand (all of this workdir without names); starts a runner anew where one is wanted."""
     runs = dict.fromkeys(_keys(request, workdir))
     answers = for_each_owner("status", _status_of_own, runs, {}, workdir)
-    return {"boot_id": boot_id(), "now": time.time(), "runs": answers}
+    answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
+    if request.get("gpu_users"):
+        answer["gpu_users"] = gpu_users()
+    return answer
 
 
 def stop(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:

@@ -1,0 +1,46 @@
+"""Who computes on a host's GPUs without the queue: asked with the status of its runs, now and then."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+
+from hosts import outside
+from hosts.models import Host
+from jobs.models import Member
+
+#: a process of ours whose run the host could not read (docs/protocol.md)
+_OURS = "?"
+
+
+def question(host: Host) -> dict[str, bool]:
+    """What to add to a `status` request: nothing where there is no GPU, or where it was asked just now."""
+    due = timezone.now() - timedelta(seconds=settings.GPU_USERS_SECONDS)
+    asked = host.gpu_users_at is not None and host.gpu_users_at > due
+    return {} if asked or not host.slots.exclude(uuid="").exists() else {"gpu_users": True}
+
+
+def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
+    """Note what the host said, if it was asked and could tell."""
+    users: Mapping[str, Sequence[dict[str, Any]]] | None = answer.get("gpu_users")
+    if users is None:
+        return
+    ours = _known({str(user["run"]) for here in users.values() for user in here if user.get("run")})
+    strangers = {gpu: [user for user in here if user.get("run") not in ours] for gpu, here in users.items()}
+    outside.note(host_id, strangers)
+
+
+def _known(run_keys: set[str]) -> set[str]:
+    """Those that are runs of this server: a marker of another server's run is that of an outsider."""
+    named = [key.rpartition(".") for key in run_keys if key != _OURS]
+    query = Q(pk__in=[])
+    for allocation_id, _, index in named:
+        if index.isdigit():
+            query |= Q(allocation_id=allocation_id, index=int(index))
+    return {_OURS} | {member.run_key for member in Member.objects.filter(query)}

@@ -1,0 +1,138 @@
+"""Which processes compute on the GPUs of this host: those of runs, and those of people who do not use the queue."""
+
+from __future__ import annotations
+
+import csv
+import pwd
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from trainmaster.host.vendored import import_vendored
+from trainmaster.processes import PROC, marker_of, parent_of
+
+_SECONDS = 20
+_SHOWN = 80
+#: all bundles of this workdir: launchers run from here, and their command lines can be read by everybody
+_BUNDLES = str(Path(__file__).resolve().parents[3])
+_MOST_ANCESTORS = 64
+
+User = Dict[str, Any]
+
+
+def gpu_users() -> Optional[Dict[str, List[User]]]:
+    """By GPU (or MIG) UUID, {"pid", "user", "command", "run"} of each process; None where nobody can tell.
+
+    `run` is the run key of its marker, "?" where a launcher of ours is among its ancestors but its environment is
+    another account's, null for a process from outside. `command` is the program and its script, never arguments.
+    """
+    found = _by_nvml()
+    if found is None:
+        found = _by_nvidia_smi()
+    if found is None:
+        return None
+    users: Dict[str, List[User]] = {}
+    for uuid, pid in found:
+        users.setdefault(uuid, []).append(_user(pid))
+    return users
+
+
+def _user(pid: int) -> User:
+    return {"pid": pid, "user": _account(pid), "command": _command(pid), "run": _run(pid)}
+
+
+def _account(pid: int) -> str:
+    """Empty for a process that cannot be seen, as one of another container."""
+    try:
+        uid = (PROC / str(pid)).stat().st_uid
+    except OSError:
+        return ""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _words(pid: int) -> List[str]:
+    try:
+        raw = (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in raw.split(b"\0") if word]
+
+
+def _command(pid: int) -> str:
+    """`python train.py`: arguments may hold secrets."""
+    words = _words(pid)
+    if not words:
+        return ""
+    script = [word for word in words[1:2] if not word.startswith("-")]
+    return " ".join(Path(word).name for word in words[:1] + script)[:_SHOWN]
+
+
+def _run(pid: int) -> Optional[str]:
+    marker = marker_of(pid)
+    if marker is not None:
+        return marker
+    for _ in range(_MOST_ANCESTORS):
+        if any(_BUNDLES in word for word in _words(pid)):
+            return "?"
+        parent = parent_of(pid)
+        if parent is None or parent <= 1:
+            return None
+        pid = parent
+    return None
+
+
+def _by_nvml() -> Optional[List[Tuple[str, int]]]:
+    """(UUID, pid) of each; None where NVML cannot be used."""
+    nvml = import_vendored("pynvml")
+    if nvml is None:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [pair for device in devices for pair in _on_device(nvml, device)]
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _on_device(nvml: Any, device: Any) -> Iterable[Tuple[str, int]]:
+    """Of a GPU that is divided, the processes of its instances."""
+    for handle in _instances(nvml, device) or [device]:
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            yield (uuid.decode() if isinstance(uuid, bytes) else str(uuid)), int(process.pid)
+
+
+def _instances(nvml: Any, device: Any) -> List[Any]:
+    try:
+        if nvml.nvmlDeviceGetMigMode(device)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return []
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(device)
+    except nvml.NVMLError:
+        return []
+    handles = []
+    for index in range(count):
+        try:
+            handles.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
+        except nvml.NVMLError:  # this place of the GPU has no instance
+            continue
+    return handles
+
+
+def _by_nvidia_smi() -> Optional[List[Tuple[str, int]]]:
+    command = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"]
+    try:
+        result = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if result.returncode != 0:
+        return None
+    rows = csv.reader(result.stdout.decode("utf-8", "replace").splitlines(), skipinitialspace=True)
+    return [(row[0].strip(), int(row[1])) for row in rows if len(row) == 2 and row[1].strip().isdigit()]
