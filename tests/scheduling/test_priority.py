@@ -186,7 +186,7 @@ def test_never_is_said_for_each_cause() -> None:
     world.submit("limited", 4, max_slots=2)
     world.settle()
     assert world.running == set()
-    assert world.why("far").sentence == "asks 64; the hosts here have 16 slots together"
+    assert world.why("far").sentence == "asks 64; the 2 hosts here have 16 slots together"
     assert world.why("one-host").sentence == "asks 16 on one host; the largest host here has 8: 8 or fewer"
     assert "gpu-1 and gpu-2" in world.why("avoids").sentence
     assert world.why("limited").sentence == "asks 4; max_slots of its job is 2"
