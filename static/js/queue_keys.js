@@ -33,7 +33,7 @@ function shift(row, up) {
 
 const ON_ROW = {
   m: (row) => open(`/jobs/manage/${row.dataset.job}`),
-  w: (row) => open(`/jobs/why/${row.dataset.job}`),
+  w: (row) => { location.href = `/jobs/job/${row.dataset.job}`; },
   t: (row) => edit([["job", row.dataset.job], ["do", "top"]]),
   p: (row) => edit([["job", row.dataset.job], ["do", row.dataset.state === "PAUSED" ? "activate" : "pause"]]),
   l: (row) => { location.href = `/jobs/logs/${row.dataset.job}`; },

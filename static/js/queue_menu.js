@@ -58,7 +58,7 @@ function move(event) {
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-menu]");
-  if (button) {
+  if (button && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     const { left, bottom } = button.getBoundingClientRect();
     if (menu && opener === button) close();

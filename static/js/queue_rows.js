@@ -173,7 +173,7 @@ function isBeingRead(row) {
 
 function controlOf(element) {
   if (element.matches("tr")) return null;
-  if (element.dataset.menu) return "button.menu";
+  if (element.dataset.menu) return "[data-menu]";
   if (element.name === "job") return 'input[name="job"]';
   return element.hasAttribute("href") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : null;
 }

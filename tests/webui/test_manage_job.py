@@ -186,7 +186,7 @@ def test_a_cancel_asks_with_the_name_and_many_are_summed_up(page: Client) -> Non
     mine, foreign = submit_experiment(name="mine"), submit_experiment(name="foreign", owner=make_user("jun"))
     assert "Are you sure you want to cancel job mine?" in make(page, "cancel", mine)
     assert Experiment.objects.get(pk=mine.pk).state == "ACTIVE"
-    assert "1 killed, 1 refused: Job" in make(page, "kill", mine, foreign, sure="1")
+    assert "1 killed, 1 refused: foreign belongs to jun" in make(page, "kill", mine, foreign, sure="1")
     assert Experiment.objects.get(pk=mine.pk).state == "CANCELED"
     assert Experiment.objects.get(pk=foreign.pk).state == "ACTIVE"
 

@@ -34,14 +34,14 @@ ACTIONS = {
         "cancelled",
         transitions.cancel,
         frozenset(GOING_ON),
-        "It saves a checkpoint where its code does so, and ends. It cannot be activated again.",
+        "A run saves a checkpoint where its code does so, and ends. It cannot be activated again.",
     ),
     "kill": Action(
         "Kill",
         "killed",
         transitions.kill,
         frozenset(GOING_ON) | {ExperimentState.STOPPING_CANCELED},
-        "It is stopped at once: what was not saved is lost. Checkpoints stay.",
+        "Runs are stopped at once: what was not saved is lost. Checkpoints stay.",
         danger=True,
     ),
 }

@@ -13,6 +13,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from jobs.models import Job
 from webui.pages.frame import show
+from webui.pages.manage_job_facts import with_names
 
 QUEUE = "/jobs"
 UNDO = "/jobs/edits/undo"
@@ -52,6 +53,7 @@ def part(
 
 def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str = "") -> HttpResponse:
     """What changed and, where there is one, the way to take it back; what was refused beside it."""
+    sentences = with_names(sentences)
     if wants_part(request):
         context = {"sentences": sentences, "undo": undo, "refused": refused, "back": back(request)}
         return render(request, "fragments/manage_toast.html", context)

@@ -7,6 +7,7 @@ the same edit once more and says that its reader knows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -50,10 +51,20 @@ def make(request: HttpRequest) -> HttpResponse:
 
 def _chosen(ids: Sequence[str]) -> list[Job]:
     """The jobs in their order in the queue. Raises Refused for an unknown one, and for none."""
-    found = {job.pk: job for job in map(queue_edits.find, ids)}
+    whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := _uuid(text))}
+    found = Job.objects.select_related("owner", "pool").in_bulk(whole.values())
+    if unknown := next((text for text in ids if whole.get(text) not in found), None):
+        raise Refused(f"job {unknown} not found")
     if not found:
         raise Refused("no job was chosen: mark some rows first")
     return sorted(found.values(), key=lambda job: (job.priority, job.position, job.pk))
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def _act(request: HttpRequest, do: str, jobs: list[Job]) -> HttpResponse:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet, Sum
@@ -13,6 +16,9 @@ from jobs import queue_order
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, TaskState
 
+#: of an edit of many jobs not every sentence is read
+MOST_SENTENCES = 3
+_SHORT_ID = re.compile(r"[Jj]ob ([0-9a-f]{8})")
 #: rows shown above and below a job
 AROUND = 3
 TYPES = {"EXPERIMENT": "Experiment", "COMMAND": "Command"}
@@ -131,3 +137,19 @@ def numbers_of(pool: ResourcePool) -> PoolNumbers:
         scheduled=with_slots,
         queued=queue.count() - with_slots,
     )
+
+
+def with_names(sentences: Sequence[str]) -> list[str]:
+    """The first sentences of an edit with the names of jobs for their short ids, and how many more there are."""
+    told = list(sentences) if len(sentences) <= MOST_SENTENCES else list(sentences[: MOST_SENTENCES - 1])
+    for short in dict.fromkeys(_SHORT_ID.findall(" ".join(told))):
+        first, last = uuid.UUID(f"{short:0<32}"), uuid.UUID(f"{short:f<32}")
+        names = Job.objects.filter(pk__gte=first, pk__lte=last).values_list("name", flat=True)[:2]
+        if len(names) == 1:
+            told = [_named(sentence, short, names[0]) for sentence in told]
+    more = len(sentences) - len(told)
+    return [*told, f"And {more} more."] if more else told
+
+
+def _named(sentence: str, short: str, name: str) -> str:
+    return sentence.replace(f"Job {short}", name).replace(f"job {short}", name)

@@ -9,11 +9,10 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 
 from accounts.models import User
-from dispatch import explain
 from hosts.models import ResourcePool
+from jobs.models import Job
 from jobs.states import JobState
 from webui.pages.frame import page, user_of
 from webui.pages.manage_job_access import why_no_action, why_no_edit
@@ -46,16 +45,6 @@ def menu(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 
 @page
-def why(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """Every reason why the job's work waits, worked out now."""
-    facts = facts_of(job_or_404(job_id))
-    found = explain.blockers(facts.job, timezone.now())
-    sentences = list(dict.fromkeys(reason.sentence for reasons in found.values() for reason in reasons))
-    context = {"job": facts.job, "facts": facts, "waiting": len(found), "sentences": sentences}
-    return part(request, "manage_why", context, title=f"Why {facts.job.name} waits", home=queue_of(facts.job))
-
-
-@page
 def logs(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """To the log of the job, for the key."""
     facts = facts_of(job_or_404(job_id))
@@ -79,7 +68,7 @@ def entries_of(facts: Facts, user: User) -> Iterator[Entry]:
     if logs := _logs(facts):
         yield Entry("View Logs", logs, key="l")
     if job.state == JobState.ACTIVE and facts.held < facts.needed:
-        yield Entry("Why It Waits", f"/jobs/why/{job.pk}", key="w", dialog=True)
+        yield Entry("Why It Waits", f"/jobs/job/{job.pk}", key="w")
     yield from _actions(facts, user)
 
 
@@ -98,8 +87,9 @@ def _actions(facts: Facts, user: User) -> Iterator[Entry]:
 
 
 def _logs(facts: Facts) -> str:
-    """Where its log is read: that of its newest trial that has run."""
-    if facts.experiment is None:
-        return ""
-    trial = facts.experiment.trials.filter(task__run_count__gt=0).order_by("-pk").first()
+    """Where its log is read: a command's own, or that of the newest trial that has run."""
+    if facts.job.kind == Job.Kind.COMMAND:
+        return f"/commands/{facts.job.entity_id}/logs"
+    trials = facts.experiment.trials.filter(task__run_count__gt=0) if facts.experiment else None
+    trial = trials.order_by("-pk").first() if trials is not None else None
     return f"/trials/{trial.pk}/logs" if trial else ""

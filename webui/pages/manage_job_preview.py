@@ -13,7 +13,7 @@ from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
-from webui.pages.manage_job_facts import AROUND
+from webui.pages.manage_job_facts import AROUND, with_names
 from webui.templatetags.console import spell
 
 #: edited jobs whose start and surroundings are told, when many are edited at once
@@ -66,13 +66,13 @@ class Look:
             for stop in self.found.stops
         ]
 
-    @property
+    @cached_property
     def changes(self) -> list[str]:
         """What the edit itself says, without the job's name where there is but one."""
         if len({update.job_id for update in self.updates}) > 1:
-            return self.found.changes[:MOST_STARTS]
+            return with_names(self.found.changes)
         said = [sentence.partition(": ")[2] or sentence for sentence in self.found.changes]
-        return [f"{sentence[:1].upper()}{sentence[1:]}" for sentence in said]
+        return with_names([f"{sentence[:1].upper()}{sentence[1:]}" for sentence in said])
 
     @property
     def button(self) -> str:

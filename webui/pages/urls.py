@@ -45,7 +45,6 @@ urlpatterns = [
     path("jobs/manage/<uuid:job_id>", manage_job.manage),
     path("jobs/manage/<uuid:job_id>/preview", manage_job.preview),
     path("jobs/menu/<uuid:job_id>", manage_job_menu.menu),
-    path("jobs/why/<uuid:job_id>", manage_job_menu.why),
     path("jobs/logs/<uuid:job_id>", manage_job_menu.logs),
     path("jobs/edits/make", manage_job_edits.make),
     path("jobs/edits/undo", manage_job_undo.undo),
