@@ -19,7 +19,7 @@ from experiments.models import Experiment, Trial
 from hosts import observe
 from jobs import transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, StopKind
+from jobs.states import AllocationState, MemberState, StopKind
 from logs import store as log_store
 from logs import streams
 from logs.lines import NewLine
@@ -51,16 +51,18 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
     records = parse(body)
     with transaction.atomic():
-        member = Member.objects.select_related("host", "allocation__task__job").get(pk=member_id)
-        _refuse_over(member.allocation_id)
-        if any(record.get("k") in _STATEFUL for record in records):
-            # the order of locks is the same everywhere: experiment, allocation, then stream and log
-            settle.lock(member.allocation_id)
-            _refuse_over(member.allocation_id)  # it may have ended while this waited for the lock
+        # the order of locks is the same everywhere: experiment, allocation, then stream and log
+        stateful = any(record.get("k") in _STATEFUL for record in records)
+        member = settle.lock(member_id) if stateful else _read(member_id)
+        _refuse_over(member.allocation)
         streams.advance(member_id, offset, offset + len(body))
         _apply(member, records)
     observe.heartbeat(member.host_id)
-    return Intake(offset + len(body), *_orders(member.allocation_id))
+    return Intake(offset + len(body), *_orders(member.allocation))
+
+
+def _read(member_id: int) -> Member:
+    return Member.objects.select_related("host", "allocation__task__job").get(pk=member_id)
 
 
 def parse(body: bytes) -> list[dict[str, Any]]:
@@ -93,16 +95,25 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
     stateful = [record for record in records if record.get("k") in _STATEFUL]
     if not stateful:
         return
+    trial = _trial(member) if any(record["k"] == "core" for record in stateful) else None
+    for record in stateful:
+        if record["k"] == "core" and trial:
+            _report(trial.experiment, trial, member, record.get("d"))
+        elif record["k"] == "state" and record.get("state") == "running":
+            transitions.member_running(member)
+        elif record["k"] == "exit":
+            if trial:  # what it reported before may have changed its allocation
+                member.allocation = transitions.lock_allocation(member.allocation_id)
+            _exited(member, record)
+
+
+def _trial(member: Member) -> Trial | None:
+    """The trial that reports, its experiment locked; None for other kinds of work."""
     experiment = outcomes.lock_for(member.allocation_id)
     trial = Trial.objects.select_related("task").filter(task_id=member.allocation.task_id).first()
-    for record in stateful:
-        if record["k"] == "core" and experiment and trial:
-            trial.experiment = experiment
-            _report(experiment, trial, member, record.get("d"))
-        elif record["k"] == "state" and record.get("state") == "running":
-            transitions.member_running(member.pk)
-        elif record["k"] == "exit":
-            _exited(member, record)
+    if trial and experiment:
+        trial.experiment = experiment
+    return trial
 
 
 def _report(experiment: Experiment, trial: Trial, member: Member, data: object) -> None:
@@ -149,7 +160,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
     streams.close(member.pk)
     failure = record.get("first_failure")
     settle.member_exited(
-        member.pk,
+        member,
         code=record.get("code"),
         signal=record.get("signal"),
         ended_at=record.get("t"),
@@ -161,29 +172,29 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
 def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
     """The runner is there; keep its account of the spool. Raises Over."""
     member = Member.objects.select_related("allocation", "stream").get(pk=member_id)
-    if member.allocation.state == AllocationState.TERMINATED:
-        raise Over(f"Allocation {member.allocation_id} is over.")
+    _refuse_over(member.allocation)
     spool = {key: int(body.get(key) or 0) for key in ("spool_bytes", "unshipped_bytes", "dropped_bytes")}
     Member.objects.filter(pk=member_id).update(heartbeat_at=timezone.now(), spool=spool)
     observe.heartbeat(member.host_id)
-    if str(body.get("state")) == "running" and transitions.member_running(member_id):
+    begins = str(body.get("state")) == "running" and member.state != MemberState.RUNNING
+    if begins and transitions.member_running(member_id):
         announce(f"allocation:{member.allocation_id}")
-    return Intake(streams.stored(member_id), *_orders(member.allocation_id))
+    return Intake(streams.stored(member_id), *_orders(member.allocation))
 
 
 def signals(allocation_id: str) -> Intake:
     """What is asked of the run now, for the long poll. Raises Over."""
-    _refuse_over(allocation_id)
-    return Intake(-1, *_orders(allocation_id))
-
-
-def _refuse_over(allocation_id: str) -> None:
-    if Allocation.objects.filter(pk=allocation_id, state=AllocationState.TERMINATED).exists():
-        raise Over(f"Allocation {allocation_id} is over.")
-
-
-def _orders(allocation_id: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     allocation = Allocation.objects.get(pk=allocation_id)
+    _refuse_over(allocation)
+    return Intake(-1, *_orders(allocation))
+
+
+def _refuse_over(allocation: Allocation) -> None:
+    if allocation.state == AllocationState.TERMINATED:
+        raise Over(f"Allocation {allocation.pk} is over.")
+
+
+def _orders(allocation: Allocation) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     reason = str(allocation.stop_reason)
     if allocation.stop_kind == StopKind.STOP:
         return None, {"grace_seconds": allocation.stop_grace_seconds, "reason": reason}

@@ -36,6 +36,10 @@ def outcomes_of(allocation_id: str) -> Outcomes:
     return _OUTCOMES[Task.Kind(kind)]
 
 
+def outcomes(task: Task) -> Outcomes:
+    return _OUTCOMES[Task.Kind(task.kind)]
+
+
 def describe(allocation: Allocation, slot_kind: str) -> Run:
     """Everything that the host must know to run this attempt. `slot_kind` picks per-device settings."""
     return _DESCRIBE[Task.Kind(allocation.task.kind)](allocation, slot_kind)

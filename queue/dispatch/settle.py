@@ -18,10 +18,11 @@ FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND,
 _NOT_RUNNABLE = {126, 127}
 
 
-def lock(allocation_id: str) -> None:
-    """Lock what an end may change, in the one order that everybody uses: experiment or command, then allocation."""
+def lock(member_id: int) -> Member:
+    """The member, with what its end may change locked in the order that all use: experiment or command, allocation."""
+    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
     kinds.outcomes_of(allocation_id).lock_for(allocation_id)
-    transitions.lock_allocation(allocation_id)
+    return transitions.lock_member(member_id)
 
 
 def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
@@ -39,7 +40,7 @@ def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
 
 @transaction.atomic
 def member_exited(
-    member_id: int,
+    member_or_id: Member | int,
     *,
     code: int | None,
     signal: int | None,
@@ -49,11 +50,10 @@ def member_exited(
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
-    `boot_id` is the host's when it said so: an end without a code after a restart is the restart's.
+    The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
+    restart is the restart's.
     """
-    member = Member.objects.select_related("host").get(pk=member_id)
-    lock(member.allocation_id)
-    member.allocation = Allocation.objects.select_related("task").get(pk=member.allocation_id)
+    member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None
@@ -65,12 +65,12 @@ def member_exited(
         detail |= {"host": member.host.name, "member": member.index}
         if stamp is not None:
             detail["t"] = float(stamp) - skew  # in the server's clock, so that hosts can be compared
-    return member_over(member_id, code=code, signal=signal, reason=reason, detail=detail)
+    return member_over(member, code=code, signal=signal, reason=reason, detail=detail)
 
 
 @transaction.atomic
 def member_over(
-    member_id: int,
+    member_or_id: Member | int,
     *,
     reason: Reason,
     code: int | None = None,
@@ -78,36 +78,40 @@ def member_over(
     detail: dict[str, Any] | None = None,
 ) -> bool:
     """End a member, stop its peers if it failed, and conclude the allocation when it was the last."""
-    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
-    lock(allocation_id)
-    if not transitions.member_ended(member_id, code=code, signal=signal, reason=reason, detail=detail):
+    member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    if not transitions.member_ended(member, code=code, signal=signal, reason=reason, detail=detail):
         return False
-    peers = Member.objects.filter(allocation_id=allocation_id).exclude(state=MemberState.ENDED)
-    if reason != Reason.COMPLETED and peers.exists():
+    members = list(Member.objects.filter(allocation_id=member.allocation_id).order_by("ended_at"))
+    if all(peer.state == MemberState.ENDED for peer in members):
+        _close(member.allocation, members)
+    elif reason != Reason.COMPLETED:
         transitions.request_stop(
-            allocation_id,
+            member.allocation_id,
             StopKind.STOP,
             reason=Reason.PEER_ENDED,
             actor="server",
             grace_seconds=settings.GANG_FAILURE_GRACE_SECONDS,
         )
-    conclude(allocation_id)
     return True
 
 
 @transaction.atomic
 def conclude(allocation_id: str) -> bool:
     """Close the allocation if all its members have ended, and let the experiment decide what follows."""
-    lock(allocation_id)
-    allocation = Allocation.objects.get(pk=allocation_id)
+    kinds.outcomes_of(allocation_id).lock_for(allocation_id)
+    allocation = transitions.lock_allocation(allocation_id)
     members = list(allocation.members.order_by("ended_at"))
     if any(member.state != MemberState.ENDED for member in members):
         return False
+    return _close(allocation, members)
+
+
+def _close(allocation: Allocation, members: list[Member]) -> bool:
+    """All members of the locked allocation have ended."""
     reason, code = verdict(allocation, members)
-    closed = transitions.terminate(allocation_id, exit_reason=reason, exit_code=code)
-    if closed is None:
+    if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
         return False
-    kinds.outcomes_of(allocation_id).allocation_ended(closed)
+    kinds.outcomes(allocation.task).allocation_ended(allocation)
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True
 

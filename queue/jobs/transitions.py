@@ -239,7 +239,11 @@ def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fie
     return True
 
 
-def _locked_member(member_id: int) -> Member:
+def lock_member(member_id: int) -> Member:
+    """The member with its host, its allocation (and task and job) locked for the rest of the transaction.
+
+    The steps below take such a member, or the id alone and then lock it themselves.
+    """
     allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
     allocation = lock_allocation(allocation_id)
     member = Member.objects.select_related("host").get(pk=member_id)
@@ -247,9 +251,13 @@ def _locked_member(member_id: int) -> Member:
     return member
 
 
+def _locked(member: Member | int) -> Member:
+    return member if isinstance(member, Member) else lock_member(member)
+
+
 @transaction.atomic
-def member_launched(member_id: int, *, boot_id: str) -> bool:
-    member = _locked_member(member_id)
+def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
+    member = _locked(member_or_id)
     done = _step_member(
         member, MemberState.LAUNCHED, Reason.LAUNCHED, f"host:{member.host.name}",
         boot_id=boot_id, launched_at=timezone.now(), last_error="",
@@ -261,8 +269,8 @@ def member_launched(member_id: int, *, boot_id: str) -> bool:
 
 
 @transaction.atomic
-def member_running(member_id: int) -> bool:
-    member = _locked_member(member_id)
+def member_running(member_or_id: Member | int) -> bool:
+    member = _locked(member_or_id)
     now = timezone.now()
     done = _step_member(
         member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now
@@ -274,7 +282,7 @@ def member_running(member_id: int) -> bool:
 
 @transaction.atomic
 def member_ended(
-    member_id: int,
+    member_or_id: Member | int,
     *,
     code: int | None,
     signal: int | None,
@@ -286,7 +294,7 @@ def member_ended(
     `detail` is the first failing rank {"rank", "code", "signal", "t", "lines", …} where one is known. The
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
     """
-    member = _locked_member(member_id)
+    member = _locked(member_or_id)
     now = timezone.now()
     if not _step_member(
         member, MemberState.ENDED, reason, f"host:{member.host.name}",
@@ -297,6 +305,7 @@ def member_ended(
     allocation = member.allocation
     if detail is not None and _is_earlier(detail, allocation.exit_detail):
         Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
+        allocation.exit_detail = detail
     _step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
     mark_dirty(allocation.pool_id)
     announce(f"allocation:{allocation.pk}")
@@ -310,16 +319,15 @@ def _is_earlier(new: dict[str, Any], standing: dict[str, Any]) -> bool:
 
 
 @transaction.atomic
-def terminate(allocation_id: str, *, exit_reason: Reason, exit_code: int | None) -> Allocation | None:
-    """Close an allocation whose members have all ended. None: not yet, or already.
+def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | None) -> bool:
+    """Close a locked allocation whose members have all ended. False: not yet, or before.
 
     From now on its token opens nothing but the rest of the uploads of its own checkpoints.
     """
-    allocation = lock_allocation(allocation_id)
     if allocation.state == AllocationState.TERMINATED:
-        return None
+        return False
     if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
-        return None
+        return False
     ports.release(allocation)
     detail = {
         "code": exit_code,
@@ -334,4 +342,4 @@ def terminate(allocation_id: str, *, exit_reason: Reason, exit_code: int | None)
         exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(),
     )  # fmt: skip
     mark_dirty(allocation.pool_id)
-    return allocation
+    return True

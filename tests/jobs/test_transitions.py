@@ -93,11 +93,13 @@ def test_a_late_or_doubled_word_of_a_member_changes_nothing() -> None:
 def test_slots_are_free_when_the_member_has_ended_and_ports_when_the_allocation_is_over() -> None:
     allocation = assign(trial_of(submit_experiment(slots=2)).task)
     member = allocation.members.get()
-    assert transitions.terminate(allocation.pk, exit_reason=Reason.COMPLETED, exit_code=0) is None
+    assert not transitions.terminate(allocation, exit_reason=Reason.COMPLETED, exit_code=0)
     transitions.member_ended(member.pk, code=0, signal=None, reason=Reason.COMPLETED)
     assert not SlotHold.objects.filter(released_at=None).exists()
-    closed = transitions.terminate(allocation.pk, exit_reason=Reason.COMPLETED, exit_code=0)
-    assert closed is not None and closed.state == AllocationState.TERMINATED
+    allocation.refresh_from_db()
+    assert transitions.terminate(allocation, exit_reason=Reason.COMPLETED, exit_code=0)
+    allocation.refresh_from_db()
+    assert allocation.state == AllocationState.TERMINATED
     assert not PortLease.objects.exists()
 
 
