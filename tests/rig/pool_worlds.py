@@ -97,6 +97,17 @@ class World:
         requests = tuple(replace(r, **fields) if r.task_id == label else r for r in self._snapshot.requests)
         self._snapshot = replace(self._snapshot, requests=requests)
 
+    def edit_host(self, host_id: str, slots: tuple[int, ...] = (), **fields: Any) -> None:
+        """Change fields of a host, or of its slots with these indexes."""
+        self.now += 1
+        hosts = list(self._snapshot.hosts)
+        place = next(place for place, view in enumerate(hosts) if view.id == host_id)
+        view = hosts[place]
+        if slots:
+            fields = {"slots": tuple(replace(s, **fields) if s.index in slots else s for s in view.slots)}
+        hosts[place] = replace(view, **fields)
+        self._snapshot = replace(self._snapshot, hosts=tuple(hosts))
+
     def move_ahead(self, label: str, of: str) -> None:
         """As the queue's edit does it: the anchor's priority, a position just before, and the time of the move."""
         anchor = self[of]
