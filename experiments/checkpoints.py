@@ -97,7 +97,7 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
     set_checkpoint_state(
         checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
     )
-    _let_go_on(checkpoint.trial)
+    _let_go_on(Trial.objects.select_related("latest_checkpoint").get(pk=checkpoint.trial_id))
     return checkpoint
 
 

@@ -65,6 +65,14 @@ def upload(checkpoint: uuid.UUID) -> None:
     checkpoints.completed(checkpoint, {"weights": 3})
 
 
+def test_the_last_file_of_its_checkpoint_lets_a_trial_go_on() -> None:
+    experiment, (checkpoint,) = paused_with_checkpoints(1)
+    upload(checkpoint)
+    assert not trial_of(experiment).task.blocked_by
+    passes.run(experiment.job.pool_id)
+    assert trial_of(experiment).task.state == TaskState.RUNNING
+
+
 def test_an_upload_that_the_runner_gave_up_frees_the_trial_for_an_older_checkpoint() -> None:
     experiment, (older, _) = paused_with_checkpoints(2)
     upload(older)
