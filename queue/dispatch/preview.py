@@ -1,8 +1,8 @@
 """What an edit of the queue would do, before anybody makes it.
 
-The edit itself is made, the pool is surveyed and one pass is decided on it, and all of it is rolled back: what
-people are shown comes from the code that will do it. One pass is foreseen, not those after it: what waits for
-others to save has a forecast or a reason, never a promise.
+The edit itself is made, the pool is surveyed, and both are rolled back; then one pass is decided on what was seen.
+So what people are shown comes from the code that will do it, and nobody waits for it. One pass is foreseen, not
+those after it: what waits for others to save has a forecast or a reason, never a promise.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jobs import queue_edits
 from jobs.models import Allocation, Job
 from jobs.queue_order import listed
 from jobs.states import Reason
+from scheduling.forecast import Forecast, forecast
 from scheduling.plan import decide
 from scheduling.world import Plan, Request, Snapshot
 
@@ -66,6 +67,8 @@ class Outlook:
     now: bool
     forecast: tuple[float, float] | None = None
     reason: str | None = None
+    #: why there is no forecast
+    unknown: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class _Foreseen:
     changes: list[str] = field(default_factory=list)
     before: dict[int, list[uuid.UUID]] = field(default_factory=dict)
     after: dict[int, list[uuid.UUID]] = field(default_factory=dict)
-    plans: dict[int, tuple[Snapshot, Plan]] = field(default_factory=dict)
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
     #: stopped by the edit itself, because their job leaves the pool
     leaving: list[str] = field(default_factory=list)
 
@@ -100,8 +103,9 @@ class _Foreseen:
 def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: datetime) -> Preview:
     """What these edits would do. Raises queue_edits.Refused with the sentence of the edit itself."""
     seen = _foresee(updates, actor, role, now)
+    plans = {pool_id: decide(snapshot) for pool_id, snapshot in seen.snapshots.items()}
     stops = dict.fromkeys(seen.leaving)
-    for pool_id, (_, plan) in seen.plans.items():
+    for pool_id, plan in plans.items():
         new = [release.allocation_id for release in plan.releases]
         due = _due_anyway(pool_id, now) if new else set()
         stops.update(dict.fromkeys(one for one in new if one not in due))
@@ -110,7 +114,7 @@ def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: dat
         changes=seen.changes,
         order=order,
         stops=_stops(list(stops), seen, actor),
-        starts=[outlook for job in seen.edited if (outlook := _outlook(job, seen))],
+        starts=_outlooks(seen, plans),
         moved=moved,
     )
 
@@ -137,8 +141,7 @@ def _foresee(updates: Sequence[queue_edits.Update], actor: str, role: str, now: 
         seen.edited = list(Job.objects.filter(pk__in=ids).select_related("pool", "owner"))
         for pool in ResourcePool.objects.filter(pk__in=seen.before):
             seen.after[pool.pk] = _standing(pool)
-            snapshot = survey.take(pool, now)
-            seen.plans[pool.pk] = (snapshot, decide(snapshot))
+            seen.snapshots[pool.pk] = survey.take(pool, now)
         leaving = Allocation.objects.filter(
             task__job__in=ids, stop_reason=Reason.POOL_CHANGED, stop_requested_at__gte=begun
         )
@@ -185,7 +188,7 @@ def _stops(allocation_ids: list[str], seen: _Foreseen, actor: str) -> list[Stop]
 def _placed(seen: _Foreseen) -> Mapping[str, Request]:
     return {
         request.running.allocation_id: request
-        for snapshot, _ in seen.plans.values()
+        for snapshot in seen.snapshots.values()
         for request in snapshot.requests
         if request.running is not None
     }
@@ -211,23 +214,35 @@ def _stop(attempts: list[Allocation], placed: Mapping[str, Request], actor: str)
     )
 
 
-def _outlook(job: Job, seen: _Foreseen) -> Outlook | None:
-    """None for a job that wants nothing more than it holds."""
-    snapshot, plan = seen.plans[job.pool_id]
-    waiting = [
-        request.task_id
-        for request in snapshot.requests
-        if request.job_id == str(job.pk) and request.running is None
-    ]
-    if {start.task_id for start in plan.starts} & set(waiting):
-        return Outlook(str(job.pk), now=True)
-    if not waiting:
-        return None
-    spans = [span for task_id in waiting if (span := plan.forecast.get(task_id))]
-    wait = next((plan.waits[task_id] for task_id in waiting if task_id in plan.waits), None)
+def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
+    """Of the edited jobs that want more than they hold, in the order of the queue; the future is played once a pool."""
+    found = []
+    for pool_id in dict.fromkeys(job.pool_id for job in seen.edited):
+        snapshot, plan = seen.snapshots[pool_id], plans[pool_id]
+        jobs = {str(job.pk) for job in seen.edited if job.pool_id == pool_id}
+        waiting: dict[str, list[str]] = defaultdict(list)
+        for request in snapshot.requests:
+            if request.job_id in jobs and request.running is None:
+                waiting[request.job_id].append(request.task_id)
+        started = {start.task_id for start in plan.starts}
+        later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
+        futures = forecast(snapshot, plan) if later else Forecast()
+        found += [
+            _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
+            for job, tasks in waiting.items()
+        ]
+    return found
+
+
+def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outlook:
+    """Of a job that does not start with the next pass: the earliest start of its tasks, and why it waits."""
+    spans = [futures.spans[task] for task in tasks if task in futures.spans]
+    waits = [plan.waits[task].sentence for task in tasks if task in plan.waits]
+    unknown = [futures.unknown[task] for task in tasks if task in futures.unknown]
     return Outlook(
-        str(job.pk),
+        job_id,
         now=False,
         forecast=min(spans) if spans else None,
-        reason=wait.sentence if wait else None,
+        reason=waits[0] if waits else None,
+        unknown=unknown[0] if unknown and not spans else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from dispatch import passes, preview
+from dispatch import passes, preview, settle
 from events.models import Event
 from experiments.models import Experiment
 from hosts.models import PoolChange, ResourcePool
@@ -13,8 +13,8 @@ from hosts.pools import default_pool
 from jobs import queue_edits, transitions
 from jobs.models import Allocation, Job, QueueEdit
 from jobs.queue_edits import Update
-from jobs.states import StopKind
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment
+from jobs.states import AllocationState, StopKind
+from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -29,6 +29,16 @@ def preview_of(*updates: Update, user: str = "ada", role: str = "editor") -> pre
 
 def of(experiment: Experiment, **fields: object) -> Update:
     return Update(str(experiment.job_id), **fields)  # type: ignore[arg-type]
+
+
+def leave(experiment: Experiment) -> None:
+    """Its run ends after it was asked to."""
+    attempt = attempt_of(experiment)
+    transitions.preempt_acknowledged(attempt.pk)
+    for member in attempt.members.all():
+        settle.member_exited(
+            member.pk, code=0, signal=None, ended_at=None, first_failure=None, boot_id="boot"
+        )
 
 
 def stopped() -> set[str]:
@@ -124,3 +134,18 @@ def test_work_that_already_leaves_is_not_shown_again() -> None:
     run_pass()
     assert transitions.preempt_acknowledged(attempt_of(one).pk)
     assert preview_of(of(two, priority=1)).stops == []
+
+
+def test_after_an_undo_what_started_by_the_edit_is_stopped_again() -> None:
+    make_host("gpu1", 1)
+    one = submit_experiment(name="one")
+    run_pass()
+    two = submit_experiment(name="two")
+    queue_edits.apply([of(two, to_top=True)], actor="user:ada", role="editor")
+    run_pass()
+    leave(one)
+    run_pass()
+    assert attempt_of(two).state == AllocationState.ASSIGNED
+    queue_edits.undo(make_user())
+    run_pass()
+    assert attempt_of(two).stop_for_task == trial_of(one).task_id

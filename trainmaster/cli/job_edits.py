@@ -133,9 +133,8 @@ def previewed(found: Json, now: Optional[datetime] = None) -> List[str]:
         return ["Nothing would change."]
     lines += _order(found)
     lines += ["It stops:", *(f"  {_stop(stop, now)}" for stop in found["stops"])] if found["stops"] else []
-    lines += [f"  {_start(start)}" for start in found["starts"]]
-    if not found["stops"]:
-        lines.append("It stops nothing.")
+    lines += [] if found["stops"] else ["It stops nothing."]
+    lines += [_start(start) for start in found["starts"]]
     return [clean(line) for line in lines]
 
 
@@ -177,7 +176,8 @@ def _start(start: Json) -> str:
     if start.get("forecast"):
         earliest, latest = (local_clock(moment) for moment in start["forecast"])
         return f"{job} starts between {earliest} and {latest}: {start.get('reason') or 'it waits'}."
-    return f"{job}: start not known: {start.get('reason') or 'no pass has seen it yet'}."
+    unknown = start.get("forecastUnknown") or start.get("reason") or "no pass has seen it yet"
+    return f"{job}: start not known: {unknown}."
 
 
 def local_clock(seconds: float) -> str:

@@ -98,12 +98,7 @@ def encode_preview(found: preview.Preview) -> Json:
         ],
         "movedJobs": found.moved,
         "stops": [_encode_stop(one) for one in found.stops],
-        "starts": [
-            encoding.without_none(
-                {"jobId": one.job_id, "now": one.now, "forecast": one.forecast, "reason": one.reason}
-            )
-            for one in found.starts
-        ],
+        "starts": [_encode_start(one) for one in found.starts],
         "stopsOthers": found.stops_others,
     }
 
@@ -120,5 +115,17 @@ def _encode_stop(stop: preview.Stop) -> Json:
             "neverSaved": stop.never_saved,
             "startedAt": encoding.time(stop.started_at),
             "mine": stop.mine,
+        }
+    )
+
+
+def _encode_start(start: preview.Outlook) -> Json:
+    return encoding.without_none(
+        {
+            "jobId": start.job_id,
+            "now": start.now,
+            "forecast": start.forecast,
+            "reason": start.reason,
+            "forecastUnknown": start.unknown,
         }
     )

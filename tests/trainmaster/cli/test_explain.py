@@ -19,7 +19,12 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
             },
             {"taskId": "7.b", "slots": 1, "state": "WAITING", "blockers": []},
             {"taskId": "7.c", "slots": 1, "state": "RUNNING"},
+            {
+                "taskId": "7.d", "slots": 1, "state": "WAITING", "blockers": [{"sentence": "no slot is free"}],
+                "forecastUnknown": "exp 3 has no known end",
+            },
         ],
+        "edits": [{"at": "2026-11-21T08:00:00.5Z", "user": "ada", "change": "priority 42 to 7", "undo": True}],
     }  # fmt: skip
     lines = _explained(answer)
     assert lines[:4] == [
@@ -29,4 +34,13 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
         "  - gpu [2J is disabled",
     ]
     assert lines[4].startswith("  starts between ")
-    assert lines[5:] == ["7.b (1 slot): waiting", "  - starts with the next pass", "7.c (1 slot): running"]
+    assert lines[5:-1] == [
+        "7.b (1 slot): waiting",
+        "  - starts with the next pass",
+        "7.c (1 slot): running",
+        "7.d (1 slot): waiting",
+        "  - no slot is free",
+        "  start not known: exp 3 has no known end",
+        "Edits:",
+    ]
+    assert lines[-1].endswith("ada: priority 42 to 7 (undo)")

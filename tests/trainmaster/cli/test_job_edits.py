@@ -1,0 +1,109 @@
+"""What `job update --dry-run` and `job ls` print of the server's answers, and when an edit is asked about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from trainmaster.cli.job import _columns
+from trainmaster.cli.job_edits import previewed
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+MINE, THEIRS = "73853c5c-1111", "0d714127-2222"
+
+
+def answer(**more: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {"changes": ["Job 73853c5c: it now has priority 1."], "order": [], "movedJobs": 0}
+    return {**empty, "stops": [], "starts": [], "stopsOthers": False, **more}
+
+
+def stop(**more: Any) -> dict[str, Any]:
+    row = {
+        "jobId": THEIRS,
+        "name": "first_job",
+        "username": "bob",
+        "slots": 1,
+        "runs": 1,
+        "neverSaved": False,
+    }
+    return {**row, "startedAt": "2026-11-21T11:48:00.000000Z", "mine": False, **more}
+
+
+def test_a_preview_is_readable_text() -> None:
+    lines = previewed(
+        answer(
+            order=[
+                {"jobId": MINE, "name": "second_job", "place": 0, "was": 1},
+                {"jobId": THEIRS, "name": "first_job", "place": 1, "was": 0},
+            ],
+            movedJobs=2,
+            stops=[stop(lastSavedAt="2026-11-21T11:56:00.000000Z")],
+            starts=[{"jobId": MINE, "now": False, "reason": "1 being freed by exp 1"}],
+        ),
+        NOW,
+    )
+    assert lines == [
+        "With this edit:",
+        "  Job 73853c5c: it now has priority 1.",
+        "The order then:",
+        "   # | was | ID       | Job Name",
+        "  ---+-----+----------+------------",
+        "   0 |   1 | 73853c5c | second_job",
+        "   1 |   0 | 0d714127 | first_job",
+        "It stops:",
+        "  job 0d714127 first_job (1 slot, of bob): it last saved 4 min ago",
+        "Job 73853c5c: start not known: 1 being freed by exp 1.",
+    ]
+
+
+def test_what_would_be_lost_is_said_and_cannot_move_the_cursor() -> None:
+    said = previewed(
+        answer(
+            stops=[
+                stop(neverSaved=True, name="a\x1b[2Jb"),
+                stop(slots=4, runs=2, mine=True, startedAt="2026-11-21T08:00:00Z"),
+            ]
+        ),
+        NOW,
+    )
+    assert said[-2:] == [
+        "  job 0d714127 a [2Jb (1 slot, of bob): it has never saved and would lose 12 min of work",
+        "  2 runs of job 0d714127 first_job (4 slots, yours): it has not saved in 4 h 0 min; "
+        "it saves when it is asked to stop",
+    ]
+
+
+def test_a_start_is_at_once_in_a_range_or_not_known() -> None:
+    starts = [
+        {"jobId": MINE, "now": True},
+        {"jobId": MINE, "now": False, "forecast": [1.0e9, 1.1e9], "reason": "no slot is free"},
+        {"jobId": MINE, "now": False, "forecastUnknown": "nothing is known of exp 1"},
+    ]
+    said = previewed(answer(starts=starts), NOW)
+    assert said[2] == "Job 73853c5c starts at once."
+    assert said[3].startswith("Job 73853c5c starts between 2001-09-") and said[3].endswith(
+        ": no slot is free."
+    )
+    assert said[4:] == ["Job 73853c5c: start not known: nothing is known of exp 1.", "It stops nothing."]
+
+
+def test_a_long_order_shows_its_first_places_and_an_idle_edit_says_so() -> None:
+    order = [{"jobId": MINE, "name": "job", "place": place, "was": place + 1} for place in range(100)]
+    said = previewed(answer(order=order, movedJobs=9000), NOW)
+    assert "  and 8988 more that change place" in said
+    assert previewed(answer(changes=[]), NOW) == ["Nothing would change."]
+
+
+def test_a_row_says_how_its_runs_leave() -> None:
+    status = next(column for column in _columns(weighted=False, short=True) if column.heading == "Status")
+    row = {"summary": {"state": "STATE_SCHEDULED"}, "leaving": "pausing"}
+    assert status.value(row) == "STATE_SCHEDULED (pausing)"
+    assert status.value({"summary": {"state": "STATE_QUEUED"}}) == "STATE_QUEUED"
+
+
+def test_the_columns_are_the_documented_ones() -> None:
+    headings = [column.heading for column in _columns(weighted=False, short=True)]
+    assert headings == [
+        "#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User",
+    ]  # fmt: skip
+    assert [column.heading for column in _columns(weighted=True, short=True)][4] == "Weight"
