@@ -19,8 +19,8 @@ from scheduling.world import Plan, Request, Snapshot
 MOST_FORECASTS = 200
 #: the part of the futures before the range's earliest and after its latest
 TAIL = 0.1
-#: where work is stopped for other work, more happens than the futures foresee: ranges grow by so much (replayed)
-WIDER_WHERE_STOPPED = 1.15
+#: ranges grow by so much for what the futures leave out, more where others may stop what starts; set by replays
+WIDER, WIDER_WHERE_DISTURBED = 1.05, 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def forecast(snapshot: Snapshot, plan: Plan) -> Forecast:
         if work:
             play = Play(snapshot, plan, work)
             for task, starts in futures(play, snapshot.now).items():
-                span = _span(starts, snapshot.now, WIDER_WHERE_STOPPED if play.stops_others else 1.0)
+                span = _span(starts, snapshot.now, WIDER_WHERE_DISTURBED if play.disturbed else WIDER)
                 if span is not None:
                     spans[task] = span
                 else:

@@ -15,13 +15,13 @@ from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: futures that are drawn, and the slots and requests in all of them together that bound their number
 MOST_FUTURES, FEWEST_FUTURES = 39, 9
-MOST_WORK = 60_000
+MOST_WORK = 160_000
 #: how long a run takes to save and stop, in seconds
 STOPPING: Span = (5.0, 120.0)
 #: shortest time that is drawn, in seconds
 LEAST = 1.0
 #: newcomers of one future, and for how many seconds ahead
-MOST_NEWCOMERS = 100
+MOST_NEWCOMERS = 200
 HORIZON = 7 * 86400.0
 #: in a pool with more runs than these, only what waits now stops them, not what may come
 MOST_GIVING_WAY = 1000
@@ -95,6 +95,12 @@ class Play:
         self.asks = {
             request.task_id: self._ask(request) for request in [*waiting, *(r.request for r in self.runs)]
         }
+
+    @property
+    def disturbed(self) -> bool:
+        """May something that is not here yet stop what runs by then?"""
+        here = {one.priority for one in (*self.waiting, *(run.request for run in self.runs))}
+        return self.stops_others and (self._snapshot.pool.scheduler == "fair_share" or len(here) > 1)
 
     def _cap(self, view: HostView) -> int:
         if self._aux:
@@ -212,7 +218,9 @@ class Play:
 def futures(play: Play, now: float) -> dict[str, list[float]]:
     """Task id -> its start in each future, infinite where it never starts."""
     work = sum(play.caps) + len(play.turns)
-    count = max(FEWEST_FUTURES, min(MOST_FUTURES, MOST_WORK // work))
+    count = max(
+        FEWEST_FUTURES, min(MOST_FUTURES, (MOST_WORK // work + 1) // 10 * 10 - 1)
+    )  # tenths without a rest
     draws = _Draws(count)
     stops = draws.left(STOPPING)
     ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
@@ -273,13 +281,13 @@ def _play(
 
 def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask) -> None:
     """Where nothing is stopped, a newcomer goes before those of lower standing that have not started when it comes."""
-    while True:
+    first: int | None = 0
+    while come and first is not None:
         start = timeline.when(ask)
-        first = next((one for one in come if one.key < key and one.at < start), None)
-        if first is None:
-            return
-        come.remove(first)
-        timeline.place(first.ask, first.lasts, first.at)
+        first = next((n for n, one in enumerate(come) if one.key < key and one.at < start), None)
+        if first is not None:
+            newcomer = come.pop(first)
+            timeline.place(newcomer.ask, newcomer.lasts, newcomer.at)
 
 
 def _rest(run: Running) -> float:
