@@ -58,10 +58,11 @@ compat: setup-dev ## tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## submit to first line, beside plain ssh
+bench: setup-dev ## submit to first line beside plain ssh; the queue page with 10,000 jobs
 	@$(SETUP) torch
-	@$(SETUP) tools sshd ip
+	@$(SETUP) tools sshd ip chromium
 	$(RUN)/python -m benchmarks.first_line
+	$(RUN)/python -m benchmarks.queue_page
 
 clean: ## remove .venv and caches; the data folder stays
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

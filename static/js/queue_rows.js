@@ -9,7 +9,7 @@ const table = () => queue.querySelector("table.board");
 const PAGE = /^\d+$/;
 const NEAR_PX = 1200;
 const QUIET_MS_MIN = 100; // between two fetches, and at least as long as three of them take
-const LOOK_AGAIN_MS = 15_000;
+const LOOK_AGAIN_MS = 30_000;
 const PAGES_AT_ONCE = 6;
 
 let fetching = false;

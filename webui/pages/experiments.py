@@ -10,6 +10,8 @@ from accounts.models import User
 from experiments import phases
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from webui.pages import queue_plan
+from webui.pages import queue_plan
 from webui.pages.frame import page, show, user_of
 
 PER_PAGE = 50
@@ -47,7 +49,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
     """Experiment id -> why it waits, for those that are queued: what the last pass said of their first trial."""
     queued = {
-        each.pk: each.job.pool.plan.get("waits") or {} for each in found if words[each.pk] == phases.QUEUED
+        each.pk: queue_plan.of(each.job.pool).waits for each in found if words[each.pk] == phases.QUEUED
     }
     tasks = (
         Trial.objects.filter(experiment__in=queued).order_by("-pk").values_list("experiment_id", "task_id")
@@ -61,7 +63,8 @@ def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
 
 def _filtered(request: HttpRequest) -> QuerySet[Experiment]:
     wanted = request.GET
-    rows = Experiment.objects.select_related("owner", "job__pool").annotate(trial_count=Count("trials"))
+    rows = Experiment.objects.select_related("owner", "job__pool").defer("job__pool__plan")
+    rows = rows.annotate(trial_count=Count("trials"))
     rows = rows.filter(archived="archived" in wanted)
     if states := CHIPS.get(wanted.get("state", "")):
         rows = rows.filter(state__in=states)

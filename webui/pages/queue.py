@@ -63,7 +63,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
 
 def _parts(pool: ResourcePool, view: View, me: User) -> tuple[Listing, list[Part], View]:
     """What is listed. With nothing asked, a person's own jobs first, where there are others' beside them."""
-    if view.show == queue_view.MINE_FIRST or (view.is_plain and view.pages == (1,)):
+    if view.show == queue_view.MINE_FIRST or (view.is_plain and view.pages == (1,) and _has_jobs(pool, me)):
         departures, blockers = queue_opening.departures(pool, me.pk), queue_opening.blockers(pool, me.pk)
         listing = queue_listing.opening(pool, me.pk, departures, blockers)
         if 0 < listing.counts["mine"] < listing.counts["all"] or view.show:
@@ -73,14 +73,14 @@ def _parts(pool: ResourcePool, view: View, me: User) -> tuple[Listing, list[Part
     if not listing.lines and listing.length and min(view.pages) > last:  # it has grown shorter meanwhile
         view = replace(view, pages=(last,))
         listing = queue_listing.of(pool, view, me.pk)
-    rows = dict(
-        zip((line.number for line in listing.lines), queue_rows.of(pool, listing.lines), strict=False)
-    )
-    parts = [
-        Part(str(number), [row for at, row in rows.items() if at // PER_PAGE == number - 1])
-        for number in view.pages
-    ]
+    page_of = {line.job_id: line.number // PER_PAGE + 1 for line in listing.lines}
+    rows = queue_rows.of(pool, listing.lines)
+    parts = [Part(str(number), [row for row in rows if page_of[row.id] == number]) for number in view.pages]
     return listing, parts, replace(view, show=view.show or queue_view.ALL)
+
+
+def _has_jobs(pool: ResourcePool, me: User) -> bool:
+    return Job.objects.filter(pool=pool, owner=me).exclude(state=JobState.ENDED).exists()
 
 
 def _groups(pool: ResourcePool, listing: Listing) -> list[Part]:
