@@ -1,0 +1,199 @@
+"""The queue page with 10,000 jobs: its first byte beside an empty queue's of the same run, when it can be used, and how
+soon an edit is seen in a second browser.
+
+The server is the one that `up` starts, on this machine, with its scheduler at work on the whole queue. First bytes are
+taken in turns with those of the empty queue, over one kept connection each; the rest in Chromium.
+`python -m benchmarks.queue_page` writes benchmarks/reports/queue_page.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.rig import crowd
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+from webui.embedded.processes import wait_until
+
+JOBS = int(os.environ.get("JOBS", "10000"))
+MINE, SWEEP = JOBS // 30, JOBS // 20
+RUNS = int(os.environ.get("RUNS", "15"))
+WARM_UP = 3
+RATIO, TARGET_MS, USABLE_MS, EDIT_MS = 3.0, 150.0, 1000.0, 300.0
+REPORT = Path(__file__).parent / "reports" / "queue_page.md"
+VIEWS = {
+    "opening (mine, next departures)": "/jobs/default",
+    "all, first page": "/jobs/default?show=all",
+    "all, page 40": "/jobs/default?show=all&page=40",
+    "a search": "/jobs/default?q=job-12",
+}
+EMPTY = "/jobs/empty"
+LIVE_VIEW = "/jobs/default?show=mine"
+
+USABLE = """
+const [page] = performance.getEntriesByType("navigation");
+const paint = performance.getEntriesByName("first-contentful-paint")[0];
+return page.domContentLoadedEventEnd > 0 && paint ? Math.max(page.domContentLoadedEventEnd, paint.startTime) : null;
+"""
+WATCH = """
+const [id, priority] = arguments;
+window.seenAt = 0;
+const look = () => {
+  if (document.getElementById(`job-${id}`)?.dataset.priority === String(priority)) window.seenAt = Date.now();
+  else requestAnimationFrame(look);
+};
+look();
+"""
+EDIT = """
+const [id, priority, done] = arguments;
+const headers = {...JSON.parse(document.body.getAttribute("hx-headers")), "Content-Type": "application/json"};
+const body = JSON.stringify({updates: [{jobId: id, priority}]});
+const begun = Date.now();
+fetch("/api/v1/job-queues", {method: "POST", headers, body}).then(
+  (answer) => done([begun, Date.now() - begun, answer.status]));
+"""
+
+
+def first_bytes(server: Server, cookie: str, paths: list[str]) -> dict[str, list[float]]:
+    """Milliseconds from the request to the first byte of the answer's body, in turns."""
+    found: dict[str, list[float]] = {path: [] for path in paths}
+    connections = {path: http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for path in paths}
+    for number in range(WARM_UP + RUNS):
+        for path, connection in connections.items():
+            begun = time.perf_counter()
+            connection.request("GET", path, headers={"Cookie": cookie})
+            answer = connection.getresponse()
+            answer.read(1)
+            took = (time.perf_counter() - begun) * 1000
+            answer.read()
+            if answer.status != 200:
+                raise RuntimeError(f"{path} answers {answer.status}")
+            if number >= WARM_UP:
+                found[path].append(took)
+    return found
+
+
+def usable(browser: Browser, path: str) -> list[float]:
+    """Milliseconds from the navigation until the page is painted and its scripts have run."""
+    found = []
+    for number in range(WARM_UP + RUNS):
+        browser.open(path)
+        browser.wait(lambda: browser.run(USABLE) is not None, "the page")
+        if number >= WARM_UP:
+            found.append(float(browser.run(USABLE)))
+    return found
+
+
+def edits(editor: Browser, viewer: Browser, job: str) -> tuple[list[float], list[float]]:
+    """Milliseconds from the edit in one browser until the other shows it, and until the first has its answer."""
+    seen, answered = [], []
+    for number in range(WARM_UP + RUNS):
+        priority = 10 + number
+        viewer.run(WATCH, job, priority)
+        begun, took, status = editor.driver.execute_async_script(EDIT, job, priority)
+        if status != 200:
+            raise RuntimeError(f"the edit was answered with {status}")
+        viewer.wait(lambda: viewer.run("return window.seenAt"), "the edit to be seen", 30)
+        if number >= WARM_UP:
+            seen.append(float(viewer.run("return window.seenAt")) - begun)
+            answered.append(float(took))
+        time.sleep(1.0)  # quiet again: not a wait for something, but the pause between two measurements
+    return seen, answered
+
+
+def planned(server: Server) -> bool:
+    """Whether a pass has seen the whole queue."""
+    code = "from hosts.models import ResourcePool as P; print(len(P.objects.get(name='default').plan.get('waits', {})))"
+    return int(crowd.shell(server, code)) >= JOBS
+
+
+def row(name: str, values: list[float], goal: str) -> str:
+    ordered = sorted(values)
+    return f"| {name} | {statistics.median(ordered):.0f} | {ordered[0]:.0f} to {ordered[-1]:.0f} | {goal} |"
+
+
+def cookie_of(browser: Browser) -> str:
+    return "; ".join(f"{each['name']}={each['value']}" for each in browser.driver.get_cookies())
+
+
+def measure(server: Server) -> tuple[str, bool]:
+    """The report, and whether every goal is met."""
+    with running_browser(server.url) as editor, running_browser(server.url) as viewer:
+        for browser in (editor, viewer):
+            browser.look(dark=False, width=1440)
+            browser.login("admin", server.password)
+        bytes_ms = first_bytes(server, cookie_of(editor), [EMPTY, *VIEWS.values()])
+        viewer.open(LIVE_VIEW)
+        viewer.wait(lambda: viewer.text("#connection .word") == "Connected", "the connection")
+        editor.open(EMPTY)
+        job = viewer.run("return document.querySelector('tr[data-job]').dataset.job")
+        seen, answered = edits(editor, viewer, job)
+        usable_ms = {name: usable(editor, path) for name, path in VIEWS.items()}
+    empty = statistics.median(bytes_ms[EMPTY])
+    lines = [row("first byte, empty queue", bytes_ms[EMPTY], "")]
+    good = True
+    for name, path in VIEWS.items():
+        ratio = statistics.median(bytes_ms[path]) / empty
+        good = good and ratio <= RATIO
+        lines.append(
+            row(
+                f"first byte, {name}",
+                bytes_ms[path],
+                f"{ratio:.1f} x empty; at most {RATIO:.0f} x, target {TARGET_MS:.0f} ms",
+            )
+        )
+    for name, values in usable_ms.items():
+        good = good and statistics.median(values) <= USABLE_MS
+        lines.append(row(f"usable, {name}", values, f"under {USABLE_MS:.0f}"))
+    good = good and statistics.median(seen) <= EDIT_MS
+    lines.append(row("edit seen in a second browser", seen, f"median at most {EDIT_MS:.0f}"))
+    lines.append(row("edit answered to the first", answered, ""))
+    return "\n".join(lines), good
+
+
+def main() -> int:
+    if programs() is None:
+        print("needs chromium and chromedriver")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="queue-page-") as name:
+        Path(name).chmod(0o711)
+        server = Server(Path(name) / "data")
+        try:
+            server.start()
+            crowd.gather(server, JOBS, mine=MINE, sweep=SWEEP)
+            crowd.shell(
+                server, "from hosts.models import ResourcePool; ResourcePool.objects.create(name='empty')"
+            )
+            if not wait_until(lambda: planned(server), 120):
+                raise RuntimeError("no pass has seen the whole queue")
+            table, good = measure(server)
+        finally:
+            server.close()
+    load = os.getloadavg()[0]
+    text = "\n".join(
+        [
+            f"# The queue page with {JOBS:,} jobs",
+            "",
+            f"Milliseconds, {RUNS} runs each, on {os.cpu_count()} cores with a load of {load:.1f} at the end. "
+            f"{MINE} jobs are the viewer's, {SWEEP} one sweep. Usable: painted, and its scripts have run.",
+            "",
+            "| what | median | least to most | goal |",
+            "|---|---|---|---|",
+            table,
+            "",
+        ]
+    )
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(text)
+    print(text)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
