@@ -1,0 +1,244 @@
+"""People, hosts and the scheduler in any order, on real rows, against a model of a few lines.
+
+No host is contacted: what its runners would report is told to `dispatch.settle` and `jobs.transitions`, as
+`dispatch.intake` does it. Each attempt's members are launched, run and end, in whatever order the steps are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.db import connection, transaction
+from django.utils import timezone
+from hypothesis import HealthCheck
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dispatch import passes, reconcile, settle
+from experiments import transitions as experiments
+from experiments.models import Experiment, Trial
+from experiments.states import EXPERIMENT_END_STATES, TRIAL_END_STATES
+from hosts import registry
+from hosts.models import Host
+from hosts.pools import default_pool
+from jobs import queue_edits, transitions
+from jobs.models import Allocation, Job, Member, PortLease, SlotHold, Task
+from jobs.states import AllocationState, JobState, MemberState, StopKind, TaskState
+from tests.rig.world import make_host, make_user, submit_experiment
+
+HOSTS, SLOTS = 3, 2
+Wish = Callable[..., Experiment]
+
+
+class Queue(RuleBasedStateMachine):
+    """The model: what people want of each experiment. The rows must agree with it whenever all is quiet."""
+
+    submitted = Bundle("submitted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._transaction = transaction.atomic()
+        self._transaction.__enter__()
+        self.ada = make_user("ada")
+        for number in range(HOSTS):
+            make_host(f"gpu{number}", SLOTS)
+        #: experiment -> "active", "paused", or "ended" (asked to: canceled or killed)
+        self.wanted: dict[int, str] = {}
+
+    def teardown(self) -> None:
+        """In the end everything is canceled, every host answers, and nothing may be left."""
+        try:
+            for pk, wanted in self.wanted.items():
+                if wanted != "ended":
+                    experiments.cancel(pk, actor="user:ada")
+            self.drain()
+            self.nothing_is_given_twice_or_held_in_vain()
+            assert not SlotHold.objects.filter(released_at=None).exists()
+            assert not PortLease.objects.exists()
+            assert not Job.objects.exclude(state=JobState.ENDED).exists()
+        finally:
+            transaction.set_rollback(True)
+            self._transaction.__exit__(None, None, None)
+
+    def drain(self) -> None:
+        """Every order is carried out."""
+        for _ in range(50):
+            stopping = Member.objects.exclude(state=MemberState.ENDED).exclude(allocation__stop_kind="")
+            if not stopping.exists():
+                return
+            for member in stopping:
+                self._ends(member, 0, acknowledge=True)
+            self.tick()
+        raise AssertionError("stopped attempts never end")
+
+    # --- what people do
+
+    @rule(
+        target=submitted,
+        slots=st.sampled_from([0, 1, 1, 2, 4, 3]),
+        priority=st.sampled_from([10, 42, 42]),
+        restarts=st.integers(0, 1),
+        active=st.booleans(),
+    )
+    def submit(self, slots: int, priority: int, restarts: int, active: bool) -> int:
+        made = submit_experiment(
+            slots=slots, priority=priority, max_restarts=restarts, owner=self.ada, activate=active
+        )
+        self.wanted[made.pk] = "active" if active else "paused"
+        return made.pk
+
+    def _wish(self, wish: Wish, pk: int, to: str) -> None:
+        over = Experiment.objects.filter(pk=pk, state__in=EXPERIMENT_END_STATES).exists()
+        try:
+            wish(pk, actor="user:ada")
+        except experiments.IllegalStep:
+            assert over or self.wanted[pk] == "ended"
+            return
+        if self.wanted[pk] != "ended":
+            self.wanted[pk] = to
+
+    @rule(pk=submitted)
+    def pause(self, pk: int) -> None:
+        self._wish(experiments.pause, pk, "paused")
+
+    @rule(pk=submitted)
+    def activate(self, pk: int) -> None:
+        self._wish(experiments.activate, pk, "active")
+
+    @rule(pk=submitted, wish=st.sampled_from([experiments.cancel, experiments.kill]))
+    def stop(self, pk: int, wish: Wish) -> None:
+        self._wish(wish, pk, "ended")
+
+    @rule(pk=submitted, other=submitted, priority=st.sampled_from([None, 1, 50]), ahead=st.booleans())
+    def edit(self, pk: int, other: int, priority: int | None, ahead: bool) -> None:
+        ids = {e.pk: str(e.job_id) for e in Experiment.objects.filter(pk__in=[pk, other])}
+        place: dict[str, Any] = (
+            {"ahead_of": ids[other]} if ahead and other != pk else {"to_top": not priority}
+        )
+        update = queue_edits.Update(ids[pk], priority=priority if not ahead else None, **place)
+        try:
+            queue_edits.apply([update], actor="user:ada", role="editor")
+        except queue_edits.Refused:
+            assert Job.objects.filter(pk__in=ids.values(), state=JobState.ENDED).exists()
+
+    # --- what the scheduler and the hosts do
+
+    @rule()
+    def tick(self) -> None:
+        passes.run(default_pool().pk)
+
+    @rule(data=st.data())
+    def a_member_goes_on(self, data: st.DataObject) -> None:
+        members = list(Member.objects.exclude(state=MemberState.ENDED).order_by("pk"))
+        if not members:
+            return
+        member = data.draw(st.sampled_from(members))
+        if member.state == MemberState.ASSIGNED:
+            transitions.member_launched(member.pk, boot_id="boot")
+        elif member.state == MemberState.LAUNCHED:
+            transitions.member_running(member.pk)
+        else:
+            self._ends(member, data.draw(st.sampled_from([0, 0, 1])), data.draw(st.booleans()))
+
+    @rule(data=st.data())
+    def a_word_comes_twice(self, data: st.DataObject) -> None:
+        """A record that was shipped again after its answer was lost."""
+        members = list(Member.objects.order_by("pk"))
+        if members:
+            member = data.draw(st.sampled_from(members))
+            before = Member.objects.values().get(pk=member.pk)
+            if member.state == MemberState.ENDED:
+                self._ends(member, 1, acknowledge=False)
+            if member.state in {MemberState.RUNNING, MemberState.ENDED}:
+                transitions.member_launched(member.pk, boot_id="other")
+                assert Member.objects.values().get(pk=member.pk) == before
+
+    def _ends(self, member: Member, code: int, acknowledge: bool) -> None:
+        if acknowledge:
+            transitions.preempt_acknowledged(member.allocation_id)
+        settle.member_exited(
+            member.pk, code=code, signal=None, ended_at=timezone.now().timestamp(), first_failure=None
+        )
+
+    @rule(number=st.integers(0, HOSTS - 1))
+    def a_host_is_lost_and_another_takes_its_place(self, number: int) -> None:
+        host = Host.objects.filter(admission=Host.Admission.READY).order_by("pk")[number]
+        registry.declare_lost(host.pk, actor="user:ada")
+        reconcile.host_lost(host.pk)
+        assert not Member.objects.filter(host=host).exclude(state=MemberState.ENDED).exists()
+        make_host(f"gpu{Host.objects.count()}", SLOTS)
+
+    @rule()
+    def time_passes(self) -> None:
+        """Pauses between attempts are over."""
+        Task.objects.exclude(not_before=None).update(not_before=timezone.now())
+
+    # --- what always holds
+
+    @invariant()
+    def nothing_is_given_twice_or_held_in_vain(self) -> None:
+        held = list(SlotHold.objects.filter(released_at=None).values_list("slot_id", "member__state"))
+        assert len({slot for slot, _ in held}) == len(held)
+        assert all(state != MemberState.ENDED for _, state in held)
+        living = Allocation.objects.exclude(state=AllocationState.TERMINATED).select_related("task__job")
+        tasks = {allocation.task_id for allocation in living}
+        assert len(tasks) == len(living)
+        assert tasks == set(Task.objects.filter(state=TaskState.RUNNING).values_list("pk", flat=True))
+        for allocation in living:
+            holds = [member.holds.filter(released_at=None).count() for member in allocation.members.all()]
+            open_slots = sum(m.slots for m in allocation.members.exclude(state=MemberState.ENDED))
+            assert sum(holds) == open_slots <= allocation.slots
+            assert allocation.members.exclude(state=MemberState.ENDED).exists()
+            if allocation.state != AllocationState.TERMINATING:
+                assert sum(holds) == allocation.slots, "a gang is whole until it is being stopped"
+
+    @invariant()
+    def the_rows_are_what_people_want(self) -> None:
+        for pk, wanted in self.wanted.items():
+            experiment = Experiment.objects.select_related("job").get(pk=pk)
+            trial = Trial.objects.select_related("task").get(experiment=experiment)
+            over = experiment.state in EXPERIMENT_END_STATES
+            assert over == (trial.state in TRIAL_END_STATES) == (trial.task.state == TaskState.ENDED)
+            assert over == (experiment.job.state == JobState.ENDED)
+            assert trial.restarts <= experiment.config["max_restarts"]
+            attempt = trial.task.allocations.exclude(state=AllocationState.TERMINATED).first()
+            if wanted == "ended" and not over:
+                assert attempt is not None and attempt.stop_kind, "it waits for nothing but its attempt"
+            if wanted == "paused" and not over:
+                assert (
+                    attempt.stop_kind == StopKind.PREEMPT if attempt else trial.task.state == TaskState.PAUSED
+                )
+            if wanted == "active" and not over:
+                assert experiment.job.state == JobState.ACTIVE
+                assert trial.task.state in {TaskState.WAITING, TaskState.RUNNING}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("redis_server")
+def test_any_order_of_wishes_ends_ticks_and_losses_keeps_what_must_hold(settings: LazySettings) -> None:
+    settings.TICK_SECONDS = 1.0
+    passes.IDLE_PASS_SECONDS, former = 0.0, passes.IDLE_PASS_SECONDS
+    try:
+        run_state_machine_as_test(
+            Queue,
+            settings=effort(
+                max_examples=10,
+                stateful_step_count=30,
+                deadline=None,
+                derandomize=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        passes.IDLE_PASS_SECONDS = former
+        connection.close()
