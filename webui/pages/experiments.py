@@ -11,7 +11,6 @@ from experiments import phases
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from webui.pages import queue_plan
-from webui.pages import queue_plan
 from webui.pages.frame import page, show, user_of
 
 PER_PAGE = 50
