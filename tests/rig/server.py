@@ -175,12 +175,19 @@ class Server:
 
     def cli(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         """Run the command line `trainmaster` as the admin, logged in by a token in the environment."""
-        environment = {**_clean_environment(), "TRAINMASTER_MASTER": self.url, "DET_MASTER": self.url}
-        environment |= {"TRAINMASTER_TOKEN": self.token(), "DET_USER_TOKEN": self.token()}
-        environment |= options.pop("environment", {})
-        command = [sys.executable, "-m", "trainmaster.cli.main", *arguments]
+        environment = {**self.cli_environment, **options.pop("environment", {})}
+        if "TRAINMASTER_TOKEN" not in environment:
+            environment |= {"TRAINMASTER_TOKEN": self.token(), "DET_USER_TOKEN": self.token()}
         given = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT, **options}
-        return subprocess.run(command, env=environment, check=False, **given)
+        return subprocess.run(self.cli_command(*arguments), env=environment, check=False, **given)
+
+    def cli_command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "trainmaster.cli.main", *arguments]
+
+    @property
+    def cli_environment(self) -> dict[str, str]:
+        """For commands that talk to this server; who asks is added."""
+        return {**_clean_environment(), "TRAINMASTER_MASTER": self.url, "DET_MASTER": self.url}
 
     def _ended(self) -> bool:
         return self.process is None or self.process.poll() is not None
