@@ -158,3 +158,19 @@ def test_code_is_downloaded_again(det: PublishedClient, context: Path, tmp_path:
     det("experiment", "download-model-def", str(experiment), "--output-dir", str(tmp_path))
     assert list(tmp_path.glob("*.tgz"))
     det("experiment", "kill", str(experiment))
+
+
+def test_hosts_and_slots_are_disabled_drained_and_enabled(det: PublishedClient, context: Path) -> None:
+    experiment = create(det, context)
+    wait_for(det, experiment, "RUNNING")
+    assert "Trial 1" in det("slot", "list")
+    drained = det("agent", "disable", "compat", "--drain")
+    assert "Tasks still in progress on draining nodes." in drained
+    assert "compat" in drained.split("Agent", 1)[1]
+    assert '"draining": true' in det("agent", "list", "--json")
+    det("agent", "enable", "compat")
+    det("slot", "disable", "compat", "1")
+    assert "compat,default,1,False" in det("slot", "list", "--csv")
+    det("slot", "enable", "compat", "1")
+    det("experiment", "kill", str(experiment))
+    wait_for(det, experiment, "CANCELED")

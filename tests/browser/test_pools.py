@@ -1,0 +1,101 @@
+"""Pools and hosts in a real browser: 200 hosts in one screen, lamps that speak, the form, live changes."""
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.test_pages import NARROW, WIDE, look_at, shell
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+from tests.rig.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.hosts]
+
+SCREEN_HEIGHT = 900
+#: 200 hosts of 8 slots in four pools; nobody dials them, for they were "seen" tomorrow
+MANY = """
+from datetime import timedelta
+from django.utils import timezone
+from hosts import pool_edits
+from hosts.models import Host, Slot
+from hosts.pools import default_pool
+
+default_pool()
+pools = [default_pool(), *(pool_edits.create(f"pool-{n}", {}, actor="user:admin") for n in range(3))]
+tomorrow = timezone.now() + timedelta(days=1)
+hosts = Host.objects.bulk_create(
+    Host(name=f"gpu-{n:03}.lab", pool=pools[n % 4], admission="ready", address=f"10.9.0.{n}", last_seen_at=tomorrow,
+         contact="silent" if n % 40 == 1 else "reachable", draining=n % 40 == 2, enabled=n % 40 != 3)
+    for n in range(200)
+)
+Slot.objects.bulk_create(
+    Slot(host=host, index=index, kind="cuda", brand="H200" if n % 2 else "A100",
+         outside={"user": "root"} if n == 4 and index == 5 else {})
+    for n, host in enumerate(hosts) for index in range(8)
+)
+"""
+
+
+def test_200_hosts_stand_in_one_screen_and_each_says_itself_to_the_keyboard(empty_server: Server) -> None:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    with running_browser(empty_server.url) as window:
+        window.look(dark=False, width=WIDE)
+        window.login("admin", empty_server.password)
+        paints: dict[str, float] = {}
+        wrong = look_at(window, "/hosts", paints) + look_at(window, "/pools", paints)
+        shell(empty_server, MANY)
+        for address in ("/hosts", "/hosts?view=list&show=silent", "/pools", "/pools/pool-1"):
+            wrong += look_at(window, address, paints)
+        window.look(dark=False, width=WIDE, height=SCREEN_HEIGHT)
+        window.open("/hosts")
+        assert len(window.all(".cell")) == 200
+        last = window.run("return Math.max(...[...document.querySelectorAll('.cell')].map("
+                          "(cell) => cell.getBoundingClientRect().bottom))")  # fmt: skip
+        assert last <= SCREEN_HEIGHT, "all hosts in one screen, without scrolling"
+        window.one('a.cell[href="/hosts/gpu-000.lab"]').send_keys(Keys.TAB)  # to the next of its pool
+        shown = "return getComputedStyle(document.activeElement.querySelector('.tip')).display"
+        assert window.run(shown) == "block", "what has the focus says itself"
+        assert "slot 5: used outside the queue by root" in window.text("a.cell:focus .tip")
+        window.open("/hosts?show=outsiders&model=A100")
+        assert [cell.get_attribute("href") for cell in window.all(".cell")] == [
+            f"{window.url}/hosts/gpu-004.lab"
+        ]
+        print("first paints:", {where: round(paint) for where, paint in paints.items()})
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_pool_is_made_and_its_rules_are_told_beside_the_fields(stack: Stack, browser: Browser) -> None:
+    wrong = look_at(browser, "/pools/+new", {})
+    browser.look(dark=False, width=NARROW)
+    browser.open("/pools/+new")
+    browser.one("#name").send_keys("night")
+    browser.one("#default_priority").clear()
+    browser.one("#default_priority").send_keys("100")
+    browser.one(".submit button").click()
+    browser.wait(lambda: browser.text("#default_priority-error"), "the refusal beside its field")
+    assert browser.text("#default_priority-error") == "Found 100; allowed: a whole number from 1 to 99."
+    assert browser.run("return document.querySelector('#name').value") == "night"
+    wrong += [f"with an error: {each}" for each in browser.violations()]
+    browser.one("#default_priority").clear()
+    browser.one("#default_priority").send_keys("60")
+    browser.one(".submit button").click()
+    browser.wait(lambda: browser.path() == "/pools/night", "the new pool")
+    browser.complaints()  # the refusal's own status
+    browser.look(dark=False, width=WIDE)
+    for tab in ("", "/stats", "/configuration", "/edit"):
+        wrong += look_at(browser, f"/pools/night{tab}", {})
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_drained_host_is_shown_so_without_a_reload(stack: Stack, browser: Browser) -> None:
+    wrong = look_at(browser, "/pools/default", {})
+    browser.open("/pools/default")
+    browser.wait(lambda: browser.text("#connection .word") == "Connected", "the connection")
+    browser.run("window.sameDocument = true")
+    stack.post("/api/v1/hosts/gpu2/drain")
+    browser.wait(lambda: "Draining" in browser.text(".box.away"), "the word in the host's box")
+    assert browser.run("return window.sameDocument")
+    browser.click('button[formaction="/hosts/gpu2/enable"]')
+    browser.wait(lambda: not browser.all(".box.away"), "the host to be ready again")
+    assert browser.path() == "/pools/default"
+    assert not wrong, "\n".join(wrong)

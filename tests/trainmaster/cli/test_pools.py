@@ -1,0 +1,132 @@
+"""`pool`, `agent` and `slot` at a terminal and in scripts, against the whole server with a host of this machine."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.trainmaster.cli.conftest import CommandLine
+from tests.trainmaster.cli.terminal import Terminal
+from webui.embedded.processes import wait_until
+
+LASTING = "import time\nwhile True:\n    time.sleep(0.2)\n"
+CONFIG = """
+name: keeps-on
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+hyperparameters: {lr: 0.1}
+resources: {slots_per_trial: 1, resource_pool: mine}
+"""
+
+
+def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
+    made = tm(
+        "pool",
+        "create",
+        "a100",
+        "--scheduler",
+        "fair_share",
+        "--priority-floor",
+        "editor=20",
+        "--no-preemption",
+    )
+    assert (made.returncode, made.stdout.strip()) == (0, "Created pool a100")
+    shown = json.loads(tm("pool", "describe", "a100", "-o", "json").stdout)
+    assert (shown["scheduler"], shown["preemption"], shown["priorityFloor"]) == (
+        "fair_share",
+        False,
+        {"editor": 20},
+    )
+    edited = tm(
+        "resource-pool", "edit", "a100", "--host-lost-after", "600", "--strict", "--priority-floor", "none"
+    )
+    assert edited.stdout.strip() == "Changed hostLostAfterSeconds, strict, priorityFloor of pool a100"
+    assert "Host lost after:        600" in tm("pool", "describe", "a100").stdout
+    rows = list(csv.DictReader(io.StringIO(tm("pool", "list", "-o", "csv").stdout)))
+    assert {row["Name"]: row["Scheduler"] for row in rows} | {"a100": "fair share"} == {
+        row["Name"]: row["Scheduler"] for row in rows
+    }
+    assert tm("pool", "delete", "a100", "--yes").stdout.strip() == "Deleted pool a100"
+    assert "a100" not in tm("pool").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("create", "x", "--scheduler", "rr"), 1, "Found 'rr'; allowed: priority or fair_share."),
+        (("create", "a b"), 1, "The name 'a b' is not allowed"),
+        (
+            ("edit", "default", "--default-priority", "1.5"),
+            1,
+            "Found '1.5'; allowed: a whole number from 1 to 99.",
+        ),
+        (("edit", "default", "--priority-floor", "3"), 2, "allowed: ROLE=N"),
+        (("edit", "default"), 2, "name at least one rule"),
+        (("edit", "moon", "--strict"), 1, "Pool moon not found"),
+        (("delete", "default", "--yes"), 1, "Pool default cannot be removed"),
+    ],
+)
+def test_a_wrong_wish_about_a_pool_is_a_sentence(
+    tm: CommandLine, words: tuple[str, ...], code: int, sentence: str
+) -> None:
+    tm("pool", "list")  # which makes the default pool
+    ran = tm("pool", *words)
+    assert ran.returncode == code
+    assert sentence in ran.stderr
+
+
+@pytest.fixture
+def running(tm: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The host `cpu1` of this machine with two slots in pool `mine`; a trial runs on one. The experiment's id."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "code").mkdir()
+    (folder / "code" / "train.py").write_text(LASTING)
+    (folder / "config.yaml").write_text(CONFIG)
+    tm("pool", "create", "mine")
+    added = tm("host", "add", "local", "--name", "cpu1", "--pool", "mine", "--slots", "2", "--yes")
+    assert added.returncode == 0, added.stderr
+    created = tm("experiment", "create", str(folder / "config.yaml"), str(folder / "code"))
+    experiment = created.stdout.split()[-1]
+    assert wait_until(lambda: "keeps-on" in held(tm), 60), tm("job", "list", "-p", "mine").stdout
+    yield experiment
+    tm("experiment", "kill", experiment)
+    assert wait_until(lambda: not held(tm), 60)
+    tm("host", "remove", "cpu1", "--yes")
+
+
+def held(tm: CommandLine) -> str:
+    """What `slot list` says of the slots that are held: allocation and task, with the experiment's name."""
+    slots = json.loads(tm("slot", "list", "-o", "json").stdout)
+    mine = [slot["heldBy"] for slot in slots if slot["agent"]["id"] == "cpu1" and slot.get("heldBy")]
+    return " ".join(f"{each['allocationId']} keeps-on" for each in mine)
+
+
+def test_hosts_and_slots_are_listed_drained_disabled_and_enabled(tm: CommandLine, running: str) -> None:
+    agents = list(csv.DictReader(io.StringIO(tm("agent", "list", "-o", "csv").stdout)))
+    assert list(agents[0]) == ["Agent ID", "Version", "Registered Time", "Slots", "Containers", "Resource Pool",
+                               "Enabled", "Draining", "Addresses"]  # fmt: skip
+    slots = list(csv.DictReader(io.StringIO(tm("slot", "ls", "-o", "csv").stdout)))
+    assert list(slots[0]) == ["Agent ID", "Resource Pool", "Slot ID", "Enabled", "Draining", "Allocation ID",
+                              "Task Name", "Type", "Device"]  # fmt: skip
+    mine = [slot for slot in slots if slot["Agent ID"] == "cpu1"]
+    assert [slot["Allocation ID"] for slot in mine][1] == "FREE"
+    drained = tm("agent", "disable", "cpu1", "--drain")
+    assert "Tasks still in progress on draining agents." in drained.stderr
+    assert f"(Experiment {running})" in drained.stdout
+    assert tm("agent", "enable", "cpu1").stdout.strip() == "Enabled agent cpu1."
+    refused = tm("pool", "move-host", "default", "cpu1")
+    assert (refused.returncode, "while it runs" in refused.stderr) == (1, True)
+    assert tm("agent", "disable").returncode == 2
+
+    before = held(tm)
+    asked = Terminal(tm.command("slot", "disable", "cpu1", "0"), tm.environment)
+    asked.answer("stops 1 running task", "n")
+    assert asked.wait() == 1 and "Nothing was changed." in asked.said
+    assert held(tm) == before
+    assert tm("slot", "disable", "cpu1", "0", "--yes").returncode == 0
+    assert wait_until(lambda: held(tm) not in ("", before), 60), "tried again on the other slot"
+    assert tm("slot", "enable", "cpu1", "0").stdout.strip() == "Enabled slot 0 of agent cpu1"
