@@ -16,7 +16,7 @@ from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
-from jobs import time_limits
+from jobs import queue_rules, time_limits
 from jobs import transitions as jobs
 from jobs.models import Job
 from jobs.states import Reason
@@ -79,6 +79,9 @@ def _create(
     effective = config.effective()
     resources = effective["resources"]
     pool = pool_for(resources.get("resource_pool") or "", resources["slots_per_trial"])
+    asked = resources.get("priority")
+    if asked is not None and (error := queue_rules.floor_error(pool, owner.role, asked)):
+        raise Refused(error)
     seed = (effective.get("reproducibility") or {}).get("experiment_seed")
     if seed is None:
         seed = secrets.randbelow(2**31)
@@ -90,7 +93,7 @@ def _create(
         name=effective["name"],
         owner=owner,
         pool=pool,
-        priority=resources.get("priority") or pool.default_priority,
+        priority=asked or pool.default_priority,
         weight=resources.get("weight") or 1.0,
         max_slots=resources.get("max_slots"),
         preemptible=effective.get("preemptible") is not False,

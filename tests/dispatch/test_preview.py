@@ -7,16 +7,34 @@ from django.utils import timezone
 
 from dispatch import passes, preview, settle
 from events.models import Event
+from experiments import submit
+from experiments.config import parse
 from experiments.models import Experiment
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits, transitions
 from jobs.models import Allocation, Job, QueueEdit
 from jobs.queue_edits import Update
-from jobs.states import AllocationState, StopKind
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
+from jobs.states import AllocationState, Reason, StopKind, TaskState
+from submissions import contexts
+from tests.rig.world import (
+    attempt_of,
+    make_host,
+    make_project,
+    make_user,
+    submit_experiment,
+    trial_of,
+)
 
 pytestmark = pytest.mark.django_db
+
+SEARCH = """
+name: {name}
+entrypoint: python3 train.py
+hyperparameters: {{}}
+searcher:
+  {{name: random, max_trials: {trials}, max_concurrent_trials: {trials}, metric: loss, max_length: {{batches: 9}}}}
+"""
 
 
 def run_pass() -> None:
@@ -111,17 +129,56 @@ def test_a_job_that_fits_at_once_starts_now_in_the_other_pool() -> None:
     assert not leaving.stops_others
 
 
-def test_a_fair_share_pool_previews_a_weight() -> None:
+def submit_search(name: str, trials: int) -> Experiment:
+    """An experiment of so many trials of one slot, all at once."""
+    text = SEARCH.format(name=name, trials=trials)
+    return submit.create(
+        owner=make_user(),
+        config=parse(text),
+        original=text,
+        context=contexts.empty(),
+        project=make_project(),
+        parent=None,
+        activate=True,
+        idempotency_key=None,
+        actor="user:ada",
+    )
+
+
+def test_in_a_fair_share_pool_a_weight_moves_slots_at_the_next_pass() -> None:
     ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler="fair_share")
-    make_host("gpu1", 2)
-    bob = make_user("bob")
-    theirs = [submit_experiment(name=f"theirs {i}", owner=bob) for i in range(2)]
+    make_host("gpu1", 4)
+    one, two = submit_search("one", 4), submit_search("two", 4)
     run_pass()
-    mine = submit_experiment(name="mine")
-    found = preview_of(of(mine, weight=5.0))
-    assert found.order == []
-    assert {stop.username for stop in found.stops} <= {"bob"}
-    assert len(theirs) == Allocation.objects.count()
+    held = Allocation.objects.values_list("task__job_id", flat=True)
+    assert sorted(held) == sorted([one.job_id] * 2 + [two.job_id] * 2)
+    found = preview_of(of(one, weight=3.0))
+    assert found.order == [] and not found.stops_others
+    assert [(stop.job_id, stop.slots, stop.runs) for stop in found.stops] == [(str(two.job_id), 1, 1)]
+    assert found.changes == [f"Job {str(one.job_id)[:8]}: it now has weight 3."]
+    queue_edits.apply([of(one, weight=3.0)], actor="user:ada", role="editor")
+    run_pass()
+    assert stopped() == {str(two.job_id)}
+
+
+def test_a_running_experiment_that_is_moved_to_another_pool_saves_and_waits_there() -> None:
+    """features.md 2.9, check 7."""
+    make_host("gpu1", 1)
+    one = submit_experiment(name="one")
+    run_pass()
+    big = ResourcePool.objects.create(name="big")
+    make_host("gpu2", 1, big)
+    queue_edits.apply([of(one, pool="big")], actor="user:ada", role="editor")
+    assert attempt_of(one).stop_reason == Reason.POOL_CHANGED
+    leave(one)
+    assert trial_of(one).task.state == TaskState.WAITING
+    passes.run(big.pk)
+    assert attempt_of(one).number == 2 and attempt_of(one).pool == big
+    queue_edits.undo(make_user())
+    assert attempt_of(one).stop_reason == Reason.POOL_CHANGED
+    leave(one)
+    run_pass()
+    assert attempt_of(one).number == 3 and attempt_of(one).pool == default_pool()
 
 
 def test_work_that_already_leaves_is_not_shown_again() -> None:

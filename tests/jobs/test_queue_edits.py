@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import uuid
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -265,6 +268,89 @@ def test_an_edit_is_undone_by_its_author(ada: User) -> None:
         queue_edits.undo(ada)
     assert Event.objects.filter(kind=Event.Kind.JOB, detail__has_key="undoes").count() == 2
     assert not QueueEdit.objects.filter(undone_at=None).exists()
+
+
+def test_an_undo_is_refused_once_something_else_has_changed_it(ada: User) -> None:
+    one, two = job(ada), job(ada)
+    apply(Update(str(one.pk), priority=7), Update(str(two.pk), priority=8))
+    apply(Update(str(two.pk), priority=9), actor="user:bob")
+    with pytest.raises(Refused, match=f"job {str(two.pk)[:8]} was changed since by bob; nothing was undone"):
+        queue_edits.undo(ada)
+    assert Job.objects.get(pk=one.pk).priority == 7, "all of it or nothing"
+    apply(Update(str(two.pk), priority=8), actor="user:bob")
+    Job.objects.filter(pk=one.pk).update(state=JobState.ENDED)
+    with pytest.raises(Refused, match=f"job {str(one.pk)[:8]} has ended since; nothing was undone"):
+        queue_edits.undo(ada)
+
+
+def test_an_undo_is_refused_when_it_is_late_or_the_role_does_not_allow_it(ada: User) -> None:
+    one = job(User.objects.create(username="bob"))
+    apply(Update(str(one.pk), priority=7))
+    ResourcePool.objects.update(strict=True)
+    with pytest.raises(Refused, match="belongs to bob and resource pool default is strict"):
+        queue_edits.undo(ada)
+    ada.role = User.Role.VIEWER
+    with pytest.raises(Refused, match="ada is a viewer"):
+        queue_edits.undo(ada)
+    ada.role = User.Role.ADMIN
+    QueueEdit.objects.update(made_at=timezone.now() - timedelta(seconds=901))
+    assert queue_edits.last_undoable(ada) is None
+    with pytest.raises(Refused, match="no edit in the last 15 minutes"):
+        queue_edits.undo(ada)
+
+
+def test_an_undo_gives_back_pool_place_and_priority_in_one_step(ada: User) -> None:
+    other = ResourcePool.objects.create(name="big")
+    there, here, mine = job(ada, other), job(ada), job(ada)
+    apply(Update(str(mine.pk), pool="big", priority=3, ahead_of=str(there.pk)))
+    assert order(other) == [mine.pk, there.pk]
+    edit = queue_edits.last_undoable(ada)
+    assert edit is not None and len(edit.sentences) == 3
+    apply(Update(str(mine.pk), priority=5))
+    queue_edits.undo(ada)
+    PoolChange.objects.all().delete()
+    assert queue_edits.undo(ada) == [
+        f"Job {str(mine.pk)[:8]}: it is back in resource pool default, with its former place."
+    ]
+    assert (order(), order(other)) == ([here.pk, mine.pk], [there.pk])
+    assert set(PoolChange.objects.values_list("pool_id", flat=True)) == {other.pk, default_pool().pk}
+
+
+def test_places_stay_right_when_positions_are_spread_anew_and_older_edits_lose_their_undo(ada: User) -> None:
+    bob = User.objects.create(username="bob")
+    first, second, third = job(ada), job(ada), job(ada)
+    apply(Update(str(third.pk), ahead_of=str(second.pk)), actor="user:bob")
+    Job.objects.filter(pk=second.pk).update(position=Job.objects.get(pk=third.pk).position)
+    fourth = job(ada)
+    between = sorted([second.pk, third.pk])
+    before = [first.pk, *between, fourth.pk]
+    assert order() == before
+    apply(Update(str(fourth.pk), behind_of=str(between[0])), Update(str(first.pk), behind_of=str(between[0])))
+    assert order() == [between[0], first.pk, fourth.pk, between[1]]
+    assert queue_edits.last_undoable(bob) is None
+    queue_edits.undo(ada)
+    assert order() == before
+
+
+def test_a_job_with_three_trials_is_an_anchor_like_any_other(ada: User) -> None:
+    anchor, moved = job(ada), job(ada)
+    for number in range(2):
+        transitions.create_task(
+            job=anchor, task_id=f"more-{number}", kind=Task.Kind.TRIAL, name="b", slots=1, single_host=False,
+            actor="test",
+        )  # fmt: skip
+    apply(Update(str(moved.pk), ahead_of=str(anchor.pk)))
+    assert order() == [moved.pk, anchor.pk]
+    apply(Update(str(moved.pk), position=2))
+    assert order() == [anchor.pk, moved.pk]
+
+
+def test_an_id_that_only_a_job_in_the_queue_begins_with_is_found(ada: User) -> None:
+    ended, mine = job(ada, state=JobState.ENDED), job(ada)
+    pk = uuid.UUID(str(ended.pk)[:8] + str(mine.pk)[8:])
+    Job.objects.create(id=pk, kind=mine.kind, name="twin", owner=ada, pool=mine.pool, position=1.0)
+    assert queue_edits.find(str(ended.pk)[:8].upper()).pk == pk
+    assert queue_edits.find(str(ended.pk)).pk == ended.pk
 
 
 def test_an_ended_job_is_no_longer_in_the_queue(ada: User) -> None:

@@ -107,8 +107,9 @@ def test_paused_and_ended_jobs_are_not_in_the_queue(cast: Cast, submit: Submit) 
     cast.ada.post(f"experiments/{paused['id']}/pause")
     cast.ada.post(f"experiments/{ended['id']}/kill")
     assert queue(cast.vic) == []
+    later = submit()
     cast.ada.post(f"experiments/{paused['id']}/activate")
-    assert [row["jobId"] for row in queue(cast.vic)] == [paused["jobId"]]
+    assert [row["jobId"] for row in queue(cast.vic)] == [paused["jobId"], later["jobId"]], "at its old place"
 
 
 def test_the_reason_and_the_forecast_come_from_the_plan(
@@ -193,6 +194,8 @@ def test_a_pool_bounds_the_priorities_that_a_role_may_give(cast: Cast, submit: S
             400,
             sentence,
         )
+    submission = {"config": CONFIG.replace("slots_per_trial: 1", "priority: 5")}
+    assert cast.ada.refused("POST", "experiments", submission) == (400, sentence)
     assert cast.ada.post("job-queues", {"updates": [{"jobId": mine, "priority": 10}]})
     assert cast.admin.post("job-queues", {"updates": [{"jobId": mine, "priority": 1}]})
     assert cast.ada.post("job-queues", {"updates": [{"jobId": mine, "priority": 2}]}), (
