@@ -8,6 +8,8 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
+from commands import submit
+from commands.config import check
 from dispatch import passes
 from experiments import transitions
 from experiments.models import Experiment
@@ -15,7 +17,8 @@ from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment
+from submissions import contexts
+from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -147,6 +150,17 @@ def test_who_would_be_stopped_is_said_before_anything_is_saved(page: Client) -> 
     assert Job.objects.get(pk=waiting.job_id).priority == 10
 
 
+def test_the_gain_is_said_beside_what_was_foreseen_without_the_edit(page: Client) -> None:
+    make_host("gpu1", 2)
+    waiting = submit_experiment(slots=2)
+    task = trial_of(waiting).task_id
+    noon = timezone.now().replace(hour=12, minute=0).timestamp()
+    ResourcePool.objects.update(plan={"forecast": {task: [noon, noon + 600]}})
+    answer = page.post(manage(waiting), fields(waiting, priority="10") | {"preview": "1"})
+    assert "This job starts at once instead of 12:00 to 12:10." in text(answer)
+    assert Job.objects.get(pk=waiting.job_id).priority == 42
+
+
 def test_a_queue_that_changed_meanwhile_is_shown_again_and_not_saved(page: Client) -> None:
     make_host("gpu1", 2)
     running(2, make_user("jun"), name="asr-base")
@@ -212,6 +226,31 @@ def test_the_menu_is_a_page_with_the_entries_that_the_job_allows(page: Client) -
     assert "Move to Top" in below and "Pause" in below and "Cancel" in below and "Kill" in below
     transitions.pause(second.pk, actor="user:ada")
     assert "Activate" in text(page.get(f"/jobs/menu/{second.job_id}"))
+
+
+def test_a_command_keeps_its_pool_and_can_only_be_killed(page: Client, ada: User) -> None:
+    ResourcePool.objects.create(name="other")
+    command = submit.create(
+        owner=ada,
+        config=check({"entrypoint": "true", "resources": {"slots": 1}}),
+        context=contexts.empty(),
+        workspace_number=1,
+        idempotency_key=None,
+        actor="user:ada",
+    )
+    where = f"/jobs/manage/{command.job_id}"
+    shown = text(page.get(where))
+    assert "Type Command" in shown and "Is Preemptible No" in shown
+    assert "cannot be changed: cancel it and submit it again in the other pool." in shown
+    refused = page.post(where, {"was-pool": "default", "pool": "other"})
+    assert refused.status_code == 400 and "submit it again" in text(refused)
+    entries = text(page.get(f"/jobs/menu/{command.job_id}"))
+    assert "View Logs" in entries and "Kill" in entries and "Cancel" not in entries
+    sent = {"do": "cancel", "sure": "1", "job": str(command.job_id), "back": "/experiments"}
+    assert "it cannot be cancelled, only killed" in text(page.post("/jobs/edits/make", sent, follow=True))
+    page.post("/jobs/edits/make", {**sent, "do": "kill"})
+    command.refresh_from_db()
+    assert command.has_ended
 
 
 def test_a_pool_that_keeps_no_order_offers_no_place(page: Client) -> None:

@@ -126,6 +126,15 @@ def wait_of(job: Job) -> str:
     return next((str(waits[task]["sentence"]) for task in waiting if task in waits), "")
 
 
+def forecast_of(job_id: str) -> tuple[float, float] | None:
+    """When the last pass expected the job's next start, as epoch seconds; None where it knew nothing."""
+    waiting = Task.objects.filter(job_id=job_id, state=TaskState.WAITING).values_list("pk", "job__pool_id")
+    tasks = dict(waiting)
+    pool = ResourcePool.objects.filter(pk__in=tasks.values()).first()
+    spans = [span for task in tasks if pool and (span := (pool.plan.get("forecast") or {}).get(task))]
+    return min(((float(first), float(last)) for first, last in spans), default=None)
+
+
 def numbers_of(pool: ResourcePool) -> PoolNumbers:
     """Used and all slots, scheduled and queued jobs of a pool, now."""
     queue = queue_order.listed(pool)

@@ -13,7 +13,7 @@ from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
-from webui.pages.manage_job_facts import AROUND, with_names
+from webui.pages.manage_job_facts import AROUND, forecast_of, with_names
 from webui.templatetags.console import spell
 
 #: edited jobs whose start and surroundings are told, when many are edited at once
@@ -85,12 +85,22 @@ class Look:
         """When the edited jobs start, a sentence each; many start as their order says."""
         found = self.found.starts
         if len(found) == 1:
-            return [f"This job {_when(found[0], self.now)}."]
+            return [f"This job {_when(found[0], self.now)}{self._instead(found[0])}."]
         names = {entry.job_id: entry.name for entry in self.found.order}
         told = [
             f"{names.get(one.job_id, one.job_id[:8])} {_when(one, self.now)}." for one in found[:MOST_STARTS]
         ]
         return told + ([f"{len(found) - MOST_STARTS} more wait."] if len(found) > MOST_STARTS else [])
+
+    def _instead(self, start: preview.Outlook) -> str:
+        """What the last pass foresaw for it, without the edit; and whether that differs by more than the error."""
+        was = forecast_of(start.job_id)
+        if was is None or not (start.now or start.forecast):
+            return ""
+        then = f" instead of {_range(was, self.now)}"
+        if start.forecast and start.forecast[1] > was[0] and was[1] > start.forecast[0]:
+            return f"{then}: the two overlap, so the gain is within the error of the forecast"
+        return then
 
     @cached_property
     def places(self) -> list[Place]:
@@ -156,21 +166,26 @@ def _cost(stop: preview.Stop, now: datetime) -> str:
 
 
 def _when(start: preview.Outlook, now: datetime) -> str:
-    """`starts at once`, `starts 12:43 to 12:46 UTC`, or what it waits for."""
+    """`starts at once`, `starts 12:43 to 12:46 UTC`, or what it waits for and why nobody knows how long."""
     if start.now:
         return "starts at once"
     reason = f": {start.reason.rstrip('.')}" if start.reason else ""
-    if start.forecast is None:
-        return f"waits{reason or ', nobody knows how long'}"
-    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in start.forecast)
-    return f"starts {_clock(earliest, now)} to {_clock(latest, now)} UTC{reason}"
+    if start.forecast is not None:
+        return f"starts {_range(start.forecast, now)} UTC{reason}"
+    unknown = f"; its start is not known: {start.unknown.rstrip('.')}" if start.unknown else ""
+    return f"waits{reason}{unknown}"
+
+
+def _range(span: tuple[float, float], now: datetime) -> str:
+    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in span)
+    return f"{_clock(earliest, now)} to {_clock(latest, now)}"
 
 
 def _short_when(start: preview.Outlook | None, now: datetime) -> str:
     """For a row: the range without the reason."""
     if start is None:
         return ""
-    return _when(replace(start, reason=None), now) if start.now or start.forecast else "waits"
+    return _when(replace(start, reason=None, unknown=None), now) if start.now or start.forecast else "waits"
 
 
 def _clock(moment: datetime, now: datetime) -> str:
