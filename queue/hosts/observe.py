@@ -115,10 +115,13 @@ def heartbeat(host_id: uuid.UUID) -> None:
 def key_changed(host_id: uuid.UUID, offered: str, sentence: str, *, hop: int) -> bool:
     """The host (or jump host number `hop` before it) shows another key: suspend it, leave its runs alone.
 
-    Returns whether it was suspended now.
+    Returns whether it was suspended now. Whoever dialled with the key from before it was accepted is late.
     """
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
+        pinned = host.jumps[hop].get("host_key") if hop < len(host.jumps) else host.host_key
+        if pinned == offered:
+            return False
         keep_offered(host, offered, hop)
         host.contact_error = sentence
         suspend = host.admission in {Host.Admission.READY, Host.Admission.ADMITTING}

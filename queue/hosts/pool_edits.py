@@ -132,6 +132,7 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
         raise PoolRefused(errors)
     if pool:
         fresh.pk, fresh._state.adding = pool.pk, False
+    _take_defaults(fresh, values, actor)
     _assign(fresh, values)
     fresh.save()
     _changed(fresh, "created", actor, {"rules": values})
@@ -153,6 +154,7 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
     changes = {field: [getattr(pool, field), value] for field, value in values.items()}
     changes = {field: pair for field, pair in changes.items() if pair[0] != pair[1]}
     if changes:
+        _take_defaults(pool, values, actor)
         _assign(pool, values)
         pool.save(update_fields=list(changes))
         _changed(pool, "changed", actor, {"changes": changes})
@@ -162,9 +164,15 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
 def _assign(pool: ResourcePool, values: dict[str, Any]) -> None:
     for field, value in values.items():
         setattr(pool, field, value)
+
+
+def _take_defaults(pool: ResourcePool, values: dict[str, Any], actor: str) -> None:
+    """The pools that were the defaults hand them over."""
     for field in _DEFAULTS:
         if values.get(field):
-            ResourcePool.objects.filter(**{field: True}).exclude(pk=pool.pk).update(**{field: False})
+            for other in ResourcePool.objects.filter(**{field: True}).exclude(pk=pool.pk):
+                ResourcePool.objects.filter(pk=other.pk).update(**{field: False})
+                _record(other, "changed", actor, {"changes": {field: [True, False]}})
 
 
 @transaction.atomic

@@ -62,6 +62,16 @@ def test_a_changed_key_suspends_once_and_keeps_what_was_offered(host: Host) -> N
     assert host.state_reason == "It shows another key." and reasons(host) == ["key_changed"]
 
 
+def test_a_call_that_began_before_its_key_was_accepted_suspends_nothing(host: Host) -> None:
+    accepted = "ssh-ed25519 BBBB"
+    jumps = [{"address": "jump", "port": 22, "host_key": accepted}]
+    Host.objects.filter(pk=host.pk).update(host_key=accepted, jumps=jumps, admission=Host.Admission.ADMITTING)
+    for hop in (0, 1):
+        assert not observe.key_changed(host.pk, accepted, "It shows another key.", hop=hop)
+    host.refresh_from_db()
+    assert (host.admission, host.offered_host_key, host.state_reason) == ("admitting", "", "")
+
+
 def test_heartbeats_are_written_once_a_second(host: Host) -> None:
     observe.heartbeat(host.pk)
     host.refresh_from_db()

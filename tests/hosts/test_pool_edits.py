@@ -95,6 +95,8 @@ def test_a_default_is_handed_over_and_never_switched_off() -> None:
     assert default_pool_for(0).name == "aux"
     assert default_pool_for(1) == default_pool() == first
     assert ResourcePool.objects.filter(default_aux=True).count() == 1
+    handed = Event.objects.get(kind=Event.Kind.POOL, subject=str(first.pk), reason="changed")
+    assert handed.detail["changes"] == {"default_aux": [True, False]}
 
 
 def test_a_pool_in_use_is_not_removed() -> None:
