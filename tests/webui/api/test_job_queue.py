@@ -341,10 +341,9 @@ def test_what_is_refused_has_one_sentence(
 
 
 @pytest.mark.parametrize("path", ["job-queues", "job-queues/preview"])
-def test_a_command_stays_in_its_pool(cast: Cast, submit: Submit, path: str) -> None:
+def test_a_command_stays_in_its_pool(cast: Cast, host: Host, path: str) -> None:
     ResourcePool.objects.create(name="big")
-    job = submit()["jobId"]
-    Job.objects.filter(pk=job).update(kind=Job.Kind.COMMAND)
+    job = cast.ada.post("commands", {"config": {"entrypoint": ["true"]}})["command"]["jobId"]
     assert cast.ada.refused("POST", path, {"updates": [{"jobId": job, "resourcePool": "big"}]}) == (
         400,
         "setting resource pool for job type COMMAND is not supported; "
