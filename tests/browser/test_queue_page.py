@@ -113,7 +113,7 @@ def test_an_edit_elsewhere_moves_the_row_and_leaves_the_others_alone(
         """
         const row = document.querySelectorAll('tr[data-job]')[3];
         row.marked = true;
-        row.querySelector('input').checked = true;
+        row.querySelector('input').click();
         row.querySelector('.menu').focus();
         return row.id;
         """
