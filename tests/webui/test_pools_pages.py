@@ -182,6 +182,6 @@ def test_work_of_another_kind_is_named_too(db: None) -> None:
     member.save()
     pool = member.allocation.pool
     page = text(logged_in(), f"/pools/{pool.name}")
-    assert "no slot" in page and f"/commands/{member.allocation.task.job_id}" in page
+    assert "no slot" in page and f"/commands/{member.allocation.task_id}" in page
     assert "<b>1 / 100</b><span>runs without slots" in page
     assert Job.objects.get().state == JobState.ACTIVE

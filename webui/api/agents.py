@@ -22,7 +22,8 @@ from webui.api.views import ApiView, Json
 
 def hosts_shown() -> QuerySet[Host]:
     """Every host that has not been taken out."""
-    return registry.present().select_related("pool").prefetch_related("slots").order_by("name")
+    hosts = registry.present().select_related("pool").defer("pool__plan")  # which may be megabytes
+    return hosts.prefetch_related("slots").order_by("name")
 
 
 def host_named(name: str) -> Host:

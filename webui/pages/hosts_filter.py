@@ -52,10 +52,6 @@ class HostFilter:
             and (not found or found in seen.host.name.lower() or found in seen.host.address.lower())
         )
 
-    @property
-    def is_narrow(self) -> bool:
-        return bool(self.kind or self.model or self.pool or self.search)
-
 
 def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
     """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""

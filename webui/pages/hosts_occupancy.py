@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import groupby
 
-from django.db.models import Count, Prefetch, QuerySet
+from django.db.models import Prefetch, QuerySet
 
 from hosts import observe, registry
 from hosts.models import Host, Slot
@@ -155,7 +155,8 @@ def _slots(indexes: list[int]) -> str:
 def present() -> QuerySet[Host]:
     """The hosts that have not been taken out, with the slots that are there."""
     slots = Prefetch("slots", Slot.objects.filter(missing=False).order_by("index"))
-    return registry.present().select_related("pool").prefetch_related(slots).order_by("name")
+    hosts = registry.present().select_related("pool").defer("pool__plan")  # which may be megabytes
+    return hosts.prefetch_related(slots).order_by("name")
 
 
 def of(hosts: Iterable[Host]) -> list[Seen]:
@@ -190,17 +191,17 @@ def _lamp(slot: Slot, holder: Holder | None, host_state: str) -> Lamp:
 
 _HOLDER = [
     f"{{}}allocation__{name}"
-    for name in ("task__name", "task__job__name", "task__job__kind", "task__job_id", "task__job__entity_id")
+    for name in ("task_id", "task__job__name", "task__job__kind", "task__job__entity_id")
 ] + ["{}allocation__task__trial__id", "{}allocation__task__job__owner__username", "{}allocation__state"]
 
 
 def _holder(row: tuple[object, ...]) -> Holder:
-    task, job, kind, job_id, entity, trial, user, state = row
+    task, name, kind, entity, trial, user, state = row
     if kind == Job.Kind.EXPERIMENT:
         label, href = f"exp {entity}", f"/trials/{trial}" if trial else f"/experiments/{entity}"
     else:
-        label, href = f"cmd {str(job_id)[:8]}", f"/commands/{job_id}"
-    return Holder(str(job or task), label, str(user), href, str(state))
+        label, href = f"cmd {str(task)[:8]}", f"/commands/{task}"  # a command has its task's id
+    return Holder(str(name), label, str(user), href, str(state))
 
 
 def _held(hosts: list[Host]) -> dict[int, Holder]:
@@ -259,9 +260,3 @@ def usage(seen: list[Seen], aux_per_host: int) -> Usage:
     """Of the hosts of one pool; only ready ones take work without slots."""
     ready = sum(1 for each in seen if each.is_ready)
     return Usage(totals(seen), sum(len(each.without_slots) for each in seen), ready * aux_per_host)
-
-
-def counts_by_pool() -> dict[int, int]:
-    """Pool id -> hosts in it."""
-    rows = registry.present().order_by().values_list("pool_id").annotate(Count("pk"))
-    return dict(rows)
