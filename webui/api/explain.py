@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,7 +13,7 @@ from jobs import queue_edits, queue_history
 from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.reasons import Reason
-from webui.api import encoding
+from webui.api import encoding, last_pass
 from webui.api.errors import Missing
 from webui.api.job_queue_rows import rows_of
 from webui.api.views import ApiView, Json
@@ -23,15 +21,6 @@ from webui.api.views import ApiView, Json
 #: edits that are told with an explanation; all of them have a list of their own
 RECENT_EDITS = 5
 MOST_EDITS = 200
-
-# the plan of a long queue is megabytes: it is taken apart where it lies
-_PLAN = """
-WITH plan AS MATERIALIZED (
-  SELECT plan->'waits' AS waits, plan->'forecast' AS forecast, plan->'unknown' AS unknown
-  FROM hosts_resourcepool WHERE id = %s
-)
-SELECT id, plan.waits->id, plan.forecast->id, plan.unknown->>id FROM unnest(%s::text[]) AS task(id) CROSS JOIN plan
-"""
 
 
 def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> Json:
@@ -51,20 +40,6 @@ def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> Json:
     )
 
 
-def _told(pool_id: int, task_ids: list[str]) -> dict[str, Json]:
-    """Task id -> reason, forecast and why there is none, as the last pass stored them."""
-    with connection.cursor() as cursor:
-        cursor.execute(_PLAN, [pool_id, task_ids])
-        return {
-            task_id: {
-                "reason": json.loads(wait) if wait else None,
-                "forecast": json.loads(span) if span else None,
-                "unknown": unknown,
-            }
-            for task_id, wait, span, unknown in cursor.fetchall()
-        }
-
-
 def found_job(job_id: str) -> Job:
     """The job whose id begins so. Raises Missing."""
     try:
@@ -81,7 +56,7 @@ class Explain(ApiView):
         now = timezone.now()
         found = blockers(job, now)
         live = list(job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at"))
-        told = _told(job.pool_id, [task.pk for task in live if task.state == TaskState.WAITING])
+        told = last_pass.told(job.pool_id, [task.pk for task in live if task.state == TaskState.WAITING])
         answer: Json = {
             "jobId": str(job.pk),
             "state": job.state,

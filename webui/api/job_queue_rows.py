@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import connection
-
 from experiments.models import Experiment
 from hosts.models import ResourcePool
-from jobs.models import Job
+from jobs.models import Job, Task
 from jobs.states import JobState, Reason, TaskState
-from webui.api import encoding, job_queue_lines
+from webui.api import encoding, job_queue_lines, last_pass
 from webui.api.job_queue_lines import Line
 from webui.api.views import Json
 
@@ -74,7 +71,7 @@ def _summary(pool: ResourcePool, line: Line) -> Json:
 
 
 def rows(pool: ResourcePool, lines: Sequence[Line]) -> list[Row]:
-    """What the lines show, in their order, in three queries. A job that has ended meanwhile is left out."""
+    """What the lines show, in their order, in four queries. A job that has ended meanwhile is left out."""
     ids = [line.job_id for line in lines]
     jobs = Job.objects.select_related("owner").in_bulk(ids)
     found = {line.job_id: Row(jobs[line.job_id], line, pool) for line in lines if line.job_id in jobs}
@@ -92,30 +89,18 @@ def rows_of(pool: ResourcePool, job_ids: Sequence[uuid.UUID]) -> list[Row]:
     return rows(pool, job_queue_lines.page(pool, ids=job_ids)[0])
 
 
-# the plan of a long queue is megabytes: it is taken apart where it lies
-_PLAN = """
-WITH plan AS MATERIALIZED (
-  SELECT plan->'waits' AS waits, plan->'forecast' AS forecast, plan->'unknown' AS unknown
-  FROM hosts_resourcepool WHERE id = %s
-)
-SELECT t.job_id, plan.waits->t.id, plan.forecast->t.id, plan.unknown->>t.id
-FROM jobs_task t CROSS JOIN plan WHERE t.job_id = ANY(%s) AND t.state = %s ORDER BY t.created_at
-"""
-
-
 def _note_plan(found: dict[uuid.UUID, Row], pool: ResourcePool) -> None:
     """The reason of the first task that waits, and the earliest start of any."""
-    with connection.cursor() as cursor:
-        cursor.execute(_PLAN, [pool.pk, list(found), TaskState.WAITING])
-        told = cursor.fetchall()
-    for job_id, wait, span, unknown in told:
-        row = found[job_id]
-        if wait and row.wait is None:
-            row.wait = json.loads(wait)
-        when = json.loads(span) if span else None
+    tasks = Task.objects.filter(job_id__in=found, state=TaskState.WAITING).order_by("created_at")
+    job_of = dict(tasks.values_list("pk", "job_id"))
+    told = last_pass.told(pool.pk, list(job_of))
+    for task_id, job_id in job_of.items():
+        row, task = found[job_id], told[task_id]
+        row.wait = row.wait or task["reason"]
+        when = task["forecast"]
         if when and (row.forecast is None or when[0] < row.forecast[0]):
             row.forecast = when
-        row.unknown = row.unknown or unknown
+        row.unknown = row.unknown or task["unknown"]
 
 
 def summary_of(job: Job) -> Json | None:
