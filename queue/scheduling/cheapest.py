@@ -22,6 +22,9 @@ class Prices(Protocol):
     def cost(self, host: Host, asker: Standing) -> Cost | None:
         """What it costs one who stands there in the queue."""
 
+    def reached(self, asker: Standing, cost: Cost) -> bool:
+        """May a host of that cost, or of a higher one, be had by who stands there? In doubt, yes."""
+
 
 class Cheapest:
     """The hosts of least cost for those who ask, one after the other in the order of the queue.
@@ -73,6 +76,8 @@ class Cheapest:
         heap, hosts, cost_of = self._heap, self._board.hosts, self._prices.cost
         while heap:
             price, index, number = heap[0]
+            if not self._prices.reached(asker, price):
+                return
             cost = cost_of(hosts[index], asker) if self._entry[index] == number else None
             if cost is None:
                 heapq.heappop(heap)

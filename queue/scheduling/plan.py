@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TypeVar
 
 from scheduling import fair_share, ranking, reasons
 from scheduling.board import aux_board, slot_board
@@ -13,6 +15,8 @@ from scheduling.prospects import Prospects
 from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import Rules
 from scheduling.world import Plan, Release, Request, Snapshot, Start
+
+T = TypeVar("T")
 
 __all__ = ["Plan", "Release", "Start", "decide"]
 
@@ -99,13 +103,20 @@ def held_by_job(snapshot: Snapshot) -> dict[str, int]:
     return held
 
 
-def _joined(passes: list[Pass], ordered: Sequence[Request], shares: dict[str, int]) -> Plan:
+def _joined(passes: list[Pass], queue: Sequence[Request], shares: dict[str, int]) -> Plan:
     return Plan(
-        starts=tuple(start for one in passes for start in one.starts),
-        releases=tuple(release for one in passes for release in one.releases),
-        waits={task: reason for one in passes for task, reason in one.waits.items()},
-        order=tuple(request.task_id for request in ordered),
+        starts=tuple(chain.from_iterable(one.starts for one in passes)),
+        releases=tuple(chain.from_iterable(one.releases for one in passes)),
+        waits=_merged(one.waits for one in passes),
+        order=tuple([request.task_id for request in queue]),
         forecast={task: span for one in passes for task, span in one.forecast.items()},
-        reservations={task: hosts for one in passes for task, hosts in one.reservations.items()},
+        reservations=_merged(one.reservations for one in passes),
         shares=shares,
     )
+
+
+def _merged(parts: Iterable[dict[str, T]]) -> dict[str, T]:
+    whole: dict[str, T] = {}
+    for part in parts:
+        whole |= part
+    return whole

@@ -12,7 +12,14 @@ from scheduling.runs import NOBODY, Rights, Run
 from scheduling.world import Placement, Request
 
 
-class MovedAhead(Rights):
+class OfPriority(Rights):
+    """Those of all requests: whose priority they may stop follows from their own."""
+
+    def reaches(self, asker: Standing, grade: float) -> bool:
+        return asker <= (grade, inf)
+
+
+class MovedAhead(OfPriority):
     """Those of jobs that a user moved: they may stop equals behind them that started before the move."""
 
     def __init__(self, priority: int, moved_at: float, job_id: str | None) -> None:
@@ -38,7 +45,7 @@ class PriorityRules:
     def __init__(self, queue: Sequence[Request], preemption: bool) -> None:
         self.queue = queue
         self._preemption = preemption
-        self._usual = Rights()
+        self._usual = OfPriority()
         self._moved: dict[tuple[int, float, str | None], Rights] = {}
 
     def grade(self, run: Request) -> int:
@@ -48,8 +55,9 @@ class PriorityRules:
         """Every higher priority may stop it; equals before it only if it is lent its slots, or was moved."""
         if not (self._preemption and run.preemptible):
             return NOBODY
-        moved = run.moved_at is not None and run.moved_at > placement.started_at
-        return standing(run) if moved or placement.on_sufferance else (run.priority,)
+        if placement.on_sufferance or (run.moved_at is not None and run.moved_at > placement.started_at):
+            return standing(run)
+        return (run.priority,)
 
     def rights(self, request: Request) -> Rights:
         moved_at = request.moved_at

@@ -97,6 +97,9 @@ class Waits:
             return None
         return self.wait(host, asker)
 
+    def reached(self, asker: Standing, cost: Cost) -> bool:
+        return True
+
     def wait(self, host: Host, asker: Standing) -> tuple[float, float, float]:
         """(latest, missing slots, earliest); infinite when unknown."""
         outlook = self._outlook(host, asker)

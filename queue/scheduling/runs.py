@@ -49,6 +49,10 @@ class Rights:
     def may_stop(self, request: Request, run: Run) -> bool:
         return standing(request) < self.line(run)
 
+    def reaches(self, asker: Standing, grade: float) -> bool:
+        """May one who stands there stop any run of this grade, or of a lower one? In doubt, yes."""
+        return True
+
 
 class NoRights(Rights):
     """May stop nothing."""

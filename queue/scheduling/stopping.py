@@ -95,6 +95,9 @@ class Offers:
             self._known[host.index] = offer
         return offer.cost
 
+    def reached(self, asker: Standing, cost: Cost) -> bool:
+        return self._rights.reaches(asker, -cost[0])
+
     def of(self, host: Host, asker: Standing) -> Offer:
         """The offer of a host for which this asker has just been told the cost."""
         return self._known[host.index]
