@@ -32,8 +32,21 @@ function showAge() {
 
 function refresh(topic) {
   for (const part of parts()) {
-    if (!topic || part.dataset.topics.split(" ").includes(topic)) htmx.trigger(part, "wake");
+    if (!topic || part.dataset.topics.split(" ").includes(topic)) wake(part);
   }
+}
+
+// Each part is fetched at most once in this time, and always once after the last word: htmx's throttle drops that one.
+const WAKE_EVERY_MS = 1_100;
+const wakes = new WeakMap(); // part -> when it was last woken, or will be
+
+function wake(part) {
+  const now = Date.now();
+  const last = wakes.get(part) ?? 0;
+  if (last > now) return;
+  const due = Math.max(now, last + WAKE_EVERY_MS);
+  wakes.set(part, due);
+  setTimeout(() => htmx.trigger(part, "wake"), due - now);
 }
 
 function connect() {

@@ -32,7 +32,7 @@ ROOM = "Commands"
 PER_PAGE = 50
 TABS = ["log", "config", "timeline"]
 #: chip -> phases
-CHIPS = {
+CHIPS: dict[str, list[str]] = {
     "queued": [phases.QUEUED],
     "running": [phases.STARTING, phases.RUNNING, CommandState.STOPPING_KILLED],
     "completed": [CommandState.COMPLETED],
@@ -45,8 +45,8 @@ def _rows() -> QuerySet[Command]:
     """Commands with their phase and everything that a row shows, in three queries."""
     members = Prefetch("members", Member.objects.select_related("host"))
     attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
-    rows = Command.objects.select_related("owner", "job__pool", "task__job__pool").prefetch_related(attempts)
-    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
+    rows = Command.objects.select_related("owner", "job__pool", "task").prefetch_related(attempts)
+    return rows.defer("job__pool__plan").annotate(**phases.beside(Q(task=OuterRef("task_id"))))
 
 
 def find(command_id: uuid.UUID) -> Any:
@@ -65,7 +65,8 @@ def attempt_of(command: Command) -> Allocation | None:
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All commands, the newest first, or those that the filters leave."""
-    pages = Paginator(_filtered(request), PER_PAGE)
+    rows = _filtered(request)
+    pages = Paginator(rows, PER_PAGE)
     current = pages.get_page(request.GET.get("page"))
     found = list(current.object_list)
     context = {
@@ -88,7 +89,7 @@ def _filtered(request: HttpRequest) -> QuerySet[Command]:
     if owner := wanted.get("user"):
         rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
     if text := wanted.get("q", "").strip():
-        match = Q(description__icontains=text) | Q(task_id__startswith=text.lower())
+        match = Q(description__icontains=text) | Q(task__id__startswith=text.lower())
         rows = rows.filter(match)
     return rows.order_by("-submitted_at", "-pk")
 
@@ -100,12 +101,14 @@ def _row(command: Command) -> dict[str, Any]:
         "phase": phases.of(command),
         "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
         "seconds": _seconds(command, attempt),
-        "why": verdicts.waiting(command.task) or (command.ending if _is_worth_telling(command) else ""),
+        "why": _why(command),
     }
 
 
-def _is_worth_telling(command: Command) -> bool:
-    return command.state in {CommandState.ERROR, CommandState.CANCELED}
+def _why(command: Command) -> str:
+    """Why it waits, or how it ended where that was not well."""
+    ended_badly = command.state in {CommandState.ERROR, CommandState.CANCELED}
+    return command.ending if ended_badly else verdicts.waiting(command.task, command.job.pool)
 
 
 def _seconds(command: Command, attempt: Allocation | None) -> float | None:
@@ -132,7 +135,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "current": current,
         "parts": verdicts.parts(attempt),
         "seconds": _seconds(command, attempt),
-        "waiting": verdicts.waiting(command.task),
+        "waiting": verdicts.waiting(command.task, command.job.pool),
         "silent": verdicts.silent_hosts(current),
         "missing_bytes": verdicts.missing_bytes(command.task_id),
         "may_kill": _may_change(request, command) and command.state == CommandState.ACTIVE,

@@ -25,6 +25,7 @@ def find(trial_id: int) -> Trial:
         Trial.objects.select_related(
             "experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint"
         )
+        .defer("experiment__job__pool__plan", "task__job__pool__plan")
         .filter(pk=trial_id)
         .first()
     )
@@ -51,7 +52,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "attempts": attempts,
         "parts": verdicts.parts(current),
         "current": current if running else None,
-        "waiting": verdicts.waiting(trial.task),
+        "waiting": verdicts.waiting(trial.task, trial.task.job.pool),
         "silent": verdicts.silent_hosts(current),
         "failure": failures.latest(trial),
         "missing_bytes": verdicts.missing_bytes(trial.task_id),

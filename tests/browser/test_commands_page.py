@@ -1,0 +1,82 @@
+"""The pages of commands: how a command ends shows without F5, its log, Kill, the filters; every look of them."""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.rig.browser import Browser
+from tests.rig.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.hosts]
+
+WIDE, NARROW = 1440, 390
+
+
+def run(stack: Stack, entrypoint: str, **resources: object) -> str:
+    body = {"config": {"entrypoint": entrypoint, "resources": resources}}
+    return str(stack.post("/api/v1/commands", body)["command"]["id"])
+
+
+def end(stack: Stack, command_id: str) -> None:
+    stack.post(f"/api/v1/commands/{command_id}/kill")
+    path = f"/api/v1/commands/{command_id}"
+    stack.wait(lambda: "endTime" in stack.get(path)["command"], 60, "the command to end")
+
+
+def test_without_a_command_the_page_says_how_to_run_one(browser: Browser) -> None:
+    browser.open("/commands")
+    assert "trainmaster command run nvidia-smi" in browser.text("main")
+    assert browser.text("a.room[aria-current]").startswith("Commands")
+
+
+def test_a_command_is_watched_from_its_start_to_its_kill(browser: Browser, stack: Stack) -> None:
+    command_id = run(stack, "echo first words; sleep 600")
+    browser.open("/commands")
+    browser.wait(lambda: "Running" in browser.text("tbody"), "the list to follow")
+    browser.click("tbody a.name")
+    browser.wait(lambda: browser.path() == f"/commands/{command_id}", "the command's page")
+    browser.wait(lambda: "first words" in browser.text("#log-view"), "its first line")
+    browser.click("button.danger")
+    assert "is not started again" in browser.text("dialog.confirm")
+    browser.click("dialog.confirm .primary")
+    browser.wait(lambda: "Canceled" in browser.text(".head"), "the end")
+    assert "Ended: killed by admin, exit code 143." in browser.text("main")
+    browser.wait(lambda: "The task has ended" in browser.text("#log-view"), "the log's last line")
+    assert not browser.all("button.danger")
+
+
+def test_filters_stand_in_the_address(browser: Browser, stack: Stack) -> None:
+    failed, waits = run(stack, "exit 3"), run(stack, "echo never", slots=9)
+    browser.open("/commands?state=failed")
+    browser.wait(lambda: "exit 3" in browser.text("tbody"), "the failed one")
+    assert "exit code 3 on" in browser.text("tbody")
+    assert "echo never" not in browser.text("tbody")
+    browser.click(".pills a[href*='queued']")
+    browser.wait(lambda: "state=queued" in browser.driver.current_url, "the other chip")
+    assert "echo never" in browser.text("tbody")
+    browser.wait(lambda: "asks 9 on one host" in browser.text("tbody"), "the reason")
+    browser.one("#q").send_keys(failed[:8] + Keys.ENTER)
+    browser.wait(lambda: "No command fits" in browser.text("main"), "no match among the queued")
+    end(stack, waits)
+
+
+def test_every_look_of_the_pages_is_whole(browser: Browser, stack: Stack) -> None:
+    ended = run(stack, "seq 1 200; echo " + "long " * 60)
+    waits = run(stack, "echo never", slots=9)
+    path = f"/api/v1/commands/{ended}"
+    stack.wait(lambda: "endTime" in stack.get(path)["command"], 60, "the command to end")
+    browser.complaints()
+    tabs = [f"/commands/{ended}/{tab}" for tab in ("log", "config", "timeline")]
+    wrong = []
+    for address in ["/commands", f"/commands/{waits}", *tabs]:
+        browser.open(address)
+        browser.wait(lambda: browser.text("#connection .word") == "Connected", "the connection")
+        for dark, width in ((False, WIDE), (False, NARROW), (True, NARROW), (True, WIDE)):
+            browser.look(dark=dark, width=width)
+            where = f"{address} at {width} px, {'dark' if dark else 'light'}"
+            wrong += [f"{where}: {each}" for each in browser.sticking_out() + browser.violations()]
+        wrong += [f"{address}: {each}" for each in browser.complaints()]
+    browser.look(dark=False, width=WIDE)
+    end(stack, waits)
+    assert not wrong, "\n".join(wrong)
