@@ -7,7 +7,7 @@ range is what most of these futures agree on. The work is bounded by counts, nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
@@ -36,8 +36,12 @@ class Forecast:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def forecast(snapshot: Snapshot, plan: Plan) -> Forecast:
-    """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges."""
+def forecast(snapshot: Snapshot, plan: Plan, recent: Sequence[Request] = ()) -> Forecast:
+    """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges.
+
+    `recent`: what was submitted to this pool in, say, the last day, ended or not; it tells what may still come and go
+    first. Ranges are better with it in a small pool with priorities.
+    """
     requests = {request.task_id: request for request in snapshot.requests}
     waiting = [
         requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER
@@ -58,7 +62,7 @@ def forecast(snapshot: Snapshot, plan: Plan) -> Forecast:
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
             play = Play(snapshot, plan, work)
-            for task, starts in futures(play, snapshot.now).items():
+            for task, starts in futures(play, snapshot.now, recent).items():
                 span = _span(starts, snapshot.now, WIDER_WHERE_DISTURBED if play.disturbed else WIDER)
                 if span is not None:
                     spans[task] = span

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import exp, inf, log
@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 from scheduling.durations import Z80, Span
 from scheduling.timeline import Ask, Timeline
-from scheduling.turns import Key, Newcomer, Play, Running, Turn
+from scheduling.turns import Key, Newcomer, Play, Running
 from scheduling.world import Request
 
 #: futures that are drawn, and the slots and requests in all of them together that bound their number
@@ -26,6 +26,8 @@ MOST_NEWCOMERS = 200
 HORIZON = 7 * 86400.0
 #: what has been here for a shorter time does not say how often its like comes
 LEAST_STAY = 60.0
+#: nor does what came within a shorter time than this
+LEAST_WINDOW = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class Future:
     newcomers: list[Newcomer]
 
 
-def futures(play: Play, now: float) -> dict[str, list[float]]:
-    """Task id -> its start in each future, infinite where it never starts."""
+def futures(play: Play, now: float, recent: Sequence[Request]) -> dict[str, list[float]]:
+    """Task id -> its start in each future, infinite where it never starts. `recent`: see `forecast`."""
     most = MOST_WORK // (sum(play.caps) + len(play.turns))
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
     count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
@@ -49,7 +51,7 @@ def futures(play: Play, now: float) -> dict[str, list[float]]:
     stops = draws.left(STOPPING)
     ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
     lasts = {request.task_id: draws.lasts(request.lasts) for request in play.waiting}
-    newcomers = _Newcomers(play, now)
+    newcomers = _Newcomers(play, now, recent)
     starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
     for number in range(count):
         future = Future(
@@ -66,16 +68,10 @@ def futures(play: Play, now: float) -> dict[str, list[float]]:
 
 def _played(play: Play, future: Future) -> Iterator[tuple[str, float]]:
     """(task id, its start) of all that waits."""
-    turns: list[Turn] = list(play.turns)
-    come = future.newcomers
-    if play.stops_others:  # a newcomer is placed before those of lower standing, and stops them when it comes
-        turns = sorted([*turns, *((one.key, one) for one in come)], key=lambda turn: turn[0])
-        come = []
+    come = list(future.newcomers)
     timeline, until = _begun(play, future)
-    for key, turn in turns:
-        if isinstance(turn, Newcomer):
-            timeline.arrive(turn.ask, turn.at, turn.lasts)
-        elif isinstance(turn, Request):
+    for key, turn in play.turns:
+        if isinstance(turn, Request):
             ask = play.asks[turn.task_id]
             _let_in(timeline, come, key, ask)
             yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id])
@@ -107,7 +103,10 @@ def _begun(play: Play, future: Future) -> tuple[Timeline, dict[str, float]]:
 
 
 def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask) -> None:
-    """Where nothing is stopped, a newcomer goes before those of lower standing that have not started when it comes."""
+    """A newcomer goes before those of lower standing that have not started when it comes.
+
+    It may stop one that runs instead; but that one then waits again, and goes before them all the same.
+    """
     first: int | None = 0
     while come and first is not None:
         start = timeline.when(ask)
@@ -128,25 +127,39 @@ def drawn(span: Span, place: float) -> float:
     return exp(first + (last - first) * place)
 
 
+def _lately(recent: Sequence[Request], now: float) -> Iterator[tuple[Request, Span, float]]:
+    """(request, how long its like lasts, how often it comes in a second)."""
+    window = max(LEAST_WINDOW, now - min(request.submitted_at for request in recent))
+    return ((request, request.lasts, 1 / window) for request in recent if request.lasts is not None)
+
+
+def _here(play: Play, now: float) -> Iterator[tuple[Request, Span, float]]:
+    for request, left in (
+        *((run.request, run.left) for run in play.runs),
+        *((r, r.lasts) for r in play.waiting),
+    ):
+        if left is not None:
+            stays = max(LEAST_STAY, now - request.submitted_at + sum(left) / 2)
+            yield request, request.lasts or left, 1 / stays
+
+
 class _Newcomers:
     """Work that goes before what waits now is submitted as often as its like must have been.
 
-    Something that is in the queue for a time d, and is seen there at any moment, is submitted once in d on average
-    (Little's law): so each request that is here now stands for a stream of its like.
+    What came lately comes again at that rate. Where that is not told, what is here now must do: something that is
+    here for a time d, and is seen at any moment, comes once in d on average (Little's law).
     """
 
-    def __init__(self, play: Play, now: float) -> None:
+    def __init__(self, play: Play, now: float, recent: Sequence[Request]) -> None:
         self._random = Random(0)
         self._sources: list[tuple[Key, Ask, Span]] = []
-        self._rates: list[float] = []
-        here = [(run.request, run.left) for run in play.runs] + [(one, one.lasts) for one in play.waiting]
-        for request, left in here:
+        rates: list[float] = []
+        for request, lasts, rate in _lately(recent, now) if recent else _here(play, now):
             key = play.key_of_next(request)
-            if left is not None and key < play.turns[-1][0]:
-                lasts = request.lasts or left
-                self._sources.append((key, play.asks[request.task_id], lasts))
-                self._rates.append(1 / max(LEAST_STAY, now - request.submitted_at + sum(left) / 2))
-        self._rates = list(accumulate(self._rates))
+            if key < play.turns[-1][0] and play.is_of_its_kind(request):
+                self._sources.append((key, play.ask_of(request), lasts))
+                rates.append(rate)
+        self._rates = list(accumulate(rates))
         self._rate = self._rates[-1] if self._rates else 0.0
 
     def drawn(self, now: float) -> list[Newcomer]:

@@ -15,8 +15,8 @@ from math import inf
 #: host index -> slots held there
 Parts = dict[int, int]
 
-#: what a heap is of: hosts with room for so many, holes (for work that may be stopped, or open to all), whole hosts
-HOST, HOLE, OPEN, WHOLE = range(4)
+#: what a heap is of: hosts with room for so many, holes with room, whole hosts of that size
+HOST, HOLE, WHOLE = range(3)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,6 @@ class Timeline:
         self._caps = [len(times) for times in free]
         self._hosts = len(free)
         self._until: dict[int, float] = {}  # when the holes close
-        self._kinds: dict[int, list[int]] = {HOLE: [], OPEN: []}
         self._holes_of: dict[int, list[int]] = {}
         self._limits = limits
         self._heaps: dict[tuple[int, int], list[tuple[float, int]]] = {}
@@ -93,25 +92,11 @@ class Timeline:
             limit.held.append((end, ask.slots))
         return start
 
-    def arrive(self, ask: Ask, at: float, lasts: float) -> None:
-        """Something that nobody expects is submitted at that time: until then its slots are for everybody."""
-        start, parts = self._earliest(ask)
-        start = max(start, at)
-        if start < inf and parts:
-            for host, count in parts.items():
-                times = [time for time in self._free[host][:count] if time < start]
-                self._open_hole(host, times, start, OPEN)
-            self._fill(parts, start, start + lasts, holes=False)
-
     def _put(self, ask: Ask, lasts: float, ready: float) -> tuple[float, float]:
         """(start, last end)."""
         at, parts = self._earliest(ask)
         at = max(at, ready)
-        sooner, hole = self._first(ask.slots, OPEN, ask.banned, ready)
-        if ask.borrows:
-            sooner, hole = min(
-                (sooner, hole), self._first(ask.slots, HOLE, ask.banned, ready), key=lambda one: one[0]
-            )
+        sooner, hole = self._first(ask.slots, HOLE, ask.banned, ready) if ask.borrows else (inf, None)
         if hole is not None and sooner < at:
             return sooner, self._borrow(hole, ask, sooner, lasts, at, parts)
         if at == inf or not parts:
@@ -123,7 +108,7 @@ class Timeline:
         """Start in a hole; what is left when it closes goes on at `parts`. The end."""
         until = self._until[hole]
         self._fill_hole(hole, ask.slots, start + lasts)
-        if start + lasts <= until or not ask.borrows:
+        if start + lasts <= until:
             return start + lasts
         again = max(until, at)
         if again == inf or not parts:
@@ -229,7 +214,7 @@ class Timeline:
     def _heap(self, need: int, kind: int) -> list[tuple[float, int]]:
         heap = self._heaps.get((need, kind))
         if heap is None:
-            among = self._kinds.get(kind, range(self._hosts))
+            among = range(self._hosts, len(self._free)) if kind == HOLE else range(self._hosts)
             heap = [
                 (self._free[i][need - 1], i)
                 for i in among
@@ -239,24 +224,23 @@ class Timeline:
             self._heaps[need, kind] = heap
         return heap
 
-    def _fill(self, parts: Parts, start: float, end: float, holes: bool = True) -> None:
+    def _fill(self, parts: Parts, start: float, end: float) -> None:
         for host, count in parts.items():
             times = self._free[host]
-            if count > 1 and holes:
-                self._open_hole(host, [time for time in times[:count] if time < start], start, HOLE)
+            if count > 1:
+                self._open_hole(host, [time for time in times[:count] if time < start], start)
             times[:count] = [end] * count
             times.sort()
 
-    def _open_hole(self, host: int, times: list[float], until: float, kind: int) -> None:
+    def _open_hole(self, host: int, times: list[float], until: float) -> None:
         if not times:
             return
         hole = len(self._free)
         self._free.append(times)
         self._until[hole] = until
-        self._kinds[kind].append(hole)
         self._holes_of.setdefault(host, []).append(hole)
-        for (need, known), heap in self._heaps.items():
-            if known == kind and len(times) >= need:
+        for (need, kind), heap in self._heaps.items():
+            if kind == HOLE and len(times) >= need:
                 heapq.heappush(heap, (times[need - 1], hole))
 
     def _fill_hole(self, hole: int, count: int, end: float) -> None:

@@ -10,8 +10,6 @@ from scheduling.durations import Span
 from scheduling.timeline import Ask, Limit, Parts
 from scheduling.world import HostView, Plan, Request, Snapshot
 
-#: in a pool with more runs than these, only what waits now stops them, not what may come
-MOST_GIVING_WAY = 1000
 #: the limit that all work shares which may not be stopped
 UNPREEMPTIBLE = ""
 
@@ -46,7 +44,7 @@ class Newcomer:
     lasts: float
 
 
-Turn = tuple[Key, Request | Running | Newcomer]
+Turn = tuple[Key, Request | Running]
 
 
 class Play:
@@ -77,7 +75,7 @@ class Play:
                 self.free[index] = max(0, self.free[index] - count)
         self.turns = sorted(self._turns(plan), key=lambda turn: turn[0])
         self.asks = {
-            request.task_id: self._ask(request) for request in [*waiting, *(r.request for r in self.runs)]
+            request.task_id: self.ask_of(request) for request in [*waiting, *(r.request for r in self.runs)]
         }
 
     @property
@@ -140,8 +138,6 @@ class Play:
         requests = {request.task_id: request for request in self._snapshot.requests}
         asked = {request.task_id for request in self.waiting}
         highest = min(request.priority for request in self.waiting)
-        if len(self.runs) <= MOST_GIVING_WAY:
-            highest = min([highest, *(run.request.priority for run in self.runs)])
         held: dict[str, float] = {}
         for place, task in enumerate(plan.order):
             run, request = runs.get(task), requests[task]
@@ -165,7 +161,11 @@ class Play:
             return (0, inf)
         return (request.priority, True, inf)
 
-    def _ask(self, request: Request) -> Ask:
+    def is_of_its_kind(self, request: Request) -> bool:
+        """Slot work, or zero-slot work, like what is played here?"""
+        return (request.slots == 0) is self._aux
+
+    def ask_of(self, request: Request) -> Ask:
         pool = self._snapshot.pool
         limit = None
         if request.max_slots is not None:

@@ -15,6 +15,8 @@ from scheduling.reasons import NEVER
 from scheduling.traces import TraceJob
 from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot
 
+#: what was submitted within so many seconds is known to forecasts
+RECENT = 86400.0
 ARRIVES, ENDS, HAS_STOPPED = range(3)
 
 
@@ -118,6 +120,7 @@ class VirtualPool:
         self._events: list[tuple[float, int, str]] = []
         self._history = History()
         self._arrivals = 0
+        self._recent: list[Request] = []
         self._promised: set[str] = set()
         self._capacity = hosts * slots
 
@@ -170,7 +173,9 @@ class VirtualPool:
             self._snapshot = ended(self._snapshot, gone, False, now)
         if stopped:
             self._snapshot = ended(self._snapshot, stopped, True, now)
-        requests = (*self._snapshot.requests, *(self._request(name, now) for name in arrived))
+        new = [self._request(name, now) for name in arrived]
+        self._recent += new
+        requests = (*self._snapshot.requests, *new)
         self._snapshot = replace(self._snapshot, now=now, requests=requests)
         return arrived
 
@@ -230,7 +235,9 @@ class VirtualPool:
             heapq.heappush(self._events, (now + self._habits.stopping, HAS_STOPPED, release.allocation_id))
 
     def _promise(self, plan: Plan, now: float) -> None:
-        found = forecast(self._snapshot, plan)
+        self._recent = [request for request in self._recent if request.submitted_at > now - RECENT]
+        recent = [replace(one, lasts=self._known(one, now).lasts) for one in self._recent]
+        found = forecast(self._snapshot, plan, recent)
         for task, span in found.spans.items():
             if self._out.jobs[task].first_start is None:
                 self._out.promises.append(Promise(task, now, span, task not in self._promised))
