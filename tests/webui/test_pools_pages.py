@@ -143,6 +143,7 @@ def test_a_host_moves_when_nothing_runs_there(world: Host) -> None:
     assert "cannot be moved to another pool while it runs" in refused
     client.post("/hosts/gpu2/move", {"pool": "other"})
     assert Host.objects.get(name="gpu2").pool == other
+    assert "Moved to another resource pool (default to other)" in text(client, "/hosts/gpu2")
 
 
 def test_one_slot_is_drained_disabled_and_enabled_from_the_page(world: Host) -> None:
@@ -158,6 +159,7 @@ def test_one_slot_is_drained_disabled_and_enabled_from_the_page(world: Host) -> 
     assert back["Location"] == "/pools/default"
     allocation.refresh_from_db()
     assert allocation.stop_kind == "STOP"
+    assert "Slot disabled (slot 0)" in text(client, "/hosts/gpu1")
     assert client.post("/hosts/gpu1/slots/9/enable").status_code == 404
     away = client.post("/hosts/gpu1/slots/0/enable", {"back": "//elsewhere"})
     assert away["Location"] == "/hosts/gpu1"

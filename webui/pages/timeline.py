@@ -74,7 +74,7 @@ def _entry(event: Event) -> Entry:
         to = "" if is_edit else words.word_of(kind, event.to_state)
         subject = _SUBJECTS.get(kind, "").format(**names)
         sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
-    sentence = ", ".join(filter(None, [sentence, reason]))
+    sentence = ", ".join(filter(None, [sentence, reason if reason != sentence else ""]))
     if kind != Event.Kind.MEMBER:  # whose sentences begin with the name of a host
         sentence = sentence[:1].upper() + sentence[1:]
     actor = _actor(event.actor)
@@ -93,6 +93,10 @@ def _details(event: Event) -> str:
     detail = event.detail
     if event.kind == Event.Kind.JOB and (change := queue_history.in_words(event)):
         return f": {change}"
+    if event.kind == Event.Kind.HOST and "slot" in detail:
+        return f" (slot {detail['slot']})"
+    if event.kind == Event.Kind.HOST and "from" in detail:
+        return f" ({detail['from']} to {detail['to']})"
     if event.kind == Event.Kind.POOL:
         changes = detail.get("changes", {}).items()
         return "".join(f"; {field.replace('_', ' ')}: {was} to {now}" for field, (was, now) in changes)
