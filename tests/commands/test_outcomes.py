@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from commands import submit, transitions
 from commands.config import check
 from commands.models import Command
 from commands.states import CommandState
-from dispatch import kinds, launch, passes, settle, spec
+from dispatch import kinds, launch, passes, settle, spec, time_limits
 from events.models import Event
 from hosts.pools import default_pool
 from jobs import transitions as jobs
@@ -99,6 +102,16 @@ def test_a_kill_stops_the_run_and_names_who_asked() -> None:
     transitions.kill(member.allocation.task_id, actor="user:bob")  # the first wish stands
     command = exited(member, 143, 15)
     assert (command.state, command.ending) == (CommandState.CANCELED, "killed by ada, exit code 143")
+    assert_over(command)
+
+
+def test_a_time_limit_is_a_failure_whatever_the_program_makes_of_the_signal() -> None:
+    make_host("gpu1", 1)
+    member = started(make_command(max_time="1s"))
+    time_limits.watch(timezone.now() + timedelta(seconds=2))
+    command = exited(member, 0)
+    assert (command.state, command.exit_code) == (CommandState.ERROR, 0)
+    assert command.ending == "its time limit was reached (gpu1), exit code 0"
     assert_over(command)
 
 
