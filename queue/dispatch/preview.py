@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from dispatch import survey
 from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
-from jobs.queue_order import listed
+from jobs.queue_order import places
 from jobs.states import Reason
 from scheduling.forecast import Forecast, forecast
 from scheduling.plan import decide
@@ -123,7 +124,7 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
     """Whom the next pass stops without the edit: nobody, unless something has changed since the last."""
     if not PoolChange.objects.filter(pool=pool_id).exists():
         return set()
-    plan = decide(survey.take(ResourcePool.objects.get(pk=pool_id), now))
+    plan = decide(survey.take(ResourcePool.objects.defer("plan").get(pk=pool_id), now))
     return {release.allocation_id for release in plan.releases}
 
 
@@ -135,11 +136,12 @@ def _foresee(updates: Sequence[queue_edits.Update], actor: str, role: str, now: 
     with transaction.atomic():
         pools = {update.pool for update in updates if update.pool}
         touched = Job.objects.filter(pk__in=ids).values("pool")
-        for pool in ResourcePool.objects.filter(pk__in=touched) | ResourcePool.objects.filter(name__in=pools):
+        known = ResourcePool.objects.defer("plan")  # which may be megabytes
+        for pool in known.filter(Q(pk__in=touched) | Q(name__in=pools)):
             seen.before[pool.pk] = _standing(pool)
         seen.changes = queue_edits.apply(updates, actor=actor, role=role)
-        seen.edited = list(Job.objects.filter(pk__in=ids).select_related("pool", "owner"))
-        for pool in ResourcePool.objects.filter(pk__in=seen.before):
+        seen.edited = list(Job.objects.filter(pk__in=ids))
+        for pool in known.filter(pk__in=seen.before):
             seen.after[pool.pk] = _standing(pool)
             seen.snapshots[pool.pk] = survey.take(pool, now)
         leaving = Allocation.objects.filter(
@@ -154,7 +156,7 @@ def _standing(pool: ResourcePool) -> list[uuid.UUID]:
     """The order of the pool's queue; nothing where it keeps none."""
     if pool.scheduler != ResourcePool.Scheduler.PRIORITY:
         return []
-    return list(listed(pool).values_list("pk", flat=True))
+    return places(pool)
 
 
 def _order(seen: _Foreseen) -> tuple[list[Place], int]:
