@@ -91,7 +91,7 @@ def _dialog(
 
 def _context(request: HttpRequest, facts: Facts, form: Form, look: previews.Look | None) -> dict[str, Any]:
     user = user_of(request)
-    pools = list(ResourcePool.objects.all())
+    pools = list(ResourcePool.objects.defer("plan"))
     chosen = next((pool for pool in pools if pool.name == form.values.get("pool")), facts.job.pool)
     return {
         "job": facts.job,

@@ -15,6 +15,7 @@ from hosts.models import ResourcePool, Slot
 from jobs import queue_order
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, TaskState
+from webui.pages import queue_plan
 
 #: of an edit of many jobs not every sentence is read
 MOST_SENTENCES = 3
@@ -121,18 +122,21 @@ def around(facts: Facts) -> list[tuple[int, Job]]:
 
 def wait_of(job: Job) -> str:
     """Why its work waits, as the last pass said it; empty when none waits."""
-    waits = job.pool.plan.get("waits") or {}
-    waiting = Task.objects.filter(job=job, state=TaskState.WAITING).values_list("pk", flat=True)
-    return next((str(waits[task]["sentence"]) for task in waiting if task in waits), "")
+    waits = queue_plan.of(job.pool).waits
+    return next((str(waits[task]["sentence"]) for task in _waiting(job) if task in waits), "")
 
 
 def forecast_of(job_id: str) -> tuple[float, float] | None:
     """When the last pass expected the job's next start, as epoch seconds; None where it knew nothing."""
-    waiting = Task.objects.filter(job_id=job_id, state=TaskState.WAITING).values_list("pk", "job__pool_id")
-    tasks = dict(waiting)
-    pool = ResourcePool.objects.filter(pk__in=tasks.values()).first()
-    spans = [span for task in tasks if pool and (span := (pool.plan.get("forecast") or {}).get(task))]
+    job = Job.objects.select_related("pool").defer("pool__plan").get(pk=job_id)
+    forecast = queue_plan.of(job.pool).forecast
+    spans = [forecast[task] for task in _waiting(job) if task in forecast]
     return min(((float(first), float(last)) for first, last in spans), default=None)
+
+
+def _waiting(job: Job) -> list[str]:
+    tasks = Task.objects.filter(job=job, state=TaskState.WAITING)
+    return list(tasks.order_by("created_at").values_list("pk", flat=True))
 
 
 def numbers_of(pool: ResourcePool) -> PoolNumbers:

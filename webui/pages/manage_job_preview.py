@@ -115,10 +115,12 @@ class Look:
     @cached_property
     def pools(self) -> list[ResourcePool]:
         """Where the edited jobs stand afterwards."""
-        jobs = Job.objects.filter(pk__in=[update.job_id for update in self.updates]).select_related("pool")
-        pools = {job.pool.name: job.pool for job in jobs}
+        pools = ResourcePool.objects.defer("plan")  # which may be megabytes
         named = {update.pool for update in self.updates if update.pool}
-        return list(ResourcePool.objects.filter(name__in=named)) if named else list(pools.values())
+        if named:
+            return list(pools.filter(name__in=named))
+        jobs = Job.objects.filter(pk__in=[update.job_id for update in self.updates])
+        return list(pools.filter(pk__in=jobs.values("pool")))
 
     def _staying(self, places: set[int]) -> dict[int, preview.Place]:
         """Who keeps one of these places: who has it now."""
