@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from scheduling import replay
+from scheduling import afterwards
 from scheduling.plan import decide
 from scheduling.reasons import Reason
 from scheduling.world import HostView, Plan, PoolView, Request, SlotView, Snapshot
@@ -123,7 +123,7 @@ class World:
         self.plan = decide(snapshot)
         check(snapshot, self.plan)
         self.released += [release.task_id for release in self.plan.releases]
-        self._snapshot = replay.applied(snapshot, self.plan)
+        self._snapshot = afterwards.applied(snapshot, self.plan)
         return self.plan
 
     def stops_end(self) -> bool:
@@ -131,7 +131,7 @@ class World:
         stopping = [
             r.running.allocation_id for r in self._snapshot.requests if r.running and r.running.stopping
         ]
-        self._snapshot = replay.ended(self.snapshot, stopping, True, self.now)
+        self._snapshot = afterwards.ended(self.snapshot, stopping, True, self.now)
         return bool(stopping)
 
     def settle(self) -> None:
@@ -146,7 +146,7 @@ class World:
         """These runs end for good."""
         over = [r.running.allocation_id for r in self._snapshot.requests if r.running and r.task_id in labels]
         assert len(over) == len(labels)
-        self._snapshot = replay.ended(self.snapshot, over, False, self.now)
+        self._snapshot = afterwards.ended(self.snapshot, over, False, self.now)
 
     def cancel(self, label: str) -> None:
         left = tuple(r for r in self._snapshot.requests if r.task_id != label)

@@ -17,7 +17,7 @@ from tests.rig.pool_worlds import host
 
 HOUR = 3600.0
 #: more than a run takes to stop
-MOMENT = 180.0
+MOMENT = 240.0
 
 
 def request(name: str, slots: int, place: float, **fields: Any) -> Request:
