@@ -20,9 +20,8 @@ from scheduling.world import Plan, Request, Snapshot
 MOST_FORECASTS = 200
 #: the part of the futures before the range's earliest and after its latest
 TAIL = 0.1
-#: ranges grow by so much at their start and at their end, for what the futures leave out: more, and to the later side,
-#: where something else may stop what starts; set by replays
-WIDER, WIDER_WHERE_DISTURBED = (1.07, 1.07), (1.2, 1.45)
+#: ranges grow by so much for what the futures leave out, more where others may stop what starts; set by replays
+WIDER, WIDER_WHERE_DISTURBED = 1.07, 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +70,14 @@ def forecast(snapshot: Snapshot, plan: Plan, recent: Sequence[Request] = ()) -> 
     return Forecast(spans, unknown)
 
 
-def _span(starts: list[float], now: float, wider: tuple[float, float]) -> tuple[float, float] | None:
+def _span(starts: list[float], now: float, wider: float) -> tuple[float, float] | None:
     """The middle of the futures; None when too many of them never start it."""
     starts = sorted(starts)
     skip = max(0, ceil(TAIL * (len(starts) + 1)) - 1)
     first, last = starts[skip], starts[-1 - skip]
     if last == inf:
         return None
-    return now + max(0.0, first - now) / wider[0], now + max(0.0, last - now) * wider[1]
+    return now + max(0.0, first - now) / wider, now + max(0.0, last - now) * wider
 
 
 def _why(play: Play, request: Request) -> str:
