@@ -10,7 +10,7 @@ SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo up test lint chaos compat bench clean
+.PHONY: help setup setup-dev demo up test lint chaos compat bench replay clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,11 +58,15 @@ compat: setup-dev ## tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## submit to first line beside plain ssh; the queue page with 10,000 jobs
+bench: setup-dev ## submit to first line beside plain ssh; the queue page with 10,000 jobs; passes of the planner
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	$(RUN)/python -m benchmarks.first_line
 	$(RUN)/python -m benchmarks.queue_page
+	$(RUN)/python -m benchmarks.scheduling
+
+replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
+	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)
 
 clean: ## remove .venv and caches; the data folder stays
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

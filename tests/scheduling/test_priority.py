@@ -255,6 +255,20 @@ def test_a_gang_takes_whole_equal_hosts_and_mixed_ones_only_where_allowed() -> N
     assert world.running == {"eight"}
 
 
+def test_a_host_with_work_on_a_slot_that_drains_is_not_a_whole_host() -> None:
+    world = World([host(1, 3), host(2, 3)])
+    world.submit("left", 1, avoid_hosts=frozenset({"gpu-2"}))
+    world.settle()
+    world.edit_host("h1", slots=(0,), draining=True)
+    world.edit_host("h2", slots=(0,), enabled=False)
+    world.submit("gang", 4)
+    world.settle()
+    assert world.running == {"left"}
+    world.finish("left")
+    world.settle()
+    assert world.running == {"gang"}
+
+
 def test_zero_slot_work_has_its_own_places() -> None:
     world = World([host(1, 1, aux_capacity=2)])
     world.submit("training", 1)
