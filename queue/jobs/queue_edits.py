@@ -18,7 +18,7 @@ from django.utils import timezone
 from hosts.models import ResourcePool
 from jobs import queue_undo
 from jobs.models import Allocation, Job
-from jobs.queue_order import beside, between, listed, stands_between
+from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     Refused,
     floor_error,
@@ -246,7 +246,7 @@ def _anchor(job: Job, text: str) -> Job:
 def _to_position(job: Job, position: int, edit: Edit) -> str | None:
     """Ahead of the job that stands there now, or behind it when the way is down; jobs that rest do not count."""
     need_order(job)
-    queue = list(listed(job.pool_id).values_list("pk", flat=True))
+    queue = places(job.pool_id)
     others = [pk for pk in queue if pk != job.pk]
     if error := position_error(position, len(others) + 1):
         raise Refused(error)

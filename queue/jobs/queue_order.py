@@ -5,6 +5,9 @@ A position is a number: the submission's epoch seconds until a move puts the job
 
 from __future__ import annotations
 
+import uuid
+
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -24,6 +27,11 @@ def listed(pool: ResourcePool | int) -> QuerySet[Job]:
     held = Allocation.objects.filter(task__job=OuterRef("pk")).exclude(state=AllocationState.TERMINATED)
     live = Task.objects.filter(job=OuterRef("pk"), state__in=[TaskState.WAITING, TaskState.RUNNING])
     return everyone(pool).filter(Q(Exists(live), state=JobState.ACTIVE) | Q(Exists(held)))
+
+
+def places(pool: ResourcePool | int) -> list[uuid.UUID]:
+    """The ids of those that are listed, in order: one value of the database, as a long queue is many rows."""
+    return listed(pool).order_by().aggregate(ids=ArrayAgg("pk", order_by=ORDER))["ids"] or []
 
 
 def everyone(pool: ResourcePool | int) -> QuerySet[Job]:
