@@ -21,7 +21,7 @@ MOST_FORECASTS = 200
 #: the part of the futures before the range's earliest and after its latest
 TAIL = 0.1
 #: ranges grow by so much for what the futures leave out, more where others may stop what starts; set by replays
-WIDER, WIDER_WHERE_DISTURBED = 1.07, 1.2
+WIDER, WIDER_WHERE_DISTURBED = 1.07, 1.17
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         "--reporting", type=_share, default=0.5, help="share of jobs that say how far they are"
     )
     parser.add_argument(
-        "--forecast-every", type=int, default=4, help="forecast at every so manieth arrival; 0: never"
+        "--forecast-every", type=int, default=12, help="forecast at every so manieth arrival; 0: never"
     )
     parser.add_argument("--write", metavar="FILE", help="write the trace there")
     parser.add_argument("--report", metavar="FILE", help="write the report there too")
