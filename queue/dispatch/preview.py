@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from accounts.models import User
 from dispatch import survey
 from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
@@ -103,7 +104,22 @@ class _Foreseen:
 
 def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: datetime) -> Preview:
     """What these edits would do. Raises queue_edits.Refused with the sentence of the edit itself."""
-    seen = _foresee(updates, actor, role, now)
+    ids = list(dict.fromkeys(queue_edits.find(update.job_id).pk for update in updates))
+    pools = ResourcePool.objects.filter(name__in={update.pool for update in updates if update.pool})
+    seen = _foresee(ids, pools, lambda: queue_edits.apply(updates, actor=actor, role=role), now)
+    return _told(seen, actor, now)
+
+
+def of_undo(user: User, *, now: datetime) -> Preview:
+    """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
+    last = queue_edits.last_undoable(user)
+    before = last.before if last else []
+    pools = ResourcePool.objects.filter(pk__in=[state["pool"] for state in before])
+    ids = [uuid.UUID(state["job"]) for state in before]
+    return _told(_foresee(ids, pools, lambda: queue_edits.undo(user), now), f"user:{user.username}", now)
+
+
+def _told(seen: _Foreseen, actor: str, now: datetime) -> Preview:
     plans = {pool_id: decide(snapshot) for pool_id, snapshot in seen.snapshots.items()}
     stops = dict.fromkeys(seen.leaving)
     for pool_id, plan in plans.items():
@@ -128,18 +144,18 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
     return {release.allocation_id for release in plan.releases}
 
 
-def _foresee(updates: Sequence[queue_edits.Update], actor: str, role: str, now: datetime) -> _Foreseen:
-    """Make the edits, look, and take them back."""
-    ids = list(dict.fromkeys(queue_edits.find(update.job_id).pk for update in updates))
+def _foresee(
+    ids: Sequence[uuid.UUID], pools: QuerySet[ResourcePool], make: Callable[[], list[str]], now: datetime
+) -> _Foreseen:
+    """Make the edits of these jobs, which stand in these pools afterwards or stay in theirs; look; take them back."""
     begun = timezone.now()
     seen = _Foreseen([])
     with transaction.atomic():
-        pools = {update.pool for update in updates if update.pool}
         touched = Job.objects.filter(pk__in=ids).values("pool")
         known = ResourcePool.objects.defer("plan")  # which may be megabytes
-        for pool in known.filter(Q(pk__in=touched) | Q(name__in=pools)):
+        for pool in known.filter(Q(pk__in=touched) | Q(pk__in=pools.values("pk"))):
             seen.before[pool.pk] = _standing(pool)
-        seen.changes = queue_edits.apply(updates, actor=actor, role=role)
+        seen.changes = make()
         seen.edited = list(Job.objects.filter(pk__in=ids))
         for pool in known.filter(pk__in=seen.before):
             seen.after[pool.pk] = _standing(pool)

@@ -114,6 +114,18 @@ def test_all_changed_fields_take_effect_in_one_step_and_can_be_undone(page: Clie
     assert "no edit of the queue lately" in text(page.get("/jobs/edits/undo"))
 
 
+def test_an_undo_that_would_stop_a_run_says_so_first(page: Client) -> None:
+    urgent = submit_experiment(slots=2, name="urgent", priority=10)
+    page.post(manage(urgent), fields(urgent, priority="60"))
+    make_host("gpu1", 2)
+    running(2, make_user("jun"), name="asr-base")
+    asked = page.post("/jobs/edits/undo")
+    assert "Stops asr-base of jun" in text(asked) and "Undo it: stop 1 job" in text(asked)
+    assert Job.objects.get(pk=urgent.job_id).priority == 60
+    page.post("/jobs/edits/undo", {"seen": hidden(asked, "seen")})
+    assert Job.objects.get(pk=urgent.job_id).priority == 10
+
+
 def test_a_position_moves_the_job_among_the_others(page: Client) -> None:
     jobs = [submit_experiment(name=name) for name in "abc"]
     page.post(manage(jobs[2]), fields(jobs[2], **{"was-position": "3", "position": "2"}))

@@ -29,15 +29,15 @@ def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
     if request.method == "GET":
         return _dialog(request, facts, form, None)
     form = read(request.POST, form)
-    look = _look(request, facts, form)
+    update, look = _look(request, facts, form)
     if form.errors:
         return _dialog(request, facts, form, look, status=400)
-    if look is None:
+    if look is None or update is None:
         return done(request, [f"Nothing was changed of job {queue_edits.short(facts.job.pk)}."], undo=False)
     if "preview" in request.POST or not look.was_seen(request.POST.get("seen", "")):
         return _dialog(request, facts, form, look, unseen="seen" in request.POST)
     try:
-        said = queue_edits.apply([look.updates[0]], actor=actor(request), role=user_of(request).role)
+        said = queue_edits.apply([update], actor=actor(request), role=user_of(request).role)
     except queue_edits.Refused as refusal:
         form.refuse(str(refusal))
         return _dialog(request, facts, form, None, status=400)
@@ -50,24 +50,26 @@ def preview(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """What the fields as they stand would do, for the dialog while somebody types."""
     facts = facts_of(job_or_404(job_id))
     form = read(request.POST, shown(facts.job, facts.position))
-    look = _look(request, facts, form)
+    _, look = _look(request, facts, form)
     context = _context(request, facts, form, look) | {"swapped": True}
     return part(request, "manage_preview", context, title=_title(facts.job), home=queue_of(facts.job))
 
 
-def _look(request: HttpRequest, facts: Facts, form: Form) -> previews.Look | None:
-    """What the changed fields would do; None without any, and when one is refused (`form.errors` says why)."""
+def _look(
+    request: HttpRequest, facts: Facts, form: Form
+) -> tuple[queue_edits.Update | None, previews.Look | None]:
+    """The edit of the changed fields, and what it would do; None without any, or refused (`form.errors` says why)."""
     if reason := why_no_edit(facts.job, user_of(request)):
         form.errors[""] = reason
-        return None
+        return None, None
     update = update_of(facts.job, form, standing=facts.standing)
     if update is None:
-        return None
+        return None, None
     try:
-        return previews.look([update], user_of(request), timezone.now())
+        return update, previews.look([update], user_of(request), timezone.now())
     except queue_edits.Refused as refusal:
         form.refuse(str(refusal))
-        return None
+        return None, None
 
 
 def _title(job: Job) -> str:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
+from django.db.models import Q
+
 from accounts.models import User
 from dispatch import preview
 from hosts.models import ResourcePool
-from jobs.models import Job
+from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
 from webui.pages.manage_job_facts import AROUND, forecast_of, with_names
@@ -43,9 +45,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Look:
-    """A preview with the edits it is of, seen at `now` by `user`."""
+    """A preview of an edit of some jobs, seen at `now` by `user`; `where`: the pools in which they stand afterwards."""
 
-    updates: Sequence[Update]
+    edited: Sequence[str]
+    where: Q
     found: preview.Preview
     user: User
     now: datetime
@@ -69,7 +72,7 @@ class Look:
     @cached_property
     def changes(self) -> list[str]:
         """What the edit itself says, without the job's name where there is but one."""
-        if len({update.job_id for update in self.updates}) > 1:
+        if len(self.edited) > 1:
             return with_names(self.found.changes)
         said = [sentence.partition(": ")[2] or sentence for sentence in self.found.changes]
         return with_names([f"{sentence[:1].upper()}{sentence[1:]}" for sentence in said])
@@ -105,42 +108,32 @@ class Look:
     @cached_property
     def places(self) -> list[Place]:
         """The new order around the edited jobs: who changes place there, and who stays."""
-        edited = {update.job_id for update in self.updates}
-        at = [entry.place for entry in self.found.order if entry.job_id in edited][:MOST_STARTS]
+        at = [entry.place for entry in self.found.order if entry.job_id in self.edited][:MOST_STARTS]
         wanted = {place for one in at for place in range(max(0, one - AROUND), one + AROUND + 1)}
         moved = {entry.place: entry for entry in self.found.order if entry.place in wanted}
-        stay = self._staying(wanted - set(moved)) if len(self.pools) == 1 else {}
-        return [self._place(entry, edited) for _, entry in sorted({**stay, **moved}.items())]
-
-    @cached_property
-    def pools(self) -> list[ResourcePool]:
-        """Where the edited jobs stand afterwards."""
-        pools = ResourcePool.objects.defer("plan")  # which may be megabytes
-        named = {update.pool for update in self.updates if update.pool}
-        if named:
-            return list(pools.filter(name__in=named))
-        jobs = Job.objects.filter(pk__in=[update.job_id for update in self.updates])
-        return list(pools.filter(pk__in=jobs.values("pool")))
+        stay = self._staying(wanted - set(moved))
+        return [self._place(entry) for _, entry in sorted({**stay, **moved}.items())]
 
     def _staying(self, places: set[int]) -> dict[int, preview.Place]:
         """Who keeps one of these places: who has it now."""
-        if not places or not self.found.order:
+        pools = list(ResourcePool.objects.defer("plan").filter(self.where)[:2])  # a plan may be megabytes
+        if not places or len(pools) != 1:
             return {}
         first, last = min(places), max(places)
-        rows = listed(self.pools[0]).values_list("pk", "name")[first : last + 1]
+        rows = listed(pools[0]).values_list("pk", "name")[first : last + 1]
         return {
             place: preview.Place(str(pk), name, place, place)
             for place, (pk, name) in enumerate(rows, first)
             if place in places
         }
 
-    def _place(self, entry: preview.Place, edited: set[str]) -> Place:
+    def _place(self, entry: preview.Place) -> Place:
         start = next((start for start in self.found.starts if start.job_id == entry.job_id), None)
         return Place(
             name=entry.name,
             place=entry.place,
             was=entry.was,
-            edited=entry.job_id in edited,
+            edited=entry.job_id in self.edited,
             stops=any(stop.job_id == entry.job_id for stop in self.found.stops),
             start=_short_when(start, self.now),
         )
@@ -154,7 +147,18 @@ class Look:
 def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
     """What the edits would do. Raises queue_edits.Refused as the edits themselves would."""
     found = preview.of(list(updates), actor=f"user:{user.username}", role=user.role, now=now)
-    return Look(updates, found, user, now)
+    edited = list(dict.fromkeys(update.job_id for update in updates))
+    where = Q(pk__in=Job.objects.filter(pk__in=edited).values("pool"))
+    if named := {update.pool for update in updates if update.pool}:
+        where = Q(name__in=named)
+    return Look(edited, where, found, user, now)
+
+
+def look_at_undo(last: QueueEdit, user: User, now: datetime) -> Look:
+    """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
+    found = preview.of_undo(user, now=now)
+    where = Q(pk__in=[state["pool"] for state in last.before])
+    return Look([state["job"] for state in last.before], where, found, user, now)
 
 
 def _cost(stop: preview.Stop, now: datetime) -> str:

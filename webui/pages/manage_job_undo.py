@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from jobs import queue_edits
+from jobs.models import QueueEdit
+from webui.pages import manage_job_preview as previews
 from webui.pages.frame import page, user_of
 from webui.pages.manage_job_answers import done, part, sentence
 from webui.pages.manage_job_facts import with_names
@@ -14,13 +17,24 @@ from webui.pages.manage_job_facts import with_names
 @page
 @require_http_methods(["GET", "POST"])
 def undo(request: HttpRequest) -> HttpResponse:
-    """GET says what the last edit was; POST takes it back, all of it."""
-    if request.method == "GET":
-        last = queue_edits.last_undoable(user_of(request))
-        context = {"last": last, "sentences": with_names(last.sentences) if last else []}
-        return part(request, "manage_undo", context, title="Undo the last edit")
+    """GET says what the last edit was; POST takes it back, all of it, once its reader has seen who is stopped."""
+    user = user_of(request)
+    last = queue_edits.last_undoable(user)
     try:
-        said = queue_edits.undo(user_of(request))
+        look = previews.look_at_undo(last, user, timezone.now()) if last else None
+        if request.method == "GET" or (look and not look.was_seen(request.POST.get("seen", ""))):
+            return _ask(request, last, look)
+        said = queue_edits.undo(user)
     except queue_edits.Refused as refusal:
+        if request.method == "GET":
+            return _ask(request, last, None, sentence(str(refusal)))
         return done(request, [], undo=False, refused=sentence(str(refusal)))
     return done(request, said, undo=False)
+
+
+def _ask(
+    request: HttpRequest, last: QueueEdit | None, look: previews.Look | None, refused: str = ""
+) -> HttpResponse:
+    sentences = with_names(last.sentences) if last else []
+    context = {"last": last, "sentences": sentences, "look": look, "refused": refused}
+    return part(request, "manage_undo", context, title="Undo the last edit")
