@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from django.db import connection, transaction
@@ -51,6 +51,20 @@ def merge_events(task_id: str) -> int:
     if _merge(log):
         _save(log)
     return log.next_line - first
+
+
+def unmerged(task_ids: Collection[str]) -> list[str]:
+    """Those of the tasks that have events which are not in their logs yet, by one statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(_UNMERGED, [list(task_ids)])
+        return [row[0] for row in cursor.fetchall()]
+
+
+_UNMERGED = """
+SELECT DISTINCT event.task_id FROM events_event event LEFT JOIN logs_tasklog log ON log.task_id = event.task_id
+WHERE event.task_id = ANY(%s) AND (
+  log.task_id IS NULL OR (event.id > log.last_event AND NOT event.id = ANY(log.recent_events)))
+"""
 
 
 def _locked(task_id: str) -> TaskLog:

@@ -177,6 +177,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None
+# Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
+CELERY_TASK_ROUTES = {
+    "dispatch.tasks.launch": {"priority": 6},
+    "dispatch.tasks.merge_log*": {"priority": 9},
+}
 
 # --- limits, each with its unit in its name ---
 TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
@@ -207,6 +212,8 @@ FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
 # A run is told so long before its time limit (at most a tenth of the limit), and has so long to save when it is reached.
 TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
 TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)
+# after a lost message, or one that waits behind others
+LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
 SPOOL_BYTES = int(environment.number("TRAINMASTER_SPOOL_BYTES", 2 * 1024**3))

@@ -14,7 +14,7 @@ from dispatch import kinds, remote, settle, spec
 from dispatch.addresses import server_address
 from jobs import transitions
 from jobs.models import Member
-from jobs.states import MemberState, Reason
+from jobs.states import Reason
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +98,3 @@ def end_unlaunched(member: Member, reason: Reason) -> None:
             transitions.member_launched(member.pk, boot_id=str(answer.get("boot_id", "")))
             return
     settle.member_over(member.pk, reason=reason)
-
-
-def needs_launch(member: Member) -> bool:
-    """Is it time (again) to launch this member, or to end it if its allocation was stopped meanwhile?"""
-    claimed = member.launch_claimed_until
-    free = claimed is None or claimed < timezone.now()
-    return member.state == MemberState.ASSIGNED and free

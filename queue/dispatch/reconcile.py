@@ -12,11 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from dispatch import launch, outsiders, remote, settle, stop, uploads
-from events.announce import wake
 from hosts import observe, registry
 from hosts.models import Host
 from jobs import transitions
@@ -144,12 +143,6 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
                 "sentence": member.last_error,
             },
         )
-    elif _claim_is_free(member):
-        wake("dispatch.tasks.launch", member.pk)
-
-
-def _claim_is_free(member: Member) -> bool:
-    return member.launch_claimed_until is None or member.launch_claimed_until < timezone.now()
 
 
 def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
@@ -194,13 +187,11 @@ def leave_disabled_hosts() -> None:
 
 def forgotten() -> None:
     """Whatever a killed worker left between two steps: launches, stops, conclusions, log lines of events."""
-    due = Member.objects.filter(state=MemberState.ASSIGNED).select_related("allocation")
-    for member in due:
-        if launch.needs_launch(member):
-            wake("dispatch.tasks.launch", member.pk)
-    for allocation in Allocation.objects.exclude(state=AllocationState.TERMINATED):
-        if not allocation.members.exclude(state=MemberState.ENDED).exists():
-            settle.conclude(allocation.pk)
+    transitions.ask_for_launches_again(settings.LAUNCH_AGAIN_SECONDS)
+    living = Member.objects.filter(allocation=OuterRef("pk")).exclude(state=MemberState.ENDED)
+    ended = Allocation.objects.exclude(state=AllocationState.TERMINATED).exclude(Exists(living))
+    for allocation_id in list(ended.values_list("pk", flat=True)):
+        settle.conclude(allocation_id)
     stop.escalate()
 
 
@@ -275,7 +266,7 @@ def merge_event_lines() -> None:
     recent = timezone.now() - timedelta(minutes=2)
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
     ids |= set(Allocation.objects.filter(ended_at__gt=recent).values_list("task_id", flat=True))
-    for task_id in ids:
+    for task_id in log_store.unmerged(ids):
         log_store.merge_events(task_id)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from celery import shared_task
+from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
@@ -17,6 +20,10 @@ from hosts.models import Host, ResourcePool
 from logs import store as log_store
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
+
+#: first key of the advisory locks of tasks that run one at a time; the second says which
+ALONE_LOCK_CLASS = 0x7265_6164
+_SWEEP = 1
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -52,16 +59,36 @@ def merge_logs(task_ids: list[str]) -> None:
 
 @shared_task(name="dispatch.tasks.sweep")
 def sweep() -> None:
-    """Look at everything that is open, one short task per host, so that a slow host delays nobody."""
-    reconcile.note_silence()
-    reconcile.declare_lost_hosts()
-    reconcile.finish_lost_hosts()
-    reconcile.forgotten()
-    reconcile.leave_disabled_hosts()
-    time_limits.watch(timezone.now())
-    reconcile.merge_event_lines()
-    for host_id in reconcile.hosts_to_ask():
-        sweep_host.apply_async((str(host_id),), expires=30, retry=False)
+    """Look at everything that is open, one short task per host, so that a slow host delays nobody.
+
+    One sweep at a time, however many beats ask for it: sweeps on top of each other would be all that workers do.
+    """
+    with _alone(_SWEEP) as alone:
+        if not alone:
+            return
+        for host_id in reconcile.hosts_to_ask():
+            sweep_host.apply_async((str(host_id),), expires=30, retry=False)
+        reconcile.note_silence()
+        reconcile.declare_lost_hosts()
+        reconcile.finish_lost_hosts()
+        reconcile.forgotten()
+        reconcile.leave_disabled_hosts()
+        time_limits.watch(timezone.now())
+        reconcile.merge_event_lines()
+
+
+@contextmanager
+def _alone(number: int) -> Iterator[bool]:
+    """Whether nobody else does this now; PostgreSQL forgets the lock of a worker that dies."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [ALONE_LOCK_CLASS, number])
+        alone = bool(cursor.fetchone()[0])
+    try:
+        yield alone
+    finally:
+        if alone:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [ALONE_LOCK_CLASS, number])
 
 
 @shared_task(name="dispatch.tasks.sweep_host")

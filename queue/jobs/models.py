@@ -12,6 +12,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 
 from hosts.models import Host, ResourcePool, Slot
 from jobs.states import AllocationState, JobState, MemberState, Reason, StopKind, TaskState
@@ -152,6 +153,8 @@ class Member(models.Model):
     launch_attempts = models.PositiveIntegerField(default=0)
     #: a worker that launches claims the row until this time, so that a redelivered message does nothing
     launch_claimed_until = models.DateTimeField(null=True)
+    #: when a message last asked for its launch
+    launch_asked_at = models.DateTimeField(default=timezone.now)
     #: a launch was sent whose outcome nobody knows: only the host itself can say that nothing runs
     launch_in_doubt = models.BooleanField(default=False)
     last_error = models.TextField(blank=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 
-from events.announce import announce, wake
+from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.record import record
 from hosts.pools import mark_dirty
@@ -199,6 +199,23 @@ def claim_launch(member_id: int, seconds: float, *, after_attempts: int | None =
             launch_claimed_until=now + timedelta(seconds=seconds), launch_attempts=F("launch_attempts") + 1
         )
     )
+
+
+@transaction.atomic
+def ask_for_launches_again(after_seconds: float) -> int:
+    """Send a message for each member that nobody launches although one was sent so long ago; the number of them.
+
+    Not in every sweep: where workers are behind, messages sent anew all the time would put them further behind.
+    """
+    now = timezone.now()
+    unclaimed = Q(launch_claimed_until=None) | Q(launch_claimed_until__lt=now)
+    due = Member.objects.filter(
+        unclaimed, state=MemberState.ASSIGNED, launch_asked_at__lt=now - timedelta(seconds=after_seconds)
+    )
+    ids = list(due.select_for_update(no_key=True, skip_locked=True).values_list("pk", flat=True))
+    Member.objects.filter(pk__in=ids).update(launch_asked_at=now)
+    wake_all("dispatch.tasks.launch", [(pk,) for pk in ids])
+    return len(ids)
 
 
 def note_launch_sent(member_id: int) -> None:

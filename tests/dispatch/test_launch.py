@@ -64,7 +64,7 @@ def test_a_stop_ends_what_was_never_launched_even_if_its_message_was_lost() -> N
     experiments.kill(int(member.allocation.task.job.entity_id), actor="user:ada")
     Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
     member.refresh_from_db()
-    assert launch.needs_launch(member)
+    assert transitions.ask_for_launches_again(0.0) == 1
     launch.launch(member.pk)
     member.refresh_from_db()
     assert member.state == MemberState.ENDED
