@@ -48,7 +48,8 @@ def _pending() -> _Hints:
 def announce(*topics: str) -> None:
     """Tell every web process, after commit, that there is more to read about these topics.
 
-    Topics: `log:<task id>`, `task:<id>`, `allocation:<id>`, `experiment:<id>`, `pool:<name>`, `hosts`, `experiments`.
+    Topics: `log:<task id>`, `task:<id>`, `allocation:<id>`, `experiment:<id>`, `pool:<id>`, `plan:<pool id>`,
+    `hosts`, `experiments`.
     """
     hints = _pending()
     hints.topics.update(topics)

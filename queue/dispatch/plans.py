@@ -40,7 +40,7 @@ def store(pool_id: int, snapshot: Snapshot, plan: Plan, took_ms: float, now: dat
         document = json.dumps(_document(snapshot, plan, took_ms))
         cursor.execute(_STORE, {"at": now, "plan": document, "pool": pool_id})
         made_at, took = cursor.fetchone()
-    announce(f"pool:{pool_id}")
+    announce(f"plan:{pool_id}")
     if made_at is None:
         return True
     pause = min(settings.FORECAST_SECONDS, took / 1000 / FORECAST_PART)
@@ -71,4 +71,4 @@ def add_forecast(pool_id: int, snapshot: Snapshot, plan: Plan, planned_at: datet
     }
     with connection.cursor() as cursor:
         cursor.execute(_ADD, {"more": json.dumps(more), "pool": pool_id, "at": planned_at})
-    announce(f"pool:{pool_id}")
+    announce(f"plan:{pool_id}")

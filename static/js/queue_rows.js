@@ -8,15 +8,17 @@ const queue = document.getElementById("queue");
 const table = () => queue.querySelector("table.board");
 const PAGE = /^\d+$/;
 const NEAR_PX = 1200;
-const QUIET_MS_MIN = 100; // between two fetches, and at least as long as three of them take
+const BURST = 3; // fetches at once, then one in REFILL_MS: a change is seen at once, and a busy pool asks for little
+const REFILL_MS = 1_000;
 const LOOK_AGAIN_MS = 30_000;
 const PAGES_AT_ONCE = 6;
 
+let due = ""; // "now": something has changed; "soon": a pass has said more about what stands here
 let fetching = false;
-let wanted = false;
-let fetchedAt = 0;
-let tookMs = 0;
-let retry = null;
+let fetchedAt = -Infinity;
+let allowance = BURST;
+let allowedAt = 0;
+let timer = null;
 
 // --- what is asked for ---
 
@@ -55,17 +57,29 @@ function isHeld() {
   return document.hidden || queue.hasAttribute("data-hold");
 }
 
+function wake(how) {
+  due = due === "now" ? due : how;
+  refresh();
+}
+
+function waitMs() {
+  const now = performance.now();
+  if (due === "soon") return fetchedAt + REFILL_MS - now;
+  allowance = Math.min(BURST, allowance + (now - allowedAt) / REFILL_MS);
+  allowedAt = now;
+  return (1 - allowance) * REFILL_MS;
+}
+
 async function refresh() {
-  wanted = true;
-  if (fetching || isHeld()) return;
-  const wait = fetchedAt + Math.max(QUIET_MS_MIN, 3 * tookMs) - performance.now();
+  clearTimeout(timer);
+  if (!due || fetching || isHeld()) return;
+  const wait = waitMs();
   if (wait > 0) {
-    clearTimeout(retry);
-    retry = setTimeout(refresh, wait);
+    timer = setTimeout(refresh, wait);
     return;
   }
-  [fetching, wanted] = [true, false];
-  const begun = performance.now();
+  if (due === "now") allowance -= 1;
+  [fetching, due] = [true, ""];
   try {
     const listed = pagesShown();
     const near = bodies().filter((body) => listed.includes(Number(body.dataset.part)) && inView(body)).map((body) => Number(body.dataset.part));
@@ -74,8 +88,7 @@ async function refresh() {
   } catch { /* the server is away: the socket says so, and wakes this when it is back */ }
   fetching = false;
   fetchedAt = performance.now();
-  tookMs = fetchedAt - begun;
-  if (wanted) refresh();
+  refresh();
 }
 
 function show(content) {
@@ -162,7 +175,7 @@ let pending = null;
 
 // A row that the server took for known has left the page meanwhile: it comes with the next fetch.
 function missing(row) {
-  wanted = true;
+  due = "now";
   return row;
 }
 
@@ -204,11 +217,12 @@ function placeholders() {
   const numbers = bodies().map((body) => body.dataset.part).filter((part) => PAGE.test(part)).map(Number);
   if (numbers.length) {
     for (const body of bodies()) if (PAGE.test(body.dataset.part) && Number(body.dataset.part) > last) body.remove();
+    const height = heightOfOne();
     for (let number = Math.max(...numbers) + 1; number <= last; number += 1) {
       const body = document.createElement("tbody");
       body.dataset.part = String(number);
       table().append(body);
-      empty(body, heightOfOne());
+      empty(body, height);
     }
   }
   for (const body of bodies()) {
@@ -260,9 +274,9 @@ function unload(body) {
 }
 
 if (queue) {
-  queue.addEventListener("wake", refresh);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && wanted) refresh(); });
-  new MutationObserver(() => { if (!isHeld() && wanted) refresh(); }).observe(queue, { attributeFilter: ["data-hold"] });
-  setInterval(refresh, LOOK_AGAIN_MS);
+  queue.addEventListener("wake", (event) => wake(event.detail?.topic?.startsWith("plan:") ? "soon" : "now"));
+  document.addEventListener("visibilitychange", refresh);
+  new MutationObserver(refresh).observe(queue, { attributeFilter: ["data-hold"] });
+  setInterval(() => wake("soon"), LOOK_AGAIN_MS);
   placeholders();
 }

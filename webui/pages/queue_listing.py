@@ -138,13 +138,17 @@ def of(pool: ResourcePool, view: View, me: int) -> Listing:
 
 
 def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
-    """The lines that the page opens on: one's own jobs (group 0), departures in the given order (1), blockers (2)."""
+    """The lines that the page opens on: one's own jobs (group 0), departures in the given order (1), blockers (2).
+
+    Where too few departures are known, those that wait next in the queue follow them.
+    """
+    next_ones = "l.state = 'queued' AND NOT l.never" if len(departures) < OTHERS_LINES else "false"
     group = (
-        "CASE WHEN l.owner_id = %s THEN 0 WHEN l.id = ANY(%s) THEN 1 WHEN l.id = ANY(%s) THEN 2 END",
-        [me, departures, blockers],
+        f"CASE WHEN l.owner_id = %s THEN 0 WHEN l.id = ANY(%s) OR {next_ones} THEN 1 ELSE 2 END",
+        [me, departures],
     )
-    some: Condition = ("l.owner_id = %s OR l.id = ANY(%s)", [me, departures + blockers])
-    sort: Condition = ("CASE WHEN part = 1 THEN array_position(%s, id) ELSE place END", [departures])
+    some: Condition = (f"l.owner_id = %s OR l.id = ANY(%s) OR {next_ones}", [me, departures + blockers])
+    sort: Condition = ("CASE WHEN part = 1 THEN array_position(%s, id) END, place", [departures])
     span = f"shown.in_part <= CASE WHEN shown.part = 0 THEN {MINE_LINES} ELSE {OTHERS_LINES} END"
     return _fetch(pool, View(), me, some, span, group, sort)
 

@@ -6,7 +6,7 @@ import heapq
 import uuid
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from hosts.models import ResourcePool
 from jobs.models import Job, Task
@@ -24,19 +24,12 @@ FORECASTS_READ = 5 * MOST_DEPARTURES
 
 
 def departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
-    """Others' jobs that start next: by their forecasts, then in the order of the queue."""
+    """Others' jobs that start next, by their forecasts."""
     plan = queue_plan.of(pool)
     soonest = heapq.nsmallest(FORECASTS_READ, plan.forecast, key=lambda task: plan.forecast[task])
     waiting = _waiting(pool).filter(pk__in=soonest).exclude(job__owner_id=me)
     jobs = dict(waiting.values_list("pk", "job_id"))
-    found = list(dict.fromkeys(jobs[task] for task in soonest if task in jobs))
-    if len(found) < MOST_DEPARTURES:
-        waits = Task.objects.filter(job=OuterRef("pk"), state=TaskState.WAITING).exclude(pk__in=plan.never)
-        runs = Task.objects.filter(job=OuterRef("pk"), state=TaskState.RUNNING)
-        others = Job.objects.filter(Exists(waits), ~Exists(runs), pool=pool, state=JobState.ACTIVE)
-        queue = others.exclude(owner_id=me).exclude(pk__in=found).order_by("priority", "position", "id")
-        found += queue.values_list("pk", flat=True)[: MOST_DEPARTURES - len(found)]
-    return found[:MOST_DEPARTURES]
+    return list(dict.fromkeys(jobs[task] for task in soonest if task in jobs))[:MOST_DEPARTURES]
 
 
 def blockers(pool: ResourcePool, me: int) -> list[uuid.UUID]:
