@@ -79,10 +79,12 @@ def _actions(facts: Facts, user: User) -> Iterator[Entry]:
         if facts.job.state != JobState.ENDED:
             yield Entry("Kill…", do="kill", reason=reason, danger=True)
         return
+    trials = experiment.trials.count()
+    scope = f" experiment ({trials} trials)" if trials > 1 else ""
     for name, action in ACTIONS.items():
         if experiment.state in action.states:
             key = "p" if name in {"pause", "activate"} else ""
-            label = action.label + ("…" if action.asks else "")
+            label = action.label + scope + ("…" if action.asks else "")
             yield Entry(label, do=name, key=key, reason=reason, danger=action.danger)
 
 
