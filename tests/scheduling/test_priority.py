@@ -256,11 +256,11 @@ def test_a_gang_takes_whole_equal_hosts_and_mixed_ones_only_where_allowed() -> N
 
 
 def test_a_host_with_work_on_a_slot_that_drains_is_not_a_whole_host() -> None:
-    world = World([host(1, 3), host(2, 3)])
+    world = World([host(1, 4), host(2, 4)])
     world.submit("left", 1, avoid_hosts=frozenset({"gpu-2"}))
     world.settle()
-    world.edit_host("h1", slots=(0,), draining=True)
-    world.edit_host("h2", slots=(0,), enabled=False)
+    world.edit_host("h1", slots=(0, 1), draining=True)
+    world.edit_host("h2", slots=(0, 1), enabled=False)
     world.submit("gang", 4)
     world.settle()
     assert world.running == {"left"}
