@@ -64,6 +64,7 @@ bench: setup-dev ## submit to first line beside plain ssh; the queue page with 1
 	$(RUN)/python -m benchmarks.first_line
 	$(RUN)/python -m benchmarks.queue_page
 	$(RUN)/python -m benchmarks.scheduling
+	$(RUN)/python -m benchmarks.pass
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)
