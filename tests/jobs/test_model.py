@@ -122,9 +122,10 @@ class Queue(RuleBasedStateMachine):
     @rule(pk=submitted, other=submitted, priority=st.sampled_from([None, 1, 50]), ahead=st.booleans())
     def edit(self, pk: int, other: int, priority: int | None, ahead: bool) -> None:
         ids = {e.pk: str(e.job_id) for e in Experiment.objects.filter(pk__in=[pk, other])}
-        place: dict[str, Any] = (
-            {"ahead_of": ids[other]} if ahead and other != pk else {"to_top": not priority}
-        )
+        if ahead and other != pk:
+            place: dict[str, Any] = {"ahead_of": ids[other]}
+        else:
+            place = {"to_top": ahead or priority is None}
         update = queue_edits.Update(ids[pk], priority=priority if not ahead else None, **place)
         try:
             queue_edits.apply([update], actor="user:ada", role="editor")
