@@ -111,10 +111,15 @@ def request_stop(
     preemption_timeout_seconds: float | None = None,
     for_task_id: str = "",
 ) -> bool:
-    """Ask an open allocation to leave (PREEMPT) or to end (STOP). A STOP overrides a PREEMPT, never the reverse."""
+    """Ask an open allocation to leave (PREEMPT) or to end (STOP). A STOP overrides a PREEMPT, never the reverse.
+
+    A second STOP can only make the end come sooner; why it ends stays as it was.
+    """
     allocation = lock_allocation(allocation_id)
-    if allocation.state == AllocationState.TERMINATED or allocation.stop_kind == StopKind.STOP:
+    if allocation.state == AllocationState.TERMINATED:
         return False
+    if allocation.stop_kind == StopKind.STOP:
+        return kind == StopKind.STOP and _stop_sooner(allocation, grace_seconds)
     if allocation.stop_kind == kind:
         return False
     now = timezone.now()
@@ -140,6 +145,22 @@ def request_stop(
         _record_allocation(allocation, from_state, from_state, reason, actor, {"stop": kind})
     wake("dispatch.tasks.stop", allocation_id)
     mark_dirty(allocation.pool_id)
+    return True
+
+
+def _stop_sooner(allocation: Allocation, grace_seconds: float | None) -> bool:
+    """Shorten the grace of a stop under way; hosts take the earliest deadline that they are told."""
+    asked, grace = allocation.stop_requested_at, allocation.stop_grace_seconds
+    if grace_seconds is None or asked is None or grace is None:
+        return False
+    now = timezone.now()
+    if now + timedelta(seconds=grace_seconds) >= asked + timedelta(seconds=grace):
+        return False
+    Allocation.objects.filter(pk=allocation.pk).update(
+        stop_requested_at=now, stop_grace_seconds=grace_seconds
+    )
+    Member.objects.filter(allocation=allocation).update(stop_sent_at=None)
+    wake("dispatch.tasks.stop", allocation.pk)
     return True
 
 

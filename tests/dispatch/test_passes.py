@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from dispatch import passes
 from experiments import transitions as experiments
-from hosts.models import Host, PoolChange
+from hosts.models import Host, PoolChange, ResourcePool
 from hosts.pools import default_pool
-from jobs.models import Allocation, SlotHold, Task
+from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
 
@@ -117,3 +117,32 @@ def test_ticks_at_once_give_no_slot_twice_and_no_task_two_attempts() -> None:
     assert len(held) == len(set(held)) == 8
     open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
     assert open_ones.count() == Task.objects.filter(state=TaskState.RUNNING).count()
+
+
+@pytest.mark.django_db
+def test_work_that_may_not_be_stopped_waits_for_the_pools_quota_with_a_sentence() -> None:
+    make_host("gpu1", 4)
+    ResourcePool.objects.update(unpreemptible_slots=2)
+    jobs = [submit_experiment(slots=2).job for _ in range(2)]
+    Job.objects.filter(pk__in=[job.pk for job in jobs]).update(preemptible=False)
+    free = submit_experiment(slots=2)
+    run_pass()
+    run_pass()
+    states = [Task.objects.get(job=job).state for job in [*jobs, free.job]]
+    assert states == [TaskState.RUNNING, TaskState.WAITING, TaskState.RUNNING]
+    [wait] = default_pool().plan["waits"].values()
+    assert wait["code"] == "unpreemptible" and "holds 2 of at most 2 slots" in wait["sentence"]
+
+
+@pytest.mark.django_db
+def test_forecasts_and_what_is_unknown_are_stored_with_the_plan() -> None:
+    make_host("gpu1", 2)
+    submit_experiment(slots=2, max_time="1h")
+    run_pass()
+    waits = trial_of(submit_experiment(slots=2)).task_id
+    lost = trial_of(submit_experiment(slots=3)).task_id
+    run_pass()
+    plan = default_pool().plan
+    earliest, latest = plan["forecast"][waits]
+    assert timezone.now().timestamp() < earliest < latest < timezone.now().timestamp() + 7200
+    assert lost not in plan["forecast"] and plan["waits"][lost]["code"] == "never_fits"

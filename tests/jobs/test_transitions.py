@@ -78,6 +78,20 @@ def test_a_stop_overrides_a_preemption_and_never_the_reverse() -> None:
     assert allocation.stop_kind == StopKind.STOP and allocation.stop_reason == Reason.KILLED_BY_USER
 
 
+def test_a_second_stop_can_shorten_the_grace_and_never_lengthen_it() -> None:
+    allocation = assign(trial_of(submit_experiment()).task)
+
+    def stop(grace_seconds: float, reason: Reason) -> bool:
+        return transitions.request_stop(
+            allocation.pk, StopKind.STOP, reason=reason, actor="user:ada", grace_seconds=grace_seconds
+        )
+
+    assert stop(30.0, Reason.CANCELED_BY_USER)
+    assert stop(5.0, Reason.KILLED_BY_USER) and not stop(20.0, Reason.KILLED_BY_USER)
+    allocation.refresh_from_db()
+    assert allocation.stop_grace_seconds == 5.0 and allocation.stop_reason == Reason.CANCELED_BY_USER
+
+
 def test_a_late_or_doubled_word_of_a_member_changes_nothing() -> None:
     allocation = assign(trial_of(submit_experiment()).task)
     member = allocation.members.get()
