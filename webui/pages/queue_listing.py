@@ -137,12 +137,17 @@ def of(pool: ResourcePool, view: View, me: int) -> Listing:
     return _fetch(pool, view, me, _filter(view, me), f"({spans})")
 
 
+#: the head of those that wait, long enough for a few lines after folding
+_NEXT_ONES = """l.state = 'queued' AND NOT l.never
+  AND l.place < (SELECT min(head.place) + 1000 FROM lined head WHERE head.state = 'queued' AND NOT head.never)"""
+
+
 def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
     """The lines that the page opens on: one's own jobs (group 0), departures in the given order (1), blockers (2).
 
     Where too few departures are known, those that wait next in the queue follow them.
     """
-    next_ones = "l.state = 'queued' AND NOT l.never" if len(departures) < OTHERS_LINES else "false"
+    next_ones = _NEXT_ONES if len(departures) < OTHERS_LINES else "false"
     group = (
         f"CASE WHEN l.owner_id = %s THEN 0 WHEN l.id = ANY(%s) OR {next_ones} THEN 1 ELSE 2 END",
         [me, departures],

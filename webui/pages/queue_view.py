@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.http import QueryDict
 
 #: rows of one page of the list; the browser fetches further ones while a person scrolls
-PER_PAGE = 50
+PER_PAGE = 40
 #: pages that one request may ask for
 MOST_PAGES = 6
 #: `?show=`: the chips above the table, in their order
