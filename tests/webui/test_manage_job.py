@@ -234,6 +234,7 @@ def test_a_viewer_sees_everything_and_changes_nothing() -> None:
 def test_the_menu_is_a_page_with_the_entries_that_the_job_allows(page: Client) -> None:
     first, second = submit_experiment(name="first"), submit_experiment(name="second")
     top, below = (text(page.get(f"/jobs/menu/{each.job_id}")) for each in (first, second))
+    assert page.get(f"/jobs/menu/{first.job_id}").content.decode().count("<h1>") == 1
     assert "Manage Job" in top and "Move to Top" not in top and "Move Down" in top
     assert "Move to Top" in below and "Pause" in below and "Cancel" in below and "Kill" in below
     transitions.pause(second.pk, actor="user:ada")
