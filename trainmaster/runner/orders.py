@@ -15,6 +15,9 @@ from trainmaster.runner.link import Backoff, Link, Weather, expect_object
 from trainmaster.runner.stopping import begin_stop
 
 _POLL_SECONDS = 50
+#: The first batch of the stream says that the run is there, and its answer has the orders: work that is over sooner
+#: than this costs the server neither a poll nor a heartbeat.
+_QUIET_START_SECONDS = 0.5
 _FASTEST_POLL_SECONDS = 0.2  # a server that answers at once all the time is not asked faster than this
 
 
@@ -51,6 +54,7 @@ class Orders:
 def poll_signals(link: Link, orders: Orders, weather: Weather, ended: threading.Event) -> None:
     """Body of the long poll's thread, until the run has ended."""
     backoff = Backoff()
+    ended.wait(_QUIET_START_SECONDS)
     while not ended.is_set():
         asked = time.monotonic()
         try:
@@ -68,6 +72,7 @@ def send_heartbeats(
     link: Link, orders: Orders, limits: Limits, facts: Callable[[], Dict[str, Any]], ended: threading.Event
 ) -> None:
     """Body of the heartbeat's thread; `facts` gives the body of each."""
+    ended.wait(_QUIET_START_SECONDS)
     while not ended.is_set():
         try:
             body = json.dumps(facts()).encode()
