@@ -177,6 +177,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # what a busy worker has fetched, nobody else takes, and no priority overtakes
 # Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
@@ -253,13 +254,13 @@ LOGGING = {
     },
 }
 
-# --- the beat: each entry only makes somebody look ---
+# --- the beat: each entry only makes somebody look; one that waits behind launches still counts for a while ---
 CELERY_BEAT_SCHEDULE = {
-    "tick": {"task": "dispatch.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": TICK_SECONDS}},
+    "tick": {"task": "dispatch.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": 5 * TICK_SECONDS}},
     "sweep": {
         "task": "dispatch.tasks.sweep",
         "schedule": SWEEP_SECONDS,
-        "options": {"expires": SWEEP_SECONDS},
+        "options": {"expires": 5 * SWEEP_SECONDS},
     },
     "probe": {
         "task": "dispatch.host_tasks.probe_all",
