@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from dispatch import kinds
+from dispatch import kinds, usage
 from events.announce import wake
 from jobs import transitions
 from jobs.models import Allocation, Member, Task
@@ -111,6 +111,7 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     reason, code = verdict(allocation, members)
     if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
         return False
+    usage.keep(allocation, members)
     kinds.outcomes(allocation.task).allocation_ended(allocation)
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True

@@ -199,6 +199,27 @@ class SlotHold(models.Model):
         ]
 
 
+class UsageRecord(models.Model):
+    """What an attempt that is over held on one host. It stays when its job is deleted; `dispatch.usage` writes it."""
+
+    #: as of the member: "<allocation>.<index>"
+    run_key = models.CharField(max_length=128, primary_key=True)
+    kind = models.CharField(max_length=8, choices=Task.Kind.choices)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+")
+    slots = models.PositiveIntegerField()
+    #: from the assignment of its slots to their release
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    #: of the experiment, as they were when the attempt ended
+    labels = models.JSONField(default=list)
+    experiment_number = models.BigIntegerField(null=True)
+    workspace = models.CharField(max_length=80, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["ended_at"], name="usage_by_end")]
+
+
 class PortLease(models.Model):
     """A port of a host, leased to an allocation (rendezvous, collectives)."""
 

@@ -26,6 +26,8 @@ from webui.api import (
     job_queue_edits,
     projects,
     resource_pools,
+    resource_usage,
+    resource_usage_csv,
     tasks,
     templates,
     trial_work,
@@ -88,6 +90,11 @@ _cluster = [
     ),
     _at("resource-pools", resource_pools.ResourcePools),
     _at("resource-pools/<str:name>", resource_pools.OneResourcePool),
+    _at("resources/allocation/raw", resource_usage.RawAllocation),
+    _at("resources/allocation/aggregated", resource_usage.AggregatedAllocation),
+    path("resources/allocation/raw", resource_usage_csv.raw),
+    path("resources/allocation/aggregated", resource_usage_csv.aggregated),
+    path("resources/allocation/allocations-csv", resource_usage_csv.attempts),
 ]
 _queue = [
     _at("job-queues", job_queue.JobQueue),

@@ -1,0 +1,128 @@
+"""History of usage in the dialect (features.md 11.7): what was held, and its sums by day or month, as JSON.
+
+The same as CSV is in `resource_usage_csv`. Names of parameters may be spelled `startDate` or `start_date`, as
+Determined's gateway takes both and its command line sends the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dispatch import usage, usage_periods
+from dispatch.usage_periods import Periods, Unit
+from jobs.models import Task
+from webui.api import encoding
+from webui.api.errors import BadRequest
+from webui.api.views import ApiView, Json
+
+PERIODS: dict[str, Unit] = {
+    "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_DAILY": "day",
+    "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_MONTHLY": "month",
+}
+#: programs may ask for more at once than the page shows
+MOST: dict[Unit, int] = {"day": 366, "month": 120}
+#: more than so many are to be asked for as CSV, which is streamed
+MOST_ENTRIES = 50_000
+#: All time of an attempt counts as training; Determined tells validation and checkpoints from it.
+KINDS: dict[str, str] = {Task.Kind.TRIAL: "training", Task.Kind.COMMAND: "command"}
+
+T = TypeVar("T")
+
+
+class _EitherCase(serializers.Serializer[Any]):
+    def to_internal_value(self, data: Any) -> Any:
+        return super().to_internal_value({_camel(name): data[name] for name in data})
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+class RawQuery(_EitherCase):
+    timestampAfter = serializers.CharField()
+    timestampBefore = serializers.CharField()
+
+
+class AggregatedQuery(_EitherCase):
+    startDate = serializers.CharField()
+    endDate = serializers.CharField()
+    period = serializers.ChoiceField(choices=list(PERIODS))
+
+
+def granted(read: Callable[..., T], *values: Any, **named: Any) -> T:
+    """What `read` makes of it; a wrong period is answered with its sentence."""
+    try:
+        return read(*values, **named)
+    except usage_periods.WrongPeriod as error:
+        raise BadRequest(str(error)) from error
+
+
+def times_of(query: Json) -> tuple[datetime, datetime]:
+    return granted(usage_periods.times, query["timestampAfter"], query["timestampBefore"])
+
+
+def periods_of(query: Json) -> Periods:
+    unit = PERIODS[query["period"]]
+    return granted(usage_periods.between, unit, query["startDate"], query["endDate"], most=MOST[unit])
+
+
+class RawAllocation(ApiView):
+    """What each member of an attempt held in a time, the earliest start first; `seconds` are those within it."""
+
+    queries = {"GET": RawQuery}
+
+    def get(self, request: Request) -> Response:
+        after, before = times_of(self.query(request))
+        found = usage.held(after, before, limit=MOST_ENTRIES + 1)
+        if len(found) > MOST_ENTRIES:
+            raise BadRequest(
+                f"Found more than {MOST_ENTRIES:,} entries, which is the most that one answer has. Ask for a shorter "
+                "time, or for CSV at /resources/allocation/raw, which is streamed."
+            )
+        return Response({"resourceEntries": [_entry(each) for each in found]})
+
+
+def _entry(each: usage.Held) -> Json:
+    return encoding.without_none(
+        {
+            "kind": KINDS[each.kind],
+            "startTime": encoding.time(each.started_at),
+            "endTime": encoding.time(each.ended_at),
+            "experimentId": each.experiment_id,
+            "username": each.username,
+            "userId": each.user_id,
+            "labels": each.labels,
+            "seconds": each.seconds,
+            "slots": each.slots,
+            "resourcePool": each.pool,
+            "allocationId": each.allocation_id,
+        }
+    )
+
+
+class AggregatedAllocation(ApiView):
+    """Slot-seconds by day or month: in all, and by user, label of the experiment and resource pool."""
+
+    queries = {"GET": AggregatedQuery}
+
+    def get(self, request: Request) -> Response:
+        query = self.query(request)
+        entries = [
+            {
+                "periodStart": each.period,
+                "period": query["period"],
+                "seconds": each.seconds,
+                "byUsername": each.by_user,
+                "byExperimentLabel": each.by_label,
+                "byResourcePool": each.by_pool,
+            }
+            for each in usage.sums(periods_of(query))
+        ]
+        return Response({"resourceEntries": entries})
