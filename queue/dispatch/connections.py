@@ -25,15 +25,13 @@ from dispatch.contact_errors import SshBusy, Unreachable
 from dispatch.dialling import dial
 from dispatch.endpoints import Endpoint
 from dispatch.ssh_session import Answer, SessionLimit, execute
-from dispatch.verb_channel import NotServed, Opener, VerbChannel, on_this_machine, open_channel, over_ssh
+from dispatch.verb_channel import Channels, on_this_machine, over_ssh
 
 _Result = TypeVar("_Result")
 
 #: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
 _THREAD_SLACK_SECONDS = 5.0
 _REAP_EVERY_SECONDS = 30.0
-#: A channel that did not open, or broke, is not opened again before this time; commands do meanwhile.
-_SERVE_AGAIN_SECONDS = 5.0
 
 
 class Link:
@@ -49,45 +47,6 @@ class Link:
     @property
     def alive(self) -> bool:
         return not self.connection.is_closed()
-
-
-class Channels:
-    """The one channel of a link on which verbs are done; another command (a new bundle) takes its place."""
-
-    def __init__(self, opener: Callable[[str], Opener]) -> None:
-        self._opener = opener
-        self._command = ""
-        self._opening: asyncio.Task[VerbChannel] | None = None
-        self._not_before = 0.0
-
-    async def get(self, command: str) -> VerbChannel:
-        """The open channel, or one that is opened now; callers at the same time share it. Raises NotServed."""
-        if self._opening is None or command != self._command or self._over(self._opening):
-            if command == self._command and time.monotonic() < self._not_before:
-                raise NotServed("It was tried a moment ago.")
-            self.close()
-            self._command = command
-            self._not_before = time.monotonic() + _SERVE_AGAIN_SECONDS
-            self._opening = asyncio.ensure_future(open_channel(self._opener(command)))
-        return await asyncio.shield(self._opening)
-
-    @staticmethod
-    def _over(opening: asyncio.Task[VerbChannel]) -> bool:
-        return opening.done() and (
-            opening.cancelled() or opening.exception() is not None or opening.result().closed
-        )
-
-    def close(self) -> bool:
-        """Close the channel; False when there is none. Its room on the link goes to commands for a while."""
-        opening, self._opening = self._opening, None
-        if opening is None:
-            return False
-        self._not_before = time.monotonic() + _SERVE_AGAIN_SECONDS
-        if not opening.done():
-            opening.cancel()
-        elif not self._over(opening):
-            opening.result().close()
-        return True
 
 
 @dataclass
@@ -137,7 +96,7 @@ class Pool:
                 order.begun = False
                 if not link.alive:
                     raise _NotBegun(f"The link to {endpoint} broke: {error.reason}.") from error
-                if link.channels.close():  # an sshd that allows few sessions: commands go first
+                if link.channels.close_idle():  # an sshd that allows few sessions: commands go first
                     continue
                 link.sessions.refused()
                 if time.monotonic() > give_up_at:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -19,6 +20,10 @@ from dispatch.contact_errors import RemoteError, Unreachable
 #: Larger bodies go by a command of their own: they would hold up all others on the channel.
 MOST_BYTES = 1024 * 1024
 _LINE_BYTES = 64 * 1024 * 1024
+#: Channels of one link: hosts with one address and several workdirs, or an old bundle beside the new one.
+_MOST_CHANNELS = 4
+#: A channel that did not open, broke, or gave way is not opened again before this time; commands do meanwhile.
+_AGAIN_SECONDS = 5.0
 
 
 class NotServed(RemoteError):
@@ -50,11 +55,17 @@ class VerbChannel:
         self.closed = False
         self._reading = asyncio.ensure_future(self._read())
 
+    @property
+    def idle(self) -> bool:
+        """Is nothing under way on it?"""
+        return not self._waiting
+
     async def call(self, verb: str, stdin: bytes) -> dict[str, Any]:
         """The answer of the verb. Raises Unreachable (delivered) when the channel breaks before it comes."""
         self._last += 1
         number = self._last
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         header = json.dumps({"id": number, "verb": verb, "bytes": len(stdin)}).encode()
         try:
             self._writer.write(header + b"\n" + stdin)
@@ -105,12 +116,58 @@ async def open_channel(opener: Opener) -> VerbChannel:
     return VerbChannel(writer, reader)
 
 
+class Channels:
+    """The channels of one link, one for each command that serves verbs."""
+
+    def __init__(self, opener: Callable[[str], Opener]) -> None:
+        self._opener = opener
+        self._opened: dict[str, asyncio.Task[VerbChannel]] = {}  # the oldest first
+        self._not_before: dict[str, float] = {}
+
+    async def get(self, command: str) -> VerbChannel:
+        """The open channel, or one that is opened now; callers at the same time share it. Raises NotServed."""
+        opening = self._opened.get(command)
+        if opening is None or _is_over(opening):
+            if time.monotonic() < self._not_before.get(command, 0.0):
+                raise NotServed("It was tried a moment ago.")
+            self._not_before[command] = time.monotonic() + _AGAIN_SECONDS
+            self._opened.pop(command, None)
+            self.close_idle(_MOST_CHANNELS - 1)
+            opening = self._opened[command] = asyncio.ensure_future(open_channel(self._opener(command)))
+            opening.add_done_callback(_seen)
+        return await asyncio.shield(opening)
+
+    def close_idle(self, but: int = 0) -> bool:
+        """Close channels on which nothing is under way, until at most `but` are open. True: at least one was closed."""
+        closed = False
+        for command, opening in list(self._opened.items()):
+            if len(self._opened) <= but:
+                break
+            if opening.done() and (_is_over(opening) or opening.result().idle):
+                del self._opened[command]
+                if not _is_over(opening):
+                    opening.result().close()
+                    self._not_before[command] = time.monotonic() + _AGAIN_SECONDS
+                    closed = True
+        return closed
+
+
+def _is_over(opening: asyncio.Task[VerbChannel]) -> bool:
+    failed = opening.done() and (opening.cancelled() or opening.exception() is not None)
+    return failed or (opening.done() and opening.result().closed)
+
+
+def _seen(opening: asyncio.Task[VerbChannel]) -> None:
+    if not opening.cancelled():
+        opening.exception()  # every caller may have left; mark it as seen
+
+
 def over_ssh(connection: asyncssh.SSHClientConnection, command: str) -> Opener:
     """Opens `command` as a session of the connection."""
 
     async def opener() -> tuple[Writer, Reader]:
         process = await connection.create_process(command, encoding=None, stderr=asyncssh.DEVNULL)
-        return process.stdin, process.stdout  # type: ignore[return-value]  # bytes, for encoding is None
+        return process.stdin, process.stdout
 
     return opener
 

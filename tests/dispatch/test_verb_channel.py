@@ -1,0 +1,49 @@
+"""Channels on which verbs are done: side by side, opened anew when they broke, closed for others only when idle."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dispatch import connections
+from dispatch.contact_errors import Unreachable
+from dispatch.verb_channel import NotServed
+from trainmaster.bundle import host_command, write_bundle
+
+
+def serve(folder: Path) -> str:
+    """The command that serves the verbs of a workdir on this machine."""
+    bundle = write_bundle(folder)
+    return "exec " + shlex.join(host_command(sys.executable, str(folder), bundle.name, "serve"))
+
+
+def status(command: str) -> dict[str, object]:
+    return connections.call(None, command, "status", b"{}\n")
+
+
+def test_hosts_of_one_machine_do_not_close_each_others_channel(tmp_path: Path) -> None:
+    commands = [serve(tmp_path / name) for name in ("a", "b", "c")]
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(status, commands * 8))
+    assert len({str(answer["boot_id"]) for answer in answers}) == 1
+
+
+def test_a_channel_whose_process_ended_says_so_and_commands_do_until_it_is_opened_anew(tmp_path: Path) -> None:
+    command = serve(tmp_path)
+    ending = command.replace("exec ", "", 1) + " & sleep 0.5; kill $!; wait $!"
+    with pytest.raises((Unreachable, NotServed)):
+        while True:
+            status(ending)
+    with pytest.raises(NotServed):
+        status(ending)
+
+
+def test_what_does_not_serve_is_not_taken_for_a_channel(tmp_path: Path) -> None:
+    with pytest.raises(NotServed):
+        status("echo hello; sleep 5")
+    with pytest.raises(NotServed):
+        status("exec /nowhere/python3")
