@@ -117,6 +117,15 @@ class Client:
                     raise _stream_failure(record["error"])
                 yield record.get("result", record)
 
+    def pieces(self, path: str, query: Query = ()) -> Iterator[bytes]:
+        """A file, piece by piece. Raises Unreachable when it breaks off."""
+        with self._http.stream("GET", path, query=query, timeout=self._stream_timeout) as response:
+            while True:
+                piece = response.read1(65536)
+                if not piece:
+                    return
+                yield piece
+
     def upload(self, path: str, body: Any, progress: Progress) -> Any:
         """POST a large JSON body, telling `progress` the bytes sent and the bytes in all. Sent once, ever."""
         content = json.dumps(body).encode()

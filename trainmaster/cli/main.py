@@ -21,6 +21,7 @@ from trainmaster.cli import (
     master,
     offline,
     pool,
+    resources,
     slot,
     task,
     template,
@@ -32,7 +33,22 @@ from trainmaster.cli.output import clean, coloured, say
 from trainmaster.cli.session import log_in
 from trainmaster.http import Answered, HttpError
 
-_NOUNS = (experiment, trial, command, job, pool, task, host, agent, slot, template, user, master, offline)
+_NOUNS = (
+    experiment,
+    trial,
+    command,
+    job,
+    pool,
+    resources,
+    task,
+    host,
+    agent,
+    slot,
+    template,
+    user,
+    master,
+    offline,
+)
 
 
 class _Parser(argparse.ArgumentParser):

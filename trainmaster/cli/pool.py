@@ -10,6 +10,7 @@ from urllib.parse import quote
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, done, say
+from trainmaster.cli.prefixes import SHOWN
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
@@ -52,6 +53,11 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("name")
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the pool")
+    parser = verbs.add_parser("shares", help="what users and jobs hold, wait for and are entitled to")
+    parser.add_argument("name", metavar="POOL")
+    parser.add_argument("--jobs", action="store_true", help="by job instead of by user")
+    output.add_format(parser)
+    parser.set_defaults(run=_shares, action="read the shares of the pool")
     for verb, run, text in (
         ("create", _create, "make a pool"),
         ("edit", _edit, "change rules of a pool"),
@@ -169,6 +175,31 @@ def _list(client: Client, args: argparse.Namespace) -> int:
 
 def _describe(client: Client, args: argparse.Namespace) -> int:
     output.show_one(client.get(_path(args.name))["resourcePool"], _DETAILS, args.output)
+    return OK
+
+
+_SLOTS = [
+    Column("Slots held", lambda row: row["held"]),
+    Column("Waiting for", lambda row: row["waiting"]),
+    Column("Entitled to", lambda row: row.get("entitled")),
+]
+_SHARES_OF_USERS = [Column("User", lambda row: row["username"]), *_SLOTS]
+_SHARES_OF_JOBS = [
+    Column("Job", lambda row: row["jobId"], lambda job_id: str(job_id)[:SHOWN]),
+    Column("Name", lambda row: row["name"]),
+    Column("User", lambda row: row["username"]),
+    Column("Weight", lambda row: row["weight"]),
+    *_SLOTS,
+]
+
+
+def _shares(client: Client, args: argparse.Namespace) -> int:
+    path = f"{_path(args.name)}/shares"
+    if args.jobs:
+        rows, columns = client.pages(path, "jobs"), _SHARES_OF_JOBS
+    else:
+        rows, columns = client.get(path)["users"], _SHARES_OF_USERS
+    output.show(rows, columns, args.output)
     return OK
 
 

@@ -4,6 +4,8 @@ import csv
 import io
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.http import StreamingHttpResponse
 
 from dispatch import settle
 from experiments.models import Experiment, Trial
@@ -35,10 +37,14 @@ def history(submit: Submit, host: Host) -> int:
     return experiment
 
 
+async def whole(answer: StreamingHttpResponse) -> bytes:
+    return b"".join([piece async for piece in answer])
+
+
 def lines(by: Api, path: str) -> list[list[str]]:
     answer = by.client.get(f"/resources/allocation/{path}", headers=by.headers)
     assert (answer.status_code, answer["Content-Type"]) == (200, "text/csv"), answer.content
-    content = b"".join(answer) if answer.streaming else answer.content
+    content = async_to_sync(whole)(answer) if answer.streaming else answer.content
     return list(csv.reader(io.StringIO(content.decode())))
 
 

@@ -1,0 +1,137 @@
+"""`resources`: who held slots, when and how long."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any, Callable, Dict, List, Tuple
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import OK
+from trainmaster.cli.output import Column, local_time
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Query = List[Tuple[str, Any]]
+Adder = Callable[..., argparse.ArgumentParser]
+
+_PATH = "/resources/allocation/"
+_DAILY = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_DAILY"
+_MONTHLY = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_MONTHLY"
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("resources", aliases=["res"], help="history of the use of slots")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("raw", help="what each attempt held on each host")
+    _add_times(parser)
+    parser.set_defaults(run=_raw, action="read the history")
+    parser = verbs.add_parser("aggregated", aliases=["agg"], help="slot-seconds by user, label and pool")
+    parser.add_argument("start_date", help="first day (2026-11-21), or month (2026-11), in UTC")
+    parser.add_argument("end_date", help="last day or month, which is included")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--daily", dest="period", action="store_const", const=_DAILY, help="by day (the default)"
+    )
+    size.add_argument("--monthly", dest="period", action="store_const", const=_MONTHLY, help="by month")
+    _add_format(parser)
+    parser.set_defaults(run=_aggregated, action="sum up the history", period=_DAILY)
+    parser = verbs.add_parser(
+        "allocations", aliases=["alloc"], help="each attempt with its whole time, as CSV"
+    )
+    _add_times(parser, form=False)
+    parser.set_defaults(run=_attempts, action="read the history")
+
+
+def _add_times(parser: argparse.ArgumentParser, form: bool = True) -> None:
+    parser.add_argument("timestamp_after", metavar="AFTER", help="such as 2026-11-21T00:00:00Z")
+    parser.add_argument("timestamp_before", metavar="BEFORE", help="such as 2026-11-22T00:00:00Z")
+    if form:
+        _add_format(parser)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    output.add_format(parser)
+    parser.set_defaults(output="csv")
+
+
+def _hours(row: Json) -> float:
+    return round(float(row["seconds"]) * int(row.get("slots", 1)) / 3600, 3)
+
+
+_ENTRIES = [
+    Column("Start", lambda row: local_time(row.get("startTime"))),
+    Column("End", lambda row: local_time(row.get("endTime"))),
+    Column("User", lambda row: row.get("username")),
+    Column("Kind", lambda row: row.get("kind")),
+    Column("Experiment", lambda row: row.get("experimentId")),
+    Column("Resource Pool", lambda row: row.get("resourcePool")),
+    Column("Slots", lambda row: row.get("slots")),
+    Column("Slot-hours", _hours),
+    Column("Labels", lambda row: ", ".join(row.get("labels") or [])),
+]
+_SUMS = [
+    Column("Period", lambda row: row["period"]),
+    Column("By", lambda row: row["by"]),
+    Column("Name", lambda row: row["name"]),
+    Column("Slot-hours", _hours),
+]
+_BY = (("user", "byUsername"), ("pool", "byResourcePool"), ("label", "byExperimentLabel"))
+
+
+def _raw(client: Client, args: argparse.Namespace) -> int:
+    return _print(client, args, "raw", _times(args), _ENTRIES, lambda entries: entries)
+
+
+def _attempts(client: Client, args: argparse.Namespace) -> int:
+    return _print_csv(client, "allocations-csv", _times(args))
+
+
+def _times(args: argparse.Namespace) -> Query:
+    return [("timestamp_after", args.timestamp_after), ("timestamp_before", args.timestamp_before)]
+
+
+def _aggregated(client: Client, args: argparse.Namespace) -> int:
+    query = [("start_date", args.start_date), ("end_date", args.end_date), ("period", args.period)]
+    return _print(client, args, "aggregated", query, _SUMS, _flat)
+
+
+def _flat(entries: List[Json]) -> List[Json]:
+    """A row for the total of each period, and for each user, pool and label in it."""
+    rows: List[Json] = []
+    for entry in entries:
+        found = [("total", "", entry["seconds"])]
+        for by, field in _BY:
+            found += [(by, name, seconds) for name, seconds in sorted((entry.get(field) or {}).items())]
+        rows += [
+            {"period": entry["periodStart"], "by": by, "name": name, "seconds": seconds}
+            for by, name, seconds in found
+        ]
+    return rows
+
+
+def _print(
+    client: Client,
+    args: argparse.Namespace,
+    what: str,
+    query: Query,
+    columns: List[Column],
+    rows: Callable[[List[Json]], List[Json]],
+) -> int:
+    if args.output == "csv":
+        return _print_csv(client, what, query)
+    answer = client.get(f"/api/v1{_PATH}{what}", query)
+    if args.output == "json":
+        print(json.dumps(answer, indent=2))
+    else:
+        output.show(rows(answer["resourceEntries"]), columns, "table")
+    return OK
+
+
+def _print_csv(client: Client, what: str, query: Query) -> int:
+    """The server's file as it comes: it may be long."""
+    for piece in client.pieces(f"{_PATH}{what}", query):
+        sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+    return OK
