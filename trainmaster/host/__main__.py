@@ -15,7 +15,7 @@ sys.path[0] = str(
     Path(__file__).resolve().parents[2]
 )  # the bundle, in place of this folder: it shadows nothing
 
-VERBS = ("probe", "launch", "status", "stop", "preempt", "server", "remove", "check")
+VERBS = ("probe", "launch", "status", "stop", "preempt", "server", "remove", "check", "meet", "all_reduce")
 
 
 def main(arguments: List[str]) -> int:
@@ -74,6 +74,14 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         from trainmaster.host.checking import check
 
         return check(request, workdir)
+    if verb == "meet":
+        from trainmaster.host.meeting import meet
+
+        return meet(request, workdir)
+    if verb == "all_reduce":
+        from trainmaster.host.reducing import all_reduce
+
+        return all_reduce(request, workdir)
     from trainmaster.host import controlling
 
     answer: Dict[str, Any] = getattr(controlling, verb)(request, workdir)
