@@ -6,9 +6,9 @@ import uuid
 
 from celery import shared_task, signals
 
-from dispatch import admission, probing, tunnel
+from dispatch import admission, pairs, probing, tunnel
 from dispatch import doctor as host_doctor
-from hosts import admitting
+from hosts import admitting, pair_checks
 
 
 @shared_task(name="dispatch.host_tasks.admit")
@@ -21,6 +21,12 @@ def doctor(host_id: str) -> None:
     host_doctor.run(uuid.UUID(host_id))
 
 
+@shared_task(name="dispatch.host_tasks.examine_pairs")
+def examine_pairs(pool_id: int) -> None:
+    """Test the next pairs of the pool; the task asks for itself again until all are through."""
+    pairs.go_on(pool_id)
+
+
 @shared_task(name="dispatch.host_tasks.keep_tunnels")
 def keep_tunnels() -> None:
     tunnel.ensure_tunnels()
@@ -28,9 +34,11 @@ def keep_tunnels() -> None:
 
 @shared_task(name="dispatch.host_tasks.probe_all")
 def probe_all() -> None:
-    """Ask the hosts that nobody else asks, and go on with admissions that a killed worker has left."""
+    """Ask the hosts that nobody else asks, and go on with what a killed worker has left: admissions, tests of pairs."""
     for host_id in admitting.forgotten():
         admit.apply_async((str(host_id),), expires=30, retry=False)
+    for pool_id in pair_checks.forgotten():
+        examine_pairs.apply_async((pool_id,), expires=30, retry=False)
     probing.probe_due()
 
 

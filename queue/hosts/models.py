@@ -207,8 +207,31 @@ class PairCheck(models.Model):
     sentence = models.TextField(blank=True)
     interface = models.CharField(max_length=32, blank=True)
     round_trip_ms = models.FloatField(null=True)
+    mb_per_second = models.FloatField(null=True)
+    #: where both reach each other, fastest first: [{"network", "interfaces": {host name: interface},
+    #: "mb_per_second", "round_trip_ms", "speed_mbit"}]
+    networks = models.JSONField(default=list)
     all_reduce_mb_per_second = models.FloatField(null=True)
     checked_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["first", "second"], name="pair_checked_once")]
+
+
+class PairSearch(models.Model):
+    """The newest test of all pairs of a pool: how far it has come. Written by `hosts.pair_checks` alone."""
+
+    pool = models.OneToOneField(ResourcePool, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    asked_by = models.CharField(max_length=150, blank=True)
+    #: the ids as text, in the order in which the pairs are drawn
+    hosts = models.JSONField(default=list)
+    #: batches that are over, and the pairs in them, of all pairs
+    batch = models.PositiveIntegerField(default=0)
+    done = models.PositiveIntegerField(default=0)
+    pairs = models.PositiveIntegerField(default=0)
+    #: [{"hosts": [name, name], "sentence"}]: pairs that could not be tested
+    untested = models.JSONField(default=list)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    #: whoever tests the next batch claims it until then
+    claimed_until = models.DateTimeField(null=True)

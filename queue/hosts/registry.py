@@ -17,6 +17,7 @@ from django.db.models import ProtectedError, QuerySet
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
+from hosts import pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import mark_dirty
 
@@ -270,6 +271,7 @@ def remove(host_id: uuid.UUID, *, actor: str) -> None:
         host.admission, host.enabled, host.contact = Host.Admission.REMOVED, False, Host.Contact.UNKNOWN
         host.host_key = host.offered_host_key = ""
         host.save(update_fields=["admission", "enabled", "contact", "host_key", "offered_host_key"])
+        pair_checks.forget(host.pk)
 
 
 @transaction.atomic

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 #: what a gang needs on the host of its first member: rendezvous and collectives
 NAMES = ("c10d", "comm")
+#: the last of the range are never leased: on them the doctor lets hosts meet
+_FOR_MEETINGS = 9
 
 
 def choose(wanted: Sequence[tuple[Allocation, uuid.UUID]]) -> list[PortLease]:
@@ -48,10 +50,16 @@ def _taken(addresses: Collection[str]) -> dict[str, set[int]]:
     return taken
 
 
+def for_meetings() -> range:
+    """The ports of the range on which hosts try each other out."""
+    last: int = settings.PORT_LEASE_LAST
+    return range(last - _FOR_MEETINGS + 1, last + 1)
+
+
 def _free(allocation_id: str, used: Collection[int]) -> list[int]:
     """The search starts where the id points, so that a port left in TIME_WAIT is not the next one taken."""
-    first, last = settings.PORT_LEASE_FIRST, settings.PORT_LEASE_LAST
-    size = last - first + 1
+    first: int = settings.PORT_LEASE_FIRST
+    size = for_meetings().start - first
     start = uuid.uuid5(uuid.NAMESPACE_OID, allocation_id).int % size
     chosen: list[int] = []
     for step in range(size):

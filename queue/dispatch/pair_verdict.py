@@ -1,0 +1,178 @@
+"""The doctor's judgement about a pair: what both hosts have measured in, what PairCheck stores out. Pure.
+
+A gang dials the peer address of whichever host has its first member, and its ranks dial each other in both
+directions. So a pair is good if each host reaches the other's peer address and, where the pool names an interface,
+both reach each other on that one too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hosts.pair_checks import Found
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One host of the pair: its peer address, and the answers of the verb `meet` there."""
+
+    name: str
+    address: str
+    interfaces: Sequence[Json]
+    reached: Sequence[Json] = ()
+
+    def way_to(self, address: str) -> Json:
+        """What was measured to an address of the other, which was not reached if nothing was."""
+        missing = {"ok": False, "error": "it was not tried"}
+        return next((row for row in self.reached if row["address"] == address), missing)
+
+    def interface_at(self, address: str | None) -> str:
+        return next((str(row["interface"]) for row in self.interfaces if row["address"] == address), "")
+
+
+@dataclass(frozen=True)
+class Link:
+    """Over what an all-reduce goes: the address of rank 0, and the interface of each rank."""
+
+    address: str
+    interfaces: tuple[str, str]
+
+
+def to_dial(here: Side, there: Side) -> list[str]:
+    """The peer address first. An address that both have (a container bridge) leads from here to here."""
+    own = {row["address"] for row in here.interfaces}
+    others = [str(row["address"]) for row in there.interfaces if row["address"] not in own]
+    return list(dict.fromkeys([there.address, *others]))
+
+
+def networks(first: Side, second: Side) -> list[Json]:
+    """Where they reach each other in both directions, as PairCheck has it, the fastest first."""
+    found = []
+    for one in first.interfaces:
+        for other in second.interfaces:
+            if _network(one) != _network(other):
+                continue
+            ways = first.way_to(other["address"]), second.way_to(one["address"])
+            if all(way["ok"] for way in ways):
+                found.append(
+                    {
+                        "network": _network(one),
+                        "interfaces": {first.name: one["interface"], second.name: other["interface"]},
+                        "addresses": {first.name: one["address"], second.name: other["address"]},
+                        "mb_per_second": min(way["mb_per_second"] for way in ways),
+                        "round_trip_ms": min(way["round_trip_ms"] for way in ways),
+                        "speed_mbit": _slower(one["speed_mbit"], other["speed_mbit"]),
+                    }
+                )
+    return sorted(found, key=lambda row: (-row["mb_per_second"], -(row["speed_mbit"] or 0)))
+
+
+def _network(row: Json) -> str:
+    return str(ipaddress.ip_network(f"{row['address']}/{row['prefix']}", strict=False))
+
+
+def _slower(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
+def judge(first: Side, second: Side, interface: str) -> Found:
+    """`interface`: the pool's network interface, or empty."""
+    shared = networks(first, second)
+    named = [row for row in shared if set(row["interfaces"].values()) == {interface}]
+    faults = [
+        f"{here.name} does not reach {there.name} at {there.address}: {way['error']}"
+        for here, there in ((first, second), (second, first))
+        if not (way := here.way_to(there.address))["ok"]
+    ]
+    if not faults and interface and not named:
+        faults.append(
+            f"{first.name} and {second.name} do not reach each other on {interface}, which the pool names for gangs"
+        )
+    if faults:
+        sentence = f"{'; '.join(faults)}.{_hint(shared)}"
+        return Found(False, sentence, networks=_stored(shared))
+    best = (named or shared or [_routed(first, second)])[0]
+    return Found(
+        True,
+        f"They meet on {best['network']} ({interfaces_of(best)}): {best['round_trip_ms']:.2g} ms, "
+        f"{speed(best['mb_per_second'])}.",
+        interface=best["interfaces"][first.name],
+        round_trip_ms=best["round_trip_ms"],
+        mb_per_second=best["mb_per_second"],
+        networks=_stored(shared),
+    )
+
+
+def _hint(shared: list[Json]) -> str:
+    if not shared:
+        return ""
+    best = shared[0]
+    where = " and ".join(best["addresses"].values())
+    return (
+        f" They do meet on {best['network']} ({interfaces_of(best)}): name {where} as their gang addresses."
+    )
+
+
+def _stored(shared: list[Json]) -> list[Json]:
+    return [{name: value for name, value in row.items() if name != "addresses"} for row in shared]
+
+
+def _routed(first: Side, second: Side) -> Json:
+    """They share no network, but what lies between them leads from one peer address to the other."""
+    there, back = first.way_to(second.address), second.way_to(first.address)
+    return {
+        "network": f"{first.address} and {second.address}",
+        "interfaces": {
+            first.name: first.interface_at(there["source"]) or "routed",
+            second.name: second.interface_at(back["source"]) or "routed",
+        },
+        "mb_per_second": min(there["mb_per_second"], back["mb_per_second"]),
+        "round_trip_ms": min(there["round_trip_ms"], back["round_trip_ms"]),
+    }
+
+
+def link(first: Side, second: Side, interface: str) -> Link:
+    """The way for the all-reduce of a good pair: on the pool's interface, the fastest network, or as it is routed."""
+    shared = networks(first, second)
+    named = [row for row in shared if set(row["interfaces"].values()) == {interface}]
+    if chosen := (named or shared)[:1]:
+        names = chosen[0]["interfaces"]
+        return Link(chosen[0]["addresses"][first.name], (names[first.name], names[second.name]))
+    ways = first.way_to(second.address), second.way_to(first.address)
+    return Link(
+        first.address, (first.interface_at(ways[0]["source"]), second.interface_at(ways[1]["source"]))
+    )
+
+
+def with_all_reduce(found: Found, answers: dict[str, Json]) -> Found:
+    """`answers`: host name -> what the verb `all_reduce` said there. Who could not try does not make the pair bad."""
+    untried = [f"{name}: {said['message']}" for name, said in answers.items() if said["state"] == "untried"]
+    if untried:
+        return without_all_reduce(found, "; ".join(untried).rstrip("."))
+    failed = [f"{name}: {said['message']}" for name, said in answers.items() if said["state"] != "done"]
+    if failed:
+        sentence = f"They reach each other, but an all-reduce fails: {'; '.join(failed).rstrip('.')}."
+        return replace(found, ok=False, sentence=sentence)
+    rate = min(said["mb_per_second"] for said in answers.values())
+    sentence = f"{found.sentence.removesuffix('.')}; all-reduce {speed(rate)}."
+    return replace(found, sentence=sentence, all_reduce_mb_per_second=rate)
+
+
+def without_all_reduce(found: Found, why: str) -> Found:
+    return replace(found, sentence=f"{found.sentence} No all-reduce was run: {why}.")
+
+
+def interfaces_of(row: Json) -> str:
+    """`eth1`, or `eth1 and ens5` where they have different names."""
+    return " and ".join(dict.fromkeys(row["interfaces"].values()))
+
+
+def speed(mb_per_second: float) -> str:
+    if mb_per_second >= 1000:
+        return f"{mb_per_second / 1000:.1f} GB/s"
+    return f"{mb_per_second:.3g} MB/s"

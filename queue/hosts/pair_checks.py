@@ -1,0 +1,141 @@
+"""What is known of the pairs of a pool's hosts: the checks, and the search that makes them. Contacts nobody."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from events.announce import announce, wake
+from hosts import tournament
+from hosts.models import Host, PairCheck, PairSearch, ResourcePool
+from hosts.pools import mark_dirty
+
+TASK = "dispatch.host_tasks.examine_pairs"
+#: Pairs that meet at the same time, each with connections to two hosts.
+PAIRS_AT_ONCE = 8
+#: A batch that has not come back after this is begun again by another worker.
+_CLAIM = timedelta(seconds=180)
+
+
+class NoPairs(ValueError):
+    """There is nothing to test; `str(error)` says why."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found between two hosts, as PairCheck has it."""
+
+    ok: bool
+    sentence: str
+    interface: str = ""
+    round_trip_ms: float | None = None
+    mb_per_second: float | None = None
+    all_reduce_mb_per_second: float | None = None
+    networks: list[dict[str, Any]] = field(default_factory=list)
+
+
+@transaction.atomic
+def note(first: Host, second: Host, found: Found) -> None:
+    """Store it. A pair that has turned bad or good is news for the next pass."""
+    one, other = sorted((first, second), key=lambda host: host.pk)
+    before = PairCheck.objects.filter(first=one, second=other).values_list("ok", flat=True).first()
+    PairCheck.objects.update_or_create(first=one, second=other, defaults=asdict(found))
+    if found.ok != (True if before is None else before):
+        for pool_id in {first.pool_id, second.pool_id}:
+            mark_dirty(pool_id)
+
+
+def forget(host_id: uuid.UUID) -> None:
+    """The host is gone, and with it what was known of its pairs."""
+    PairCheck.objects.filter(Q(first=host_id) | Q(second=host_id)).delete()
+
+
+def of_pool(pool: ResourcePool) -> list[PairCheck]:
+    """The checks of pairs that are both in the pool now, bad ones first."""
+    inside = Host.objects.filter(pool=pool).exclude(admission=Host.Admission.REMOVED)
+    checks = PairCheck.objects.filter(first__in=inside, second__in=inside).select_related("first", "second")
+    return list(checks.order_by("ok", "first__name", "second__name"))
+
+
+# --- the search ---------------------------------------------------------------------------------------------
+
+
+def search_of(pool: ResourcePool) -> PairSearch | None:
+    """The one that runs, or the newest."""
+    return PairSearch.objects.filter(pool=pool).first()
+
+
+@transaction.atomic
+def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
+    """Start to test every pair of the pool's ready hosts; a search under way goes on. Raises NoPairs."""
+    ResourcePool.objects.select_for_update().defer("plan").get(pk=pool.pk)
+    running = PairSearch.objects.filter(pool=pool, ended_at=None).first()
+    if running is None:
+        hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY)
+        ids = [str(pk) for pk in hosts.order_by("name").values_list("pk", flat=True)]
+        if len(ids) < 2:
+            ready = "no ready host" if not ids else "one ready host"
+            raise NoPairs(f"Pool {pool.name} has {ready}; a pair takes two.")
+        PairSearch.objects.filter(pool=pool).delete()
+        running = PairSearch.objects.create(
+            pool=pool,
+            asked_by=actor.removeprefix("user:"),
+            hosts=ids,
+            pairs=len(ids) * (len(ids) - 1) // 2,
+            started_at=timezone.now(),
+        )
+        announce(f"pool:{pool.pk}")
+    wake(TASK, pool.pk)
+    return running
+
+
+def forgotten() -> list[int]:
+    """Pools whose search nobody works on: a message was lost, or a worker has died."""
+    idle = Q(claimed_until=None) | Q(claimed_until__lt=timezone.now())
+    return list(PairSearch.objects.filter(idle, ended_at=None).values_list("pool_id", flat=True))
+
+
+def claim(pool_id: int) -> PairSearch | None:
+    """The search, for its next batch, or None where there is none or somebody else is at it."""
+    now = timezone.now()
+    idle = Q(claimed_until=None) | Q(claimed_until__lt=now)
+    until = now + _CLAIM
+    mine = PairSearch.objects.filter(idle, pool_id=pool_id, ended_at=None).update(claimed_until=until)
+    return PairSearch.objects.filter(pool_id=pool_id, claimed_until=until).first() if mine else None
+
+
+def next_batch(search: PairSearch) -> list[tuple[Host, Host]]:
+    """The pairs of the claimed batch that are still there, of hosts that are still ready."""
+    batches = tournament.batches(len(search.hosts), PAIRS_AT_ONCE)
+    if search.batch >= len(batches):
+        return []
+    pairs = [(search.hosts[one], search.hosts[other]) for one, other in batches[search.batch]]
+    wanted = [host_id for pair in pairs for host_id in pair]
+    ready = Host.objects.filter(pk__in=wanted, pool_id=search.pool_id, admission=Host.Admission.READY)
+    hosts = {str(host.pk): host for host in ready}
+    return [(hosts[one], hosts[other]) for one, other in pairs if one in hosts and other in hosts]
+
+
+@transaction.atomic
+def batch_done(search: PairSearch, untested: Sequence[dict[str, Any]]) -> None:
+    """Give the claim back; the next batch is asked for, or the search is over."""
+    batches = tournament.batches(len(search.hosts), PAIRS_AT_ONCE)
+    mine = PairSearch.objects.filter(pool_id=search.pool_id, claimed_until=search.claimed_until)
+    over = search.batch + 1 >= len(batches)
+    told = mine.update(
+        batch=search.batch + 1,
+        done=sum(len(batch) for batch in batches[: search.batch + 1]),
+        untested=[*search.untested, *untested],
+        claimed_until=None,
+        ended_at=timezone.now() if over else None,
+    )
+    if told and not over:
+        wake(TASK, search.pool_id)
+    announce(f"pool:{search.pool_id}")
