@@ -96,6 +96,12 @@ class Host:
     def restore(self) -> None:
         network.ip("link", "set", self._link(), "up")
 
+    def keep_from_peers(self, apart: bool) -> None:
+        """Let it reach this machine, but no other host that is kept apart too; or everybody again."""
+        network.ip(
+            "link", "set", "dev", self._link(), "type", "bridge_slave", "isolated", "on" if apart else "off"
+        )
+
     def reboot(self) -> None:
         """All processes gone at once, a new boot id, sshd back."""
         assert self.namespace is not None, "only an isolated host can be rebooted"
@@ -123,6 +129,7 @@ class Host:
         """As new: link up, sshd up, no other process, an empty workdir and the first keys alone."""
         if self.namespace is not None:
             self.restore()
+            self.keep_from_peers(False)
             network.kill_all(self.namespace)
             self.sshd = None
             shutil.rmtree(self.folder / "var-lib")

@@ -6,9 +6,9 @@ import argparse
 import time
 from typing import Any, Callable, Dict, List
 
-from trainmaster.cli import host_adding, output
-from trainmaster.cli.errors import FAILED, OK
-from trainmaster.cli.host_rows import HOSTS, show_doctor, show_host
+from trainmaster.cli import host_adding, host_pairs, output
+from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
 from trainmaster.cli.output import done, say
 from trainmaster.client import Client
 
@@ -35,8 +35,10 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("name")
     output.add_format(parser)
     parser.set_defaults(run=_show, action="show the host")
-    parser = verbs.add_parser("doctor", help="look at it again and say what is wrong")
-    parser.add_argument("name")
+    parser = verbs.add_parser("doctor", help="look at a host again, or let all pairs of a pool meet")
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--pool", help="test every pair of its hosts: can they be in one gang, and how fast")
+    output.add_format(parser)
     parser.set_defaults(run=_doctor, action="examine the host")
     for verb, (_, text) in _ACTIONS.items():
         parser = verbs.add_parser(verb, help=text)
@@ -67,6 +69,10 @@ def _show(client: Client, args: argparse.Namespace) -> int:
 
 def _doctor(client: Client, args: argparse.Namespace) -> int:
     """Ask for a new look, wait for its result, and end with 1 if a check failed."""
+    if bool(args.name) == bool(args.pool):
+        raise UsageError("name one host, or one pool by --pool.")
+    if args.pool:
+        return host_pairs.examine(client, args)
     before = (client.host(args.name).get("doctor") or {}).get("at")
     host = client.host_action(args.name, "doctor") or client.host(args.name)
     deadline = time.monotonic() + _DOCTOR_LIMIT_SECONDS
@@ -81,7 +87,10 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
             break
         time.sleep(0.5)
         host = client.host(args.name)
-    show_doctor(host)
+    if args.output == "table":
+        show_doctor(host)
+    else:
+        output.show(host["doctor"]["checks"], CHECKS, args.output)
     if host["state"] != "ready":
         say(f"{args.name} is {host['state']}: {host.get('stateReason') or 'no reason given'}", "red")
     failed = any(check["state"] == "fail" for check in (host.get("doctor") or {}).get("checks") or [])

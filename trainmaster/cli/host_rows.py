@@ -62,6 +62,12 @@ SLOTS = [
     Column("UUID", lambda row: row.get("uuid")),
 ]
 
+CHECKS = [
+    Column("Check", lambda row: row["name"]),
+    Column("State", lambda row: row["state"]),
+    Column("Sentence", lambda row: row["sentence"]),
+]
+
 
 def _key(key: Json) -> str:
     return f"{key.get('fingerprint') or key.get('offered') or ''} ({key.get('state', 'unknown')})"
