@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dispatch.pair_verdict import speed
@@ -32,14 +32,22 @@ class Network:
     def rate(self) -> str:
         return speed(self.mb_per_second)
 
+    @property
+    def link(self) -> str:
+        """What the slowest interface there could do, where the drivers tell."""
+        if self.speed_mbit is None:
+            return ""
+        return (
+            f"{self.speed_mbit / 1000:g} Gbit/s" if self.speed_mbit >= 1000 else f"{self.speed_mbit} Mbit/s"
+        )
 
-def common(checks: Sequence[PairCheck], hosts: Collection[str]) -> list[Network]:
-    """Those on which all pairs of `hosts` (names) meet come first, then the fastest."""
+
+def common(checks: Sequence[PairCheck]) -> list[Network]:
+    """Those on which all pairs that were tested meet come first, then the fastest."""
     rows = defaultdict(list)
     for check in checks:
         for row in check.networks:
             rows[row["network"]].append(row)
-    pairs = len(hosts) * (len(hosts) - 1) // 2
     found = [
         Network(
             network,
@@ -47,7 +55,7 @@ def common(checks: Sequence[PairCheck], hosts: Collection[str]) -> list[Network]
             len(there),
             min(row["mb_per_second"] for row in there),
             min((row["speed_mbit"] for row in there if row["speed_mbit"]), default=None),
-            len(there) == pairs,
+            len(there) == len(checks),
         )
         for network, there in rows.items()
     ]
@@ -63,9 +71,7 @@ def advice(networks: Sequence[Network], pool: str, interface: str) -> str:
         return ""
     best, *others = networks
     if not best.everywhere:
-        return (
-            f"No network is shared by all pairs of pool {pool}; {best.network} joins the most hosts fastest."
-        )
+        return f"No network joins all pairs of pool {pool}; the fastest, {best.network}, joins {best.pairs}."
     names = sorted(best.interfaces)
     who = " and ".join(names) if len(names) < _NAMED_HOSTS else f"All {len(names)} hosts"
     slower = "".join(f"; on {one.network} ({one.interface}) {one.rate}" for one in others if one.everywhere)

@@ -217,6 +217,11 @@ class PairCheck(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["first", "second"], name="pair_checked_once")]
 
+    @property
+    def names(self) -> list[str]:
+        """The hosts' names, in their order."""
+        return sorted((self.first.name, self.second.name))
+
 
 class PairSearch(models.Model):
     """The newest test of all pairs of a pool: how far it has come. Written by `hosts.pair_checks` alone."""

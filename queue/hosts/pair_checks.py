@@ -61,7 +61,7 @@ def of_pool(pool: ResourcePool) -> list[PairCheck]:
     """The checks of pairs that are both in the pool now, bad ones first."""
     inside = Host.objects.filter(pool=pool).exclude(admission=Host.Admission.REMOVED)
     checks = PairCheck.objects.filter(first__in=inside, second__in=inside).select_related("first", "second")
-    return list(checks.order_by("ok", "first__name", "second__name"))
+    return sorted(checks, key=lambda check: (check.ok, check.names))
 
 
 # --- the search ---------------------------------------------------------------------------------------------

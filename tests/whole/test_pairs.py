@@ -1,13 +1,14 @@
 """Every pair of a pool's hosts meets for real: over what, how fast; and no gang spans a pair that cannot."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.rig.hosts import HostRig
-from tests.rig.stack import Json, Stack, config, counting, running_stack
+from tests.rig.stack import Json, Pages, Stack, config, counting, running_stack
 
 pytestmark = pytest.mark.hosts
 
@@ -53,6 +54,7 @@ def test_a_gang_waits_while_its_hosts_cannot_meet_and_starts_when_they_can(stack
     assert code == 1 and not pair["ok"]
     assert "gpu1 does not reach gpu2 at 10.203." in pair["sentence"]
     assert found["interfaces"] == []
+    assert "1 pair cannot be in one gang" in Pages(stack.server).text("/pools/default/pairs")
     experiment = stack.submit(counting(1, 0), config(2))
     stack.wait(
         lambda: "no gang spans hosts whose ranks cannot meet: gpu1 and gpu2" in reasons(stack, experiment),
@@ -62,6 +64,9 @@ def test_a_gang_waits_while_its_hosts_cannot_meet_and_starts_when_they_can(stack
 
     for host in stack.hosts:
         host.keep_from_peers(False)
-    stack.post(DOCTOR)
+    Pages(stack.server).press("/pools/default/pairs", "/pools/default/pairs/test")
     assert stack.wait_end(experiment, LIMIT_SECONDS) == "STATE_COMPLETED"
-    assert stack.get(DOCTOR)["pairs"][0]["ok"]
+    (pair,) = stack.get(DOCTOR)["pairs"]
+    assert pair["ok"]
+    shown = stack.server.cli("host", "doctor", "--pool", "default").stdout
+    assert re.search(r"gpu1 +\| · +\| [\d.]+ MB/s", shown), shown

@@ -62,8 +62,11 @@ def _progress(number: int, pairs: int) -> None:
 def show(answer: Json) -> None:
     """The matrix, the sentences of what is wrong, the networks, and what to do."""
     hosts: List[str] = answer["hosts"]
-    cells = {frozenset((pair["first"], pair["second"])): _cell(pair) for pair in answer["pairs"]}
-    cells.update((frozenset(row["hosts"]), "not tested") for row in answer["untested"])
+    cells = {frozenset(row["hosts"]): "not tested" for row in answer["untested"]}
+    for pair in answer["pairs"]:
+        names = frozenset((pair["first"], pair["second"]))
+        if names not in cells or not pair["ok"]:  # a bad one stays bad until a test says otherwise
+            cells[names] = _cell(pair)
     rows = [
         [host, *("·" if host == other else cells.get(frozenset((host, other)), "?") for other in hosts)]
         for host in hosts

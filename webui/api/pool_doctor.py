@@ -22,7 +22,7 @@ def encode(pool: ResourcePool) -> Json:
     checks = pair_checks.of_pool(pool)
     hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY).order_by("name")
     names = list(hosts.values_list("name", flat=True))
-    networks = pair_networks.common(checks, names)
+    networks = pair_networks.common(checks)
     return {
         "running": search is not None and search.ended_at is None,
         "done": search.done if search else 0,
@@ -39,7 +39,7 @@ def encode(pool: ResourcePool) -> Json:
 
 
 def _pair(check: PairCheck) -> Json:
-    first, second = sorted((check.first.name, check.second.name))
+    first, second = check.names
     return {
         "first": first,
         "second": second,

@@ -14,11 +14,11 @@ from jobs import queued_time
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState, JobState
 from metrics import queue_charts
-from webui.pages import hosts_filter, hosts_occupancy, pools_form, timeline
+from webui.pages import hosts_filter, hosts_occupancy, pools_form, pools_pairs, timeline
 from webui.pages.frame import page, show, user_of
 from webui.pages.hosts_occupancy import Seen, Usage
 
-TABS = ["overview", "stats", "configuration"]
+TABS = ["overview", "pairs", "stats", "configuration"]
 PERIODS = [7, 30]
 #: above this many hosts the topology is drawn as on the page of all hosts
 MOST_BOXES = 48
@@ -101,7 +101,9 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         "dense": len(seen) > hosts_filter.MOST_WORDS,
         "may_act": user_of(request).is_admin,
     }
-    if tab == "stats":
+    if tab == "pairs":
+        context |= pools_pairs.of(pool)
+    elif tab == "stats":
         days = _days(request)
         context |= {"days": days, "periods": PERIODS, "queued_time": _by_day(pool, days)}
     elif tab == "configuration":

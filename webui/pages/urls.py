@@ -15,6 +15,7 @@ from webui.pages import (
     manage_job_undo,
     pools,
     pools_form,
+    pools_pairs,
     queue,
     queue_job,
     session,
@@ -59,6 +60,7 @@ urlpatterns = [
     path("pools/<str:name>/chart", pools.chart),
     path("pools/<str:name>/edit", pools_form.edit),
     path("pools/<str:name>/remove", pools_form.remove),
+    path("pools/<str:name>/pairs/test", pools_pairs.test),
     path("pools/<str:name>/<slug:tab>", pools.detail),
     # Determined's addresses, as its published client prints them
     path("det/experiments/<int:experiment_id>", experiment.detail),

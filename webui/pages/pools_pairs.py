@@ -1,0 +1,107 @@
+"""The tab Pairs of a pool: which of its hosts can be in one gang, over what, and how fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from dispatch import pair_networks
+from dispatch.pair_verdict import speed
+from hosts import pair_checks
+from hosts.models import Host, PairCheck, PairSearch, ResourcePool
+from webui.pages.frame import actor, page, user_of
+
+#: with more hosts the cells have no words; with even more there is no matrix, only what is wrong
+MOST_WORDS = 14
+MOST_IN_MATRIX = 64
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`state`: ok, bad, untested, unknown or self. `word` is the rate; `tells` names the pair and what is known."""
+
+    state: str
+    word: str = ""
+    tells: str = ""
+    href: str = ""
+
+
+def of(pool: ResourcePool) -> dict[str, Any]:
+    """What fragments/pool_pairs.html shows."""
+    hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY).order_by("name")
+    names = list(hosts.values_list("name", flat=True))
+    search = pair_checks.search_of(pool)
+    checks = pair_checks.of_pool(pool)
+    networks = pair_networks.common(checks)
+    return {
+        "names": names,
+        "search": search,
+        "testing": _testing(search),
+        "good": sum(check.ok for check in checks),
+        "bad": [check for check in checks if not check.ok],
+        "matrix": _matrix(names, checks, search) if checks and len(names) <= MOST_IN_MATRIX else [],
+        "most_in_matrix": MOST_IN_MATRIX,
+        "wordless": len(names) > MOST_WORDS,
+        "without": next(
+            (check for check in checks if check.ok and check.all_reduce_mb_per_second is None), None
+        ),
+        "networks": networks,
+        # every second part is a command
+        "advice": pair_networks.advice(networks, pool.name, pool.network_interface).split("`"),
+    }
+
+
+def _testing(search: PairSearch | None) -> int | None:
+    """The number of the first pair under test, from 1; None when nothing is tested."""
+    return min(search.done + 1, search.pairs) if search and search.ended_at is None else None
+
+
+def _matrix(
+    names: list[str], checks: list[PairCheck], search: PairSearch | None
+) -> list[tuple[str, list[Cell]]]:
+    cells = {frozenset(check.names): _cell(check) for check in checks}
+    for row in search.untested if search else []:
+        pair = frozenset(row["hosts"])
+        if pair not in cells or cells[pair].state == "ok":  # a bad one stays bad until a test says otherwise
+            cells[pair] = Cell("untested", "?", f"{_both(row['hosts'])}: {row['sentence']}")
+    return [(name, [_at(cells, name, other) for other in names]) for name in names]
+
+
+def _at(cells: dict[frozenset[str], Cell], one: str, other: str) -> Cell:
+    if one == other:
+        return Cell("self")
+    return cells.get(frozenset((one, other)), Cell("unknown", "?", f"{_both([one, other])}: not tested yet"))
+
+
+def _cell(check: PairCheck) -> Cell:
+    tells = f"{_both(check.names)}: {check.sentence}"
+    if not check.ok:
+        return Cell("bad", "bad", tells, f"#pair-{check.pk}")
+    rate = check.all_reduce_mb_per_second or check.mb_per_second
+    return Cell("ok", speed(rate) if rate else "ok", tells)
+
+
+def _both(names: list[str]) -> str:
+    return " and ".join(names)
+
+
+@page
+@require_POST
+def test(request: HttpRequest, name: str) -> HttpResponse:
+    """Test all pairs anew."""
+    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    if pool is None:
+        raise Http404(f"There is no resource pool {name}.")
+    if not user_of(request).is_admin:
+        messages.error(request, "Only an admin may test the pairs of a pool.")
+    else:
+        try:
+            pair_checks.begin(pool, actor=actor(request))
+        except pair_checks.NoPairs as refusal:
+            messages.error(request, str(refusal))
+    return redirect(f"/pools/{name}/pairs")
