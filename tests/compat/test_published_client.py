@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -172,5 +175,24 @@ def test_hosts_and_slots_are_disabled_drained_and_enabled(det: PublishedClient, 
     det("slot", "disable", "compat", "1")
     assert "compat,default,1,False" in det("slot", "list", "--csv")
     det("slot", "enable", "compat", "1")
+    det("experiment", "kill", str(experiment))
+    wait_for(det, experiment, "CANCELED")
+
+
+def test_history_of_usage_is_printed_by_attempt_and_summed_up(det: PublishedClient, context: Path) -> None:
+    experiment = create(det, context)
+    wait_for(det, experiment, "RUNNING")
+    now = datetime.now(UTC)
+    times = [f"{now + timedelta(hours=shift):%Y-%m-%dT%H:%M:%SZ}" for shift in (-1, 1)]
+    rows = list(csv.DictReader(io.StringIO(det("resources", "raw", *times))))
+    mine = [row for row in rows if row["experiment_id"] == str(experiment)]
+    assert [(row["kind"], row["username"], row["slots"]) for row in mine] == [("training", "admin", "1")]
+    assert f'"experimentId":{experiment}' in det("res", "raw", "--json", *times).replace(": ", ":")
+    days = [f"{now + timedelta(days=shift):%Y-%m-%d}" for shift in (-1, 1)]
+    assert "username,admin," in det("resources", "aggregated", *days)
+    month = f"{now:%Y-%m}"
+    assert f"total,total,{month}," in det("resources", "aggregated", "--monthly", month, month)
+    assert "byUsername" in det("resources", "agg", "--json", *days)
+    assert det("res", "allocations", *times).startswith("allocation_id,task_type,username,workspace_name,")
     det("experiment", "kill", str(experiment))
     wait_for(det, experiment, "CANCELED")

@@ -20,6 +20,7 @@ from webui.pages import (
     queue_job,
     session,
     trial,
+    usage,
 )
 
 urlpatterns = [
@@ -62,6 +63,8 @@ urlpatterns = [
     path("pools/<str:name>/remove", pools_form.remove),
     path("pools/<str:name>/pairs/test", pools_pairs.test),
     path("pools/<str:name>/<slug:tab>", pools.detail),
+    path("usage", usage.overview),
+    path("usage/chart", usage.chart),
     # Determined's addresses, as its published client prints them
     path("det/experiments/<int:experiment_id>", experiment.detail),
     path("det/experiments/<int:experiment_id>/<path:rest>", experiment.from_determined),

@@ -1,0 +1,124 @@
+"""History of the use of slots: slot-hours by day or month, and whose they were. What is shown stands in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.utils import timezone
+
+from dispatch import usage, usage_periods
+from dispatch.usage import Sum
+from dispatch.usage_periods import Periods, Unit, WrongPeriod
+from metrics import usage_charts
+from webui.api.resource_usage import PERIODS
+from webui.pages.frame import page, show
+
+HOUR_SECONDS = 3600
+#: how many are shown at first, and at most (features.md section 6)
+FIRST: dict[Unit, int] = {"day": 14, "month": 6}
+MOST: dict[Unit, int] = {"day": 31, "month": 36}
+GROUPS = {"user": "user", "pool": "resource pool", "label": "label", "total": "total"}
+NO_LABEL = "no label"
+TOTAL = "all slots"
+
+
+@dataclass(frozen=True)
+class View:
+    """What the address asks for. `refusal`: why its period is not shown, which is then the usual one."""
+
+    periods: Periods
+    group: str
+    refusal: str = ""
+
+    @property
+    def unit(self) -> Unit:
+        return self.periods.unit
+
+    @property
+    def title(self) -> str:
+        by = f" by {GROUPS[self.group]}" if self.group != "total" else ""
+        return f"Slot-hours{by}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One user, pool or label with its slot-hours, in all and of each period."""
+
+    name: str
+    hours: float
+    by_period: list[float]
+    percent: float
+
+
+def read(query: QueryDict) -> View:
+    unit = cast(Unit, query["by"] if query.get("by") in FIRST else "day")
+    group = query["group"] if query.get("group") in GROUPS else "user"
+    usual = usage_periods.latest(unit, FIRST[unit], timezone.now())
+    first, last = query.get("from") or usual.names[0], query.get("to") or usual.names[-1]
+    try:
+        return View(usage_periods.between(unit, first, last, most=MOST[unit]), group)
+    except WrongPeriod as error:
+        return View(usual, group, str(error))
+
+
+def lines(view: View, sums: list[Sum]) -> list[Line]:
+    """Who used how much, the most first."""
+    parts = [_parts(each, view.group) for each in sums]
+    total = sum(each.seconds for each in sums)
+    found = []
+    for name in {name for part in parts for name in part}:
+        by_period = [part.get(name, 0.0) / HOUR_SECONDS for part in parts]
+        hours = sum(by_period)
+        found.append(Line(name, hours, by_period, 100 * HOUR_SECONDS * hours / total if total else 0.0))
+    return sorted(found, key=lambda line: (-line.hours, line.name))
+
+
+def _parts(each: Sum, group: str) -> Mapping[str, float]:
+    if group == "total":
+        return {TOTAL: each.seconds} if each.seconds else {}
+    if group == "label":
+        return {**each.by_label, **({NO_LABEL: each.unlabelled} if each.unlabelled else {})}
+    return each.by_user if group == "user" else each.by_pool
+
+
+@page
+def overview(request: HttpRequest) -> HttpResponse:
+    """The chart's place, the numbers beside it, and the files."""
+    view = read(request.GET)
+    sums = usage.sums(view.periods)
+    names = view.periods.names
+    seconds = sum(each.seconds for each in sums)
+    until = min(view.periods.before, timezone.now())
+    context = {
+        "view": view,
+        "groups": GROUPS,
+        "units": list(FIRST),
+        "first": names[0],
+        "last": names[-1],
+        "most": MOST[view.unit],
+        "lines": lines(view, sums),
+        "hours": seconds / HOUR_SECONDS,
+        "users": len({name for each in sums for name in each.by_user}),
+        "mean": seconds / max(1.0, (until - view.periods.after).total_seconds()),
+        "sums": [(each.period, each.seconds / HOUR_SECONDS) for each in reversed(sums)],
+        "period": next(name for name, unit in PERIODS.items() if unit == view.unit),
+        "figures": f"/usage/chart?by={view.unit}&from={names[0]}&to={names[-1]}&group={view.group}",
+        "after": view.periods.after.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "before": view.periods.before.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    response = show(request, "usage", context, room="Usage")
+    response.status_code = 400 if view.refusal else 200
+    return response
+
+
+@page
+def chart(request: HttpRequest) -> JsonResponse:
+    """The figure as Plotly JSON; none where nothing was used."""
+    view = read(request.GET)
+    found = lines(view, usage.sums(view.periods))
+    stacks = [(line.name, line.by_period) for line in found]
+    figure = usage_charts.usage_figure(view.title, view.unit, view.periods.names, stacks)
+    return JsonResponse({"figures": [figure] if found else []})
