@@ -2,11 +2,14 @@
 
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.rig import network
 from tests.rig.hosts import HostRig
 from tests.rig.stack import Json, Pages, Stack, config, counting, running_stack
 
@@ -24,6 +27,35 @@ def stack(host_rig: HostRig) -> Iterator[Stack]:
     with running_stack(host_rig) as stack:
         stack.add_hosts(slots=1, python=sys.executable)
         yield stack
+
+
+@pytest.fixture
+def second_network(stack: Stack) -> Iterator[str]:
+    """The interface of a cable between the two hosts that is faster than their bridge, which is slowed down."""
+    one, other = (str(host.namespace) for host in stack.hosts)
+    network.ip("link", "add", "eth1", "netns", one, "type", "veth", "peer", "name", "eth1", "netns", other)
+    for number, namespace in enumerate((one, other), 1):
+        network.ip("-n", namespace, "addr", "add", f"10.204.0.{number}/24", "dev", "eth1")
+        network.ip("-n", namespace, "link", "set", "eth1", "up")
+        slow = [
+            "qdisc",
+            "add",
+            "dev",
+            "eth0",
+            "root",
+            "tbf",
+            "rate",
+            "200mbit",
+            "burst",
+            "128kb",
+            "latency",
+            "50ms",
+        ]
+        subprocess.run(["tc", "-n", namespace, *slow], check=True)
+    yield "eth1"
+    network.ip("-n", one, "link", "del", "eth1")
+    for namespace in (one, other):
+        subprocess.run(["tc", "-n", namespace, "qdisc", "del", "dev", "eth0", "root"], check=True)
 
 
 def doctor(stack: Stack) -> tuple[int, Json]:
@@ -70,3 +102,18 @@ def test_a_gang_waits_while_its_hosts_cannot_meet_and_starts_when_they_can(stack
     assert pair["ok"]
     shown = stack.server.cli("host", "doctor", "--pool", "default").stdout
     assert re.search(r"gpu1 +\| · +\| [\d.]+ MB/s", shown), shown
+
+
+@pytest.mark.skipif(shutil.which("tc") is None, reason="needs tc (iproute2) to slow a link down")
+def test_the_fastest_common_network_is_found_and_named(stack: Stack, second_network: str) -> None:
+    code, found = doctor(stack)
+    (pair,) = found["pairs"]
+    assert code == 0 and pair["interface"] == second_network, found
+    assert [(row["interface"], row["everywhere"]) for row in found["interfaces"]] == [
+        ("eth1", True),
+        ("eth0", True),
+    ]
+    assert found["interfaces"][0]["mbPerSecond"] > 2 * found["interfaces"][1]["mbPerSecond"]
+    assert pair["allReduceMbPerSecond"] > 25, "200 Mbit/s are 25 MB/s: it went over the cable"
+    assert "--network-interface eth1" in found["advice"]
+    print(stack.server.cli("host", "doctor", "--pool", "default").stdout)
