@@ -3,13 +3,19 @@
 A job stands in its pool's queue while it wants or holds something there. Its place counts from 0 in the order
 (priority, position, id) of a priority pool, and in the order of the last pass elsewhere. Jobs that stand next to each
 other and differ in nothing but their number fold into one line once there are FOLD_FROM of them.
+
+PostgreSQL joins, and gives a narrow row of every job; ordering, counting and folding those here takes a few
+milliseconds for 10,000, a third of what sorts and window functions take for it.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress, count, islice, pairwise
+from operator import itemgetter
 from typing import Any
 
 from django.db import connection
@@ -24,7 +30,16 @@ FOLD_FROM = 10
 MINE_LINES = 20
 #: lines of each other group there
 OTHERS_LINES = 8
+#: of those that wait next, the head: long enough for a few lines after folding
+HEAD_JOBS = 1000
+#: the column of the statement that a priority pool's order begins with
+_PRIORITY = 8
 
+#: what is counted of the whole queue
+_COUNTED = (
+    *("all", "queued", "scheduled", "backfilled"),
+    *(queue_view.NEVER, queue_view.STOPPING, queue_view.MINE, queue_view.MINE_WAITING),
+)
 Condition = tuple[str, list[Any]]
 
 
@@ -60,86 +75,83 @@ class Listing:
         return max(1, -(-self.length // PER_PAGE))
 
 
+@dataclass(frozen=True)
+class _Queue:
+    """The jobs of a queue in its order, so by place: a column of values each, which is quicker than as many objects."""
+
+    ids: Sequence[str] = ()
+    owners: Sequence[int] = ()
+    states: Sequence[str] = ()
+    never: Sequence[bool] = ()
+    stopping: Sequence[bool] = ()
+    held: Sequence[int] = ()
+    needed: Sequence[int] = ()
+    #: a hash of what folding compares
+    likeness: Sequence[int] = ()
+    priorities: Sequence[int] = ()
+    #: of a view that narrows or sorts: whether it lists the job, and the place in its order
+    wanted: Sequence[bool] = ()
+    spots: Sequence[int] = ()
+
+
+# One aggregate over the join, since grouping the tasks first and joining afterwards takes twice as long.
 _QUEUE = """
-WITH live AS (
-  SELECT job_id, sum(slots)::int AS needed, count(*)::int AS tasks, max(slots) AS largest
-  FROM jobs_task WHERE state IN ('WAITING', 'RUNNING') GROUP BY job_id
-), holding AS (
+WITH holding AS (
   SELECT t.job_id, sum(a.slots)::int AS held, bool_and(a.on_sufferance) AS backfilled,
          bool_or(a.stop_kind <> '') AS stopping
   FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE a.state <> 'TERMINATED' GROUP BY t.job_id
-), never AS (
-  SELECT DISTINCT job_id FROM jobs_task WHERE id = ANY(%(never)s)
-), lined AS MATERIALIZED (
-  SELECT j.id, j.owner_id, coalesce(holding.held, 0) AS held, greatest(live.needed, holding.held, 0) AS needed,
+), asked AS (
+  SELECT j.id, j.owner_id, j.kind, j.name, j.entity_id, j.priority, j.weight, j.position, j.submitted_at, j.state,
+         sum(t.slots)::int AS needed, count(t.id)::int AS tasks, max(t.slots) AS largest,
+         coalesce(bool_or(t.id = ANY(%(never)s::text[])), false) AS never
+  FROM jobs_job j LEFT JOIN jobs_task t ON t.job_id = j.id AND t.state IN ('WAITING', 'RUNNING')
+  WHERE j.pool_id = %(pool)s AND j.state <> 'ENDED' GROUP BY j.id
+), lined AS (
+  SELECT j.id, j.owner_id, j.kind, j.name, j.entity_id, j.priority, j.weight, j.position, j.submitted_at,
+         coalesce(holding.held, 0) AS held, greatest(j.needed, holding.held, 0) AS needed,
          CASE WHEN holding.job_id IS NULL THEN 'queued' WHEN holding.backfilled THEN 'backfilled' ELSE 'scheduled' END
            AS state,
-         coalesce(holding.stopping, false) AS stopping, never.job_id IS NOT NULL AND holding.job_id IS NULL AS never,
-         hash_record_extended((j.owner_id, j.kind, j.name, j.priority, j.weight, live.needed, live.tasks, live.largest,
-                               holding.job_id IS NULL, holding.backfilled, never.job_id IS NULL), 0) AS likeness,
-         row_number() OVER (ORDER BY {order}) - 1 AS place
-  FROM jobs_job j LEFT JOIN live ON live.job_id = j.id LEFT JOIN holding ON holding.job_id = j.id
-  LEFT JOIN never ON never.job_id = j.id {planned}
-  WHERE j.pool_id = %(pool)s AND j.state <> 'ENDED'
-    AND (holding.job_id IS NOT NULL OR j.state = 'ACTIVE' AND live.job_id IS NOT NULL)
-), owners AS (
-  SELECT owner_id, count(*) AS "all", count(*) FILTER (WHERE state = 'queued') AS queued,
-         count(*) FILTER (WHERE state <> 'queued') AS scheduled,
-         count(*) FILTER (WHERE state = 'backfilled') AS backfilled,
-         count(*) FILTER (WHERE never) AS "never-fits", count(*) FILTER (WHERE stopping) AS "being-stopped"
-  FROM lined GROUP BY owner_id
-)"""
+         coalesce(holding.stopping, false) AS stopping, j.never AND holding.job_id IS NULL AS never,
+         hash_record_extended((j.owner_id, j.kind, j.name, j.priority, j.weight, j.needed, j.tasks, j.largest,
+                               holding.job_id IS NULL, holding.backfilled, j.never), 0) AS likeness
+  FROM asked j LEFT JOIN holding ON holding.job_id = j.id
+  WHERE holding.job_id IS NOT NULL OR j.state = 'ACTIVE' AND j.tasks > 0
+)
+SELECT l.id::text, owner_id, state, never, stopping, held, needed, likeness, priority {more}
+FROM lined l {planned} ORDER BY {order}
+"""
 #: the order of the last pass, for a pool that keeps none of its own
 _PLANNED = """LEFT JOIN (
     SELECT each.id, each.n FROM hosts_resourcepool,
            jsonb_array_elements_text(coalesce(plan->'order', '[]')) WITH ORDINALITY AS each(id, n)
     WHERE hosts_resourcepool.id = %(pool)s
-  ) AS planned ON planned.id = j.id::text"""
-_LINES = """
-, wanted AS (
-  SELECT l.*, {group} AS part {columns} FROM lined l {join} WHERE {filter}
-), spotted AS (
-  SELECT id, place, part, held, needed, likeness, row_number() OVER (ORDER BY part, {sort}) AS spot FROM wanted
-), marked AS (
-  SELECT *, (likeness, part) IS DISTINCT FROM lag((likeness, part)) OVER (ORDER BY spot) AS first FROM spotted
-), numbered AS (
-  SELECT *, count(*) FILTER (WHERE first) OVER (ORDER BY spot) AS run FROM marked
-), counted AS (
-  SELECT *, count(*) OVER together AS alike, sum(held) OVER together AS all_held,
-         sum(needed) OVER together AS all_needed
-  FROM numbered WINDOW together AS (PARTITION BY run)
-), shown AS MATERIALIZED (
-  SELECT id, place, part, CASE WHEN folds THEN alike ELSE 1 END AS alike,
-         CASE WHEN folds THEN all_held ELSE held END AS held, CASE WHEN folds THEN all_needed ELSE needed END AS needed,
-         row_number() OVER (ORDER BY spot) - 1 AS line, row_number() OVER (PARTITION BY part ORDER BY spot) AS in_part
-  FROM (SELECT *, alike >= %(fold)s AS folds FROM counted) AS each WHERE first OR NOT folds
-)
-SELECT (SELECT jsonb_agg(to_jsonb(owners)) FROM owners), (SELECT count(*) FROM shown), (SELECT sum(alike) FROM shown),
-       shown.line, shown.id, shown.place, shown.alike, shown.held, shown.needed, shown.part
-FROM (SELECT 1) AS always LEFT JOIN shown ON {slice} ORDER BY shown.line
-"""
-#: column -> the order that a click on its head asks for
+  ) AS planned ON planned.id = l.id::text"""
+#: column -> the order that a click on its head asks for, before the place
 _SORTS = {
-    "state": "state {d}, place",
-    "name": "lower(name) {d}, place",
-    "slots": "needed {d}, place",
-    "priority": "{rank} {d}, place",
-    "user": "(SELECT lower(username) FROM accounts_user WHERE id = owner_id) {d}, place",
-    "submitted": "submitted_at {d}, place",
+    "state": "state",
+    "name": "lower(name)",
+    "slots": "needed",
+    "priority": "priority",
+    "weight": "weight",
+    "user": "(SELECT lower(username) FROM accounts_user WHERE id = owner_id)",
+    "submitted": "submitted_at",
 }
 
 
 def of(pool: ResourcePool, view: View, me: int) -> Listing:
     """The lines of a view's pages."""
-    spans = " OR ".join(
-        f"shown.line BETWEEN {(page - 1) * PER_PAGE} AND {page * PER_PAGE - 1}" for page in view.pages
-    )
-    return _fetch(pool, view, me, _filter(view, me), f"({spans})")
-
-
-#: the head of those that wait, long enough for a few lines after folding
-_NEXT_ONES = """l.state = 'queued' AND NOT l.never
-  AND l.place < (SELECT min(head.place) + 1000 FROM lined head WHERE head.state = 'queued' AND NOT head.never)"""
+    queue = _fetch(pool, view, _filter(view, me))
+    chosen = [*compress(count(), queue.wanted)] if queue.wanted else [*range(len(queue.ids))]
+    if view.sort != "place":
+        chosen.sort(key=queue.spots.__getitem__)
+    elif view.descending:
+        chosen.reverse()
+    listing = _counted(queue, me)
+    lines = _Lines(queue, chosen, len(chosen) + 1 if view.like else FOLD_FROM)
+    listing.length, listing.jobs = len(lines), len(chosen)
+    for page in view.pages:
+        listing.lines += lines.between((page - 1) * PER_PAGE, page * PER_PAGE)
+    return listing
 
 
 def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
@@ -147,74 +159,128 @@ def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: 
 
     Where too few departures are known, those that wait next in the queue follow them.
     """
-    next_ones = _NEXT_ONES if len(departures) < OTHERS_LINES else "false"
-    group = (
-        f"CASE WHEN l.owner_id = %s THEN 0 WHEN l.id = ANY(%s) OR {next_ones} THEN 1 ELSE 2 END",
-        [me, departures],
-    )
-    some: Condition = (f"l.owner_id = %s OR l.id = ANY(%s) OR {next_ones}", [me, departures + blockers])
-    sort: Condition = ("CASE WHEN part = 1 THEN array_position(%s, id) END, place", [departures])
-    span = f"shown.in_part <= CASE WHEN shown.part = 0 THEN {MINE_LINES} ELSE {OTHERS_LINES} END"
-    return _fetch(pool, View(), me, some, span, group, sort)
+    queue = _fetch(pool)
+    groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
+    listing = _counted(queue, me)
+    for group, chosen in enumerate(groups):
+        lines = _Lines(queue, chosen, FOLD_FROM, group, listing.length)
+        listing.lines += lines.between(0, OTHERS_LINES if group else MINE_LINES)
+        listing.length += len(lines)
+        listing.jobs += len(chosen)
+    return listing
+
+
+def _opening_groups(queue: _Queue, me: int, departures: list[str], blockers: list[str]) -> list[list[int]]:
+    """The places of each group's jobs."""
+    mine = [place for place, owner in enumerate(queue.owners) if owner == me]
+    places = {job_id: place for place, job_id in enumerate(queue.ids)}
+    others = places.keys() - {queue.ids[place] for place in mine}
+    departing = [places[job_id] for job_id in departures if job_id in others]
+    if len(departures) < OTHERS_LINES:
+        waits = zip(count(), queue.states, queue.never, queue.owners)
+        heads = (
+            place for place, state, never, owner in waits if state == "queued" and not never and owner != me
+        )
+        departing = [*dict.fromkeys([*departing, *islice(heads, HEAD_JOBS)])]
+    blocking = {places[job_id] for job_id in blockers if job_id in others}.difference(departing)
+    return [mine, departing, sorted(blocking)]
 
 
 def line_of(pool: ResourcePool, job_id: uuid.UUID) -> Line | None:
     """The line of one job, None when it stands in no queue."""
-    found = _fetch(pool, View(), 0, ("l.id = %s", [job_id]), "true")
-    return found.lines[0] if found.lines else None
+    queue, wanted = _fetch(pool), str(job_id)
+    chosen = [queue.ids.index(wanted)] if wanted in queue.ids else []
+    return next(iter(_Lines(queue, chosen, FOLD_FROM).between(0, 1)), None)
 
 
-def _fetch(
-    pool: ResourcePool,
-    view: View,
-    me: int,
-    condition: Condition,
-    span: str,
-    group: Condition = ("0", []),
-    sort: Condition | None = None,
-) -> Listing:
+def _fetch(pool: ResourcePool, view: View | None = None, wanted: Condition | None = None) -> _Queue:
+    """Every job of the queue."""
+    view = view or View()
+    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
     values: dict[str, Any] = {"pool": pool.pk, "never": queue_plan.of(pool).never}
-    values["fold"] = 2**31 - 1 if view.like else FOLD_FROM
-    reads_jobs = bool(view.text or view.like or view.sort != "place")
-    statement = _queue(pool) + _LINES.format(
-        group=_named(group, "group", values),
-        filter=_named(condition, "filter", values),
-        sort=_named(sort or _sort(pool, view), "sort", values),
-        slice=span,
-        join="JOIN jobs_job j ON j.id = l.id" if reads_jobs else "",
-        columns=", j.name, j.priority, j.weight, j.submitted_at" if reads_jobs else "",
+    more = f", {_named(wanted, values)}, {_spot(view, ordered)}" if wanted or view.sort != "place" else ""
+    statement = _QUEUE.format(
+        more=more,
+        planned="" if ordered else _PLANNED,
+        order="l.position, l.id" if ordered else "planned.n NULLS LAST, l.position, l.id",
     )
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         rows = cursor.fetchall()
-    return _listing(rows, me)
+    if ordered:  # of few values and in order within each: a tenth of what PostgreSQL takes to sort by both
+        rows.sort(key=itemgetter(_PRIORITY))
+    return _Queue(*zip(*rows, strict=True))
 
 
-def _queue(pool: ResourcePool) -> str:
-    if pool.scheduler == ResourcePool.Scheduler.PRIORITY:
-        return _QUEUE.format(order="j.priority, j.position, j.id", planned="")
-    return _QUEUE.format(order="planned.n NULLS LAST, j.position, j.id", planned=_PLANNED)
-
-
-def _named(condition: Condition, name: str, values: dict[str, Any]) -> str:
+def _named(condition: Condition | None, values: dict[str, Any]) -> str:
     """The condition with its `%s` as named parameters, which are put into `values`."""
-    text, parameters = condition
-    names = [f"{name}_{number}" for number, _ in enumerate(parameters)]
+    text, parameters = condition or ("true", [])
+    names = [f"wanted_{number}" for number, _ in enumerate(parameters)]
     values.update(zip(names, parameters, strict=True))
     return text % tuple(f"%({each})s" for each in names)
 
 
-def _sort(pool: ResourcePool, view: View) -> Condition:
-    rank = "priority" if pool.scheduler == ResourcePool.Scheduler.PRIORITY else "weight"
-    way = "DESC" if view.descending else "ASC"
+def _spot(view: View, ordered: bool) -> str:
+    """The place in the order of a column; those that are equal there keep their order in the queue."""
     if view.sort == "place":
-        return f"place {way}", []
-    return _SORTS[view.sort].format(d=way, rank=rank), []
+        return "0"
+    column = "weight" if view.sort == "priority" and not ordered else view.sort
+    return f"dense_rank() OVER (ORDER BY {_SORTS[column]} {'DESC' if view.descending else 'ASC'})"
 
 
-def _filter(view: View, me: int) -> Condition:
-    """The SQL condition of a view's filters, over lines `l` and, for some, their jobs `j`."""
-    parts: list[Condition] = [("true", [])]
+def _counted(queue: _Queue, me: int) -> Listing:
+    """A listing without lines: the counts of the whole queue."""
+    owners: dict[int, int] = defaultdict(int)
+    counts = dict.fromkeys(_COUNTED, 0)
+    alike = Counter(zip(queue.owners, queue.states, queue.never, queue.stopping, strict=True))
+    for (owner, state, never, stopping), jobs in alike.items():
+        waits, mine = state == "queued", owner == me
+        owners[owner] += jobs
+        is_counted = (True, waits, not waits, state == "backfilled", never, stopping, mine, mine and waits)
+        for name in compress(_COUNTED, is_counted):
+            counts[name] += jobs
+    return Listing(counts=counts, owners=dict(owners))
+
+
+class _Lines:
+    """The lines of the jobs at these places, in this order: many alike next to each other are one."""
+
+    def __init__(
+        self, queue: _Queue, places: Sequence[int], fold_from: int, group: int = 0, before: int = 0
+    ) -> None:
+        self._queue = queue
+        self._places = places
+        self._group = group
+        self._before = before
+        likeness = [queue.likeness[place] for place in places]
+        begins = [spot for spot, like in enumerate(likeness) if not spot or like != likeness[spot - 1]]
+        #: where each line begins in `places`
+        self._begins: list[int] = []
+        for begin, end in pairwise([*begins, len(places)]):
+            self._begins += [begin] if end - begin >= fold_from else range(begin, end)
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def between(self, first: int, end: int) -> list[Line]:
+        """Those from number `first` to before `end`, as far as there are so many."""
+        ends = [*self._begins[first + 1 : end + 1], len(self._places)]
+        return [
+            self._line(first + number, self._places[begin : ends[number]])
+            for number, begin in enumerate(self._begins[first:end])
+        ]
+
+    def _line(self, number: int, places: Sequence[int]) -> Line:
+        held, needed = (
+            sum(column[place] for place in places) for column in (self._queue.held, self._queue.needed)
+        )
+        job_id = uuid.UUID(self._queue.ids[places[0]])
+        return Line(self._before + number, job_id, places[0], len(places), held, needed, self._group)
+
+
+def _filter(view: View, me: int) -> Condition | None:
+    """The SQL condition of a view's filters, over lines `l`."""
+    parts: list[Condition] = []
     chips: dict[str, Condition] = {
         queue_view.MINE: ("l.owner_id = %s", [me]),
         queue_view.MINE_WAITING: ("l.owner_id = %s AND l.state = 'queued'", [me]),
@@ -231,10 +297,12 @@ def _filter(view: View, me: int) -> Condition:
         parts.append((_LIKE, [view.like]))
     if view.text:
         parts.append(_search(view.text))
+    if not parts:
+        return None
     return " AND ".join(f"({text})" for text, _ in parts), [value for _, values in parts for value in values]
 
 
-_LIKE = """(j.owner_id, j.kind, j.name, j.priority) =
+_LIKE = """(l.owner_id, l.kind, l.name, l.priority) =
   (SELECT o.owner_id, o.kind, o.name, o.priority FROM jobs_job o WHERE o.id = %s)"""
 
 
@@ -243,27 +311,6 @@ def _search(text: str) -> Condition:
     plain = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     owner = "l.owner_id IN (SELECT id FROM accounts_user WHERE username ILIKE %s)"
     return (
-        f"j.name ILIKE %s OR {owner} OR j.id::text LIKE %s OR j.entity_id = %s",
+        f"l.name ILIKE %s OR {owner} OR l.id::text LIKE %s OR l.entity_id = %s",
         [f"%{plain}%", f"%{plain}%", f"{plain.lower()}%", text],
     )
-
-
-def _listing(rows: list[tuple[Any, ...]], me: int) -> Listing:
-    owners: list[dict[str, int]] = json.loads(rows[0][0] or "[]")
-    mine = next((each for each in owners if each["owner_id"] == me), {})
-    counts = {name: sum(each[name] for each in owners) for name in _COUNTED}
-    counts |= {queue_view.MINE: mine.get("all", 0), queue_view.MINE_WAITING: mine.get("queued", 0)}
-    return Listing(
-        lines=[
-            Line(int(line), job_id, int(place), int(alike), int(held or 0), int(needed or 0), int(part or 0))
-            for *_, line, job_id, place, alike, held, needed, part in rows
-            if job_id is not None
-        ],
-        length=rows[0][1],
-        jobs=int(rows[0][2] or 0),
-        counts=counts,
-        owners={each["owner_id"]: each["all"] for each in owners},
-    )
-
-
-_COUNTED = ("all", "queued", "scheduled", "backfilled", queue_view.NEVER, queue_view.STOPPING)
