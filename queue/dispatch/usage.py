@@ -35,14 +35,17 @@ LEFT JOIN experiments_workspace w ON w.id = p.workspace_id
 WHERE a.state <> 'TERMINATED' AND a.assigned_at < %(before)s AND coalesce(m.ended_at, %(now)s) > %(after)s
 """
 _SUMS = f"""
-SELECT period, u.username, pool.name, held.labels,
-       sum(slots * extract(epoch FROM least(ended_at, %(before)s, period + %(step)s::interval)
-                                      - greatest(started_at, %(after)s, period)))::float8
-FROM ({_HELD}) AS held
-CROSS JOIN LATERAL generate_series(date_trunc(%(unit)s, greatest(started_at, %(after)s), 'UTC'),
-  least(ended_at, %(before)s) - interval '1 microsecond', %(step)s::interval) AS period
-JOIN accounts_user u ON u.id = held.owner_id JOIN hosts_resourcepool pool ON pool.id = held.pool_id
-WHERE slots > 0 GROUP BY 1, 2, 3, 4 ORDER BY 1
+WITH sums AS (
+  SELECT period, owner_id, pool_id, labels,
+         sum(slots * extract(epoch FROM least(ended_at, %(before)s, period + %(step)s::interval)
+                                        - greatest(started_at, %(after)s, period))::float8) AS seconds
+  FROM ({_HELD}) AS held
+  CROSS JOIN LATERAL generate_series(date_trunc(%(unit)s, greatest(started_at, %(after)s), 'UTC'),
+    least(ended_at, %(before)s) - interval '1 microsecond', %(step)s::interval) AS period
+  WHERE slots > 0 GROUP BY 1, 2, 3, 4
+)
+SELECT period, u.username, pool.name, labels, seconds
+FROM sums JOIN accounts_user u ON u.id = owner_id JOIN hosts_resourcepool pool ON pool.id = pool_id ORDER BY 1
 """
 _PAGE = f"""
 SELECT run_key, kind, u.id, u.username, pool.name, labels, slots, started_at, ended_at, experiment_number, workspace,
