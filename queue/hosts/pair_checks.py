@@ -21,7 +21,7 @@ TASK = "dispatch.host_tasks.examine_pairs"
 #: Pairs that meet at the same time, each with connections to two hosts.
 PAIRS_AT_ONCE = 8
 #: A batch that has not come back after this is begun again by another worker.
-_CLAIM = timedelta(seconds=180)
+_CLAIM = timedelta(seconds=300)
 
 
 class NoPairs(ValueError):
@@ -75,7 +75,7 @@ def search_of(pool: ResourcePool) -> PairSearch | None:
 @transaction.atomic
 def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
     """Start to test every pair of the pool's ready hosts; a search under way goes on. Raises NoPairs."""
-    ResourcePool.objects.select_for_update().defer("plan").get(pk=pool.pk)
+    ResourcePool.objects.select_for_update().get(pk=pool.pk)
     running = PairSearch.objects.filter(pool=pool, ended_at=None).first()
     if running is None:
         hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY)

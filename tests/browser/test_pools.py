@@ -82,7 +82,7 @@ def test_a_pool_is_made_and_its_rules_are_told_beside_the_fields(stack: Stack, b
     browser.wait(lambda: browser.path() == "/pools/night", "the new pool")
     browser.complaints()  # the refusal's own status
     browser.look(dark=False, width=WIDE)
-    for tab in ("", "/stats", "/configuration", "/edit"):
+    for tab in ("", "/pairs", "/stats", "/configuration", "/edit"):
         wrong += look_at(browser, f"/pools/night{tab}", {})
     assert not wrong, "\n".join(wrong)
 

@@ -17,7 +17,7 @@ from trainmaster.client import Client
 Json = Dict[str, Any]
 
 #: No pair is done for so long: nobody works on it.
-_STILL_SECONDS = 300.0
+_STILL_SECONDS = 600.0
 _LOOK_SECONDS = 0.5
 
 
