@@ -7,6 +7,7 @@ turns stopped runs into slots that are coming free, and lays claims for requests
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from scheduling import pairs
 from scheduling.bins import Bins
@@ -49,6 +50,10 @@ class Board:
             host.runs.sort(key=stop_order)
             self._changed(host)
 
+    @cached_property
+    def _promised(self) -> frozenset[str]:
+        return frozenset(host.view.id for hosts in self.stopping_for.values() for host in hosts)
+
     def _changed(self, host: Host) -> None:
         """File it anew: by free slots that nobody of higher standing needs (firm), by those once the stopping runs
         have ended (soon), and by free slots kept for a gang that is not about to use them (lendable)."""
@@ -57,6 +62,11 @@ class Board:
         self.firm.file(host, free if free < soon else soon)
         self.soon.file(host, soon)
         self.lendable.file(host, free if free < left else left)
+
+    def promised(self, task_id: str) -> frozenset[str]:
+        """Ids of the hosts where runs are being stopped for other tasks, and none for this one."""
+        own = self.stopping_for.get(task_id, ())
+        return self._promised.difference(host.view.id for host in own) if own else self._promised
 
     def take(self, host: Host, count: int) -> tuple[int, ...]:
         """Give `count` free slots away for good; their ids, by index."""
@@ -72,6 +82,12 @@ class Board:
             host.pledged += count
         host.by.append(request)
         self.claimed[host.index] = host
+        self._changed(host)
+
+    def unclaim(self, host: Host, count: int) -> None:
+        """Take a pledged claim back; only when nobody asks for stops or reservations any more."""
+        host.claimed -= count
+        host.pledged -= count
         self._changed(host)
 
     def stop(self, runs: Iterable[Run]) -> None:

@@ -92,34 +92,19 @@ def on_sufferance(board: Board, shape: Shape) -> Parts | None:
     return whole_hosts(board, shape, lambda cap, count: board.lendable.whole(cap, count, shape.avoid))
 
 
-def after_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts | None:
-    """Slots that are free or being freed (where `now` found none).
-
-    `own`: hosts with runs that are being stopped for this very request.
-    """
+def after_own_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts | None:
+    """Slots that are free or being freed, some of them on `own`: hosts where runs are stopped for this very request."""
     own = sorted(own, key=lambda host: host.index)
     for host in own:
         if host.soon >= shape.need and not host.avoided(shape.avoid):
             return [(host, shape.need)]
-    if own:
-        parts = _whole_with(board, shape, own)
-        if parts is not None:
-            return parts
-    fitting = board.soon.fit(shape.need, shape.avoid)
-    if fitting is not None:
-        return [(fitting, shape.need)]
-    return whole_hosts(board, shape, lambda cap, count: board.soon.whole(cap, count, shape.avoid))
-
-
-def _whole_with(board: Board, shape: Shape, own: Sequence[Host]) -> Parts | None:
-    """Whole hosts with as many of `own` among them as there are; None if that is none."""
     mine = [
         host for host in own if host.soon == host.cap and not host.strangers and not host.avoided(shape.avoid)
     ]
 
     def candidates(cap: int, count: int) -> list[Host]:
         first = [host for host in mine if host.cap == cap]
-        more = board.soon.whole(cap, count + len(first), shape.avoid)
+        more = _free_first(board, cap, count + len(first), shape.avoid)
         return [*first, *(host for host in more if host not in first)][:count]
 
     return (
@@ -127,3 +112,24 @@ def _whole_with(board: Board, shape: Shape, own: Sequence[Host]) -> Parts | None
         if mine
         else None
     )
+
+
+def after_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts | None:
+    """Slots that are free or being freed, on `own` if possible (where `now` found none)."""
+    parts = after_own_stops(board, shape, own) if own else None
+    if parts is not None:
+        return parts
+    fitting = board.soon.fit(shape.need, shape.avoid)
+    if fitting is not None:
+        return [(fitting, shape.need)]
+    return whole_hosts(board, shape, lambda cap, count: _free_first(board, cap, count, shape.avoid))
+
+
+def _free_first(board: Board, cap: int, count: int, avoid: frozenset[str]) -> list[Host]:
+    """Up to `count` whole hosts: the free ones, then those being freed."""
+    free = board.firm.whole(cap, count, avoid)
+    if len(free) == count:
+        return free
+    taken = set(free)
+    soon = board.soon.whole(cap, count + len(free), avoid)
+    return [*free, *(host for host in soon if host not in taken)][:count]

@@ -11,8 +11,10 @@ The rules of a scheduler (who stands before whom, who may stop whom) come from o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 from scheduling import fitting, reasons
 from scheduling.board import Board
@@ -25,6 +27,8 @@ from scheduling.reserving import Reserving
 from scheduling.runs import NO_RIGHTS, Rights, Rules
 from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
+
+T = TypeVar("T")
 
 
 class Group:
@@ -57,7 +61,16 @@ class Pass:
         rules: Rules,
         prospects: Prospects,
         held_by_job: dict[str, int],
+        patient: bool = False,
     ) -> None:
+        """`patient`: who has others being stopped for it waits for these rather than take what came free elsewhere,
+        perhaps by a stop for somebody else; and hosts where work is being stopped for others are taken last.
+        """
+        self.patient = patient
+        self.hasty = (
+            False  # something started that would have waited, or started elsewhere, in a patient pass
+        )
+        self.settled: set[str] = set()  # requests that start to stay, or wait only for stops under way
         self.starts: list[Start] = []
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
@@ -75,6 +88,7 @@ class Pass:
         self._groups: dict[tuple[object, ...], Group] = {}
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
+        self._deferred: list[tuple[Request, Shape, Parts]] = []
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
@@ -82,6 +96,18 @@ class Pass:
             reason = self._place(request)
             if reason is not None:
                 self.waits[request.task_id] = reason
+        for request, shape, parts in self._deferred:
+            self._start_after_all(request, shape, parts)
+
+    def _start_after_all(self, request: Request, shape: Shape, claimed: Parts) -> None:
+        """It waits for stops, and nobody else could use what is free now."""
+        for host, count in claimed:
+            self._board.unclaim(host, count)
+        if self._start(request, fitting.now(self._board, shape), False):
+            del self.waits[request.task_id]
+        else:
+            for host, count in claimed:
+                self._board.claim(host, count, request, pledged=True)
 
     def _place(self, request: Request) -> Reason | None:
         """Why it waits, or None if it starts."""
@@ -96,7 +122,11 @@ class Pass:
                 return over
         own = self._board.stopping_for.get(request.task_id)
         if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
-            if self._start(request, fitting.now(self._board, group.shape), False):
+            if self.patient:
+                reason = self._await_first(request, group.shape, own or ())
+                if reason is not None:
+                    return reason
+            if self._start(request, self._elsewhere(request, group.shape, self._now), False):
                 return None
             reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:
@@ -145,11 +175,33 @@ class Pass:
     def _start(self, request: Request, parts: Parts | None, on_sufferance: bool) -> bool:
         if parts is None:
             return False
+        self._note(request, parts)
+        self.hasty |= request.task_id in self._board.stopping_for
         hosts = tuple((host.view.id, self._board.take(host, count)) for host, count in parts)
         on_sufferance = on_sufferance or self._rules.always_on_sufferance(request)
         self.starts.append(Start(request.task_id, hosts, on_sufferance))
+        if not on_sufferance:
+            self.settled.add(request.task_id)
         self._count(request)
         return True
+
+    def _now(self, shape: Shape) -> Parts | None:
+        return fitting.now(self._board, shape)
+
+    def _elsewhere(self, request: Request, shape: Shape, find: Callable[[Shape], T | None]) -> T | None:
+        """What is found, in a patient pass if possible without the hosts where work is being stopped for others."""
+        if self.patient:
+            promised = self._board.promised(request.task_id)
+            found = find(replace(shape, avoid=shape.avoid | promised)) if promised else None
+            if found is not None:
+                return found
+        return find(shape)
+
+    def _note(self, request: Request, parts: Parts) -> None:
+        """Is it hasty to take or claim these?"""
+        if self._board.stopping_for and not self.hasty:
+            promised = self._board.promised(request.task_id)
+            self.hasty = any(host.view.id in promised for host, _ in parts)
 
     def _count(self, request: Request) -> None:
         """What is about to be held counts against the limits like what is held."""
@@ -157,12 +209,22 @@ class Pass:
         if not request.preemptible:
             self._unpreemptible += request.slots
 
+    def _await_first(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
+        """In a patient pass: wait for stops, rather one's own, and start at the end if that is possible still."""
+        find = fitting.after_own_stops if own else fitting.after_stops
+        parts = find(self._board, shape, own)
+        if parts is None or all(not host.coming for host, _ in parts):
+            return None
+        self._deferred.append((request, shape, parts))
+        return self._pledge(request, parts)
+
     def _await_stops(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
-        parts = fitting.after_stops(self._board, shape, own)
+        parts = self._elsewhere(request, shape, lambda shape: fitting.after_stops(self._board, shape, own))
         return None if parts is None else self._pledge(request, parts)
 
     def _pledge(self, request: Request, parts: Parts) -> Reason:
         """Claim slots that are free or being freed: nobody else may use them."""
+        self._note(request, parts)
         shown, by = [], dict[str, None]()
         for host, count in parts:
             coming = min(count, host.coming)
@@ -170,6 +232,7 @@ class Pass:
             by.update((run.request.label, None) for run in host.stopping)
             self._board.claim(host, count, request, pledged=True)
         self._count(request)
+        self.settled.add(request.task_id)
         return reasons.coming_free(request.slots, shown, list(by))
 
     def _stop_others(self, request: Request, group: Group) -> Reason | None:
@@ -190,11 +253,16 @@ class Pass:
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
-        found = self._reserving.soonest(standing(request), group.shape, group.rights)
+        found = self._elsewhere(
+            request,
+            group.shape,
+            lambda shape: self._reserving.soonest(standing(request), shape, group.rights),
+        )
         if found is None:
             group.reserves = False  # and never will: claims are only added
             return None
         parts, when = found
+        self._note(request, parts)
         shown, by = [], dict[str, None]()
         for host, count in parts:
             free = max(0, min(count, host.soon))

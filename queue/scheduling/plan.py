@@ -48,13 +48,30 @@ def _run(
     held: dict[str, int],
     prospects: Prospects,
 ) -> list[Pass]:
-    passes = [Pass(snapshot, slot_board(snapshot, rules), rules, prospects, held)]
-    passes[0].run(request for request in waiting if request.slots > 0)
+    passes = [_slot_pass(snapshot, rules, [r for r in waiting if r.slots > 0], held, prospects)]
     aux = [request for request in waiting if request.slots == 0]
     if aux:
         passes.append(Pass(snapshot, aux_board(snapshot, aux_rules), aux_rules, prospects, {}))
         passes[1].run(aux)
     return passes
+
+
+def _slot_pass(
+    snapshot: Snapshot, rules: Rules, waiting: list[Request], held: dict[str, int], prospects: Prospects
+) -> Pass:
+    """Who has work being stopped for it may yet start elsewhere, unless that costs others what was stopped for them."""
+    eager = Pass(snapshot, slot_board(snapshot, rules), rules, prospects, dict(held))
+    eager.run(waiting)
+    if not eager.hasty:
+        return eager
+    patient = Pass(snapshot, slot_board(snapshot, rules), rules, prospects, dict(held), patient=True)
+    patient.run(waiting)
+    if len(eager.releases) != len(patient.releases):
+        return min(eager, patient, key=lambda one: len(one.releases))
+    for request in waiting:  # the first to whom it makes a difference
+        if (request.task_id in patient.settled) != (request.task_id in eager.settled):
+            return patient if request.task_id in patient.settled else eager
+    return eager
 
 
 def _by_shares(snapshot: Snapshot) -> Plan:
@@ -68,7 +85,7 @@ def _by_shares(snapshot: Snapshot) -> Plan:
     last = len(granted.order)
     waiting = [request for request in queue if request.running is None]
     waiting.sort(key=lambda request: granted.order.get(request.task_id, last))
-    passes = _run(snapshot, rules, nobody, waiting, dict(held), prospects)
+    passes = _run(snapshot, rules, nobody, waiting, held, prospects)
     waits = passes[0].waits
     for request in waiting:
         reason = waits.get(request.task_id)

@@ -29,12 +29,9 @@ class MovedAhead(OfPriority):
 
     def line(self, run: Run) -> Standing:
         other = run.request
-        if (
-            other.priority == self._priority
-            and run.started < self._moved_at
-            and other.preemptible
-            and other.job_id != self._job_id
-        ):
+        if other.job_id == self._job_id and not run.placement.on_sufferance:
+            return NOBODY  # it was moved with this one
+        if other.priority == self._priority and run.started < self._moved_at and other.preemptible:
             return standing(other)
         return run.line
 

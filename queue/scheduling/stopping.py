@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
 from scheduling.host import Host
 from scheduling.ranking import Standing
-from scheduling.runs import EVERYBODY, NOBODY, Rights, Run
+from scheduling.runs import EVERYBODY, NOBODY, Rights, Run, stop_order
 
 #: what it costs where nothing must be stopped
 NOTHING: Cost = (-inf,)
@@ -49,7 +49,29 @@ class Stopping:
         victims: dict[Run, None] = {}  # a run may hold slots on several of the hosts
         for host, cap in parts:
             victims.update(dict.fromkeys(self._for(cap, True, rights)[0].of(host, asker).victims))
-        return parts, list(victims)
+        if all(len(run.parts) == 1 for run in victims):
+            return parts, list(victims)
+        return self._spared(shape, parts, sorted(victims, key=stop_order))
+
+    def _spared(self, shape: Shape, parts: Parts, victims: list[Run]) -> tuple[Parts, list[Run]]:
+        """Without those made needless by a run that also holds other hosts: these come free as a whole too."""
+        hosts = {host.index: host for host, _ in parts}
+        hosts |= {index: self._board.hosts[index] for run in victims for index in run.parts}
+        for run in reversed(victims):
+            rest = [other for other in victims if other is not run]
+            found = self._whole_after(shape, rest, hosts.values())
+            if found is not None:
+                parts, victims = found, rest
+        return parts, victims
+
+    def _whole_after(self, shape: Shape, victims: list[Run], hosts: Iterable[Host]) -> Parts | None:
+        """The parts, of `hosts` that come free as a whole when these are stopped."""
+        whole = [host for host in hosts if _comes_free(host, victims) and not host.avoided(shape.avoid)]
+
+        def candidates(cap: int, count: int) -> list[Host]:
+            return [host for host in whole if host.cap == cap][:count]
+
+        return whole_hosts(self._board, shape, candidates)
 
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Offers, Cheapest]:
         key = (need, whole, rights)
@@ -123,6 +145,12 @@ class Offers:
                 victims, (-run.grade, run.held, run.unsaved, -run.started), line_of(run), host.changes
             )
         return Offer(victims, price(victims), min(map(line_of, victims), default=EVERYBODY), host.changes)
+
+
+def _comes_free(host: Host, victims: Sequence[Run]) -> bool:
+    """As a whole, if these are stopped."""
+    coming = sum(run.parts.get(host.index, 0) for run in victims)
+    return not host.strangers and not host.claimed and host.soon + coming == host.cap
 
 
 def _spare_the_needless(victims: list[Run], index: int, over: int) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from scheduling import afterwards
 from scheduling.plan import decide
 from scheduling.reasons import Reason
-from scheduling.world import HostView, Plan, PoolView, Request, SlotView, Snapshot
+from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot
 
 
 def host(number: int, slots: int, **kind: Any) -> HostView:
@@ -126,13 +126,28 @@ class World:
         self._snapshot = afterwards.applied(snapshot, self.plan)
         return self.plan
 
-    def stops_end(self) -> bool:
-        """What was stopped has ended and waits again; whether there was any."""
-        stopping = [
-            r.running.allocation_id for r in self._snapshot.requests if r.running and r.running.stopping
-        ]
-        self._snapshot = afterwards.ended(self.snapshot, stopping, True, self.now)
-        return bool(stopping)
+    def place(
+        self, label: str, slots: Mapping[str, tuple[int, ...]], started_at: float, **fields: Any
+    ) -> None:
+        """It runs, whoever decided that."""
+        self.edit(label, running=Placement(f"{label}.0", slots, started_at, **fields))
+        self._snapshot = afterwards.ended(self.snapshot, [], False, self.now)
+
+    @property
+    def stopping(self) -> dict[str, str | None]:
+        """The runs that are stopping, and for whom."""
+        return {
+            r.task_id: r.running.stopping_for
+            for r in self._snapshot.requests
+            if r.running and r.running.stopping
+        }
+
+    def stops_end(self, *labels: str, waits_again: bool = True) -> bool:
+        """What was stopped (all, or these) has ended and waits again; whether there was any."""
+        over = [self[label].running for label in labels or self.stopping]
+        ids = [running.allocation_id for running in over if running is not None]
+        self._snapshot = afterwards.ended(self.snapshot, ids, waits_again, self.now)
+        return bool(ids)
 
     def settle(self) -> None:
         """Ticks until nothing changes any more."""
