@@ -18,7 +18,7 @@ from datetime import timedelta
 from django.utils import timezone
 from accounts.models import User
 from hosts import pool_edits
-from hosts.models import Host, ResourcePool, Slot
+from hosts.models import Host, PoolChange, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs.models import Allocation, Job, Member, SlotHold, Task, UsageRecord
 
@@ -37,7 +37,6 @@ ResourcePool.objects.filter(pk=pools[1].pk).update(scheduler="fair_share")
 host = Host.objects.create(name="gpu1", pool=pools[1], admission="ready", contact="reachable", address="10.9.0.1",
                            last_seen_at=now + timedelta(days=1))
 slots = Slot.objects.bulk_create(Slot(host=host, index=index, kind="cuda", brand="H200") for index in range(8))
-shares = {}
 for n, user in enumerate(users[:4]):
     job = Job.objects.create(kind="EXPERIMENT", name=f"train-{user}", owner=user, pool=pools[1], position=n)
     running = Task.objects.create(id=f"r{n}", job=job, kind="TRIAL", name="t", slots=2, state="RUNNING")
@@ -47,8 +46,7 @@ for n, user in enumerate(users[:4]):
     member = Member.objects.create(allocation=allocation, index=0, host=host, slots=2, state="RUNNING",
                                    launched_at=now, started_at=now)
     SlotHold.objects.bulk_create(SlotHold(slot=slots[2 * n + i], member=member) for i in range(2))
-    shares[str(job.pk)] = 2
-ResourcePool.objects.filter(pk=pools[1].pk).update(plan={"shares": shares}, planned_at=now)
+PoolChange.objects.create(pool=pools[1])
 """
 FITS = """
 const drawn = document.querySelector(".main-svg");
@@ -74,13 +72,14 @@ def test_usage_is_charted_grouped_and_downloaded(empty_server: Server) -> None:
         wrong = look_at(window, "/usage", {})
         assert "No slot was held" in window.text("main")
         shell(empty_server, CROWD)
+        window.open("/jobs/a100")
+        window.wait(lambda: "your fair share is 2" in window.text("#queue-share"), "the next pass, live")
         for address in ("/usage", "/usage?by=month&group=label", "/pools/a100", "/jobs/a100"):
             wrong += look_at(window, address, {})
             keep(
                 window, address.replace("/", "_").partition("?")[0] + ("-month" if "month" in address else "")
             )
         window.look(dark=False, width=WIDE)
-        assert "your fair share is 2" in window.text("#queue-share")
         window.open("/usage")
         window.wait(lambda: window.all("#charts .main-svg"), "the chart")
         assert "Slot-hours by user, 14 days" in (

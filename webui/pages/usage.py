@@ -55,9 +55,9 @@ class Line:
 
 def read(query: QueryDict) -> View:
     unit = cast(Unit, query["by"] if query.get("by") in FIRST else "day")
-    group = query["group"] if query.get("group") in GROUPS else "user"
+    group = str(query["group"]) if query.get("group") in GROUPS else "user"
     usual = usage_periods.latest(unit, FIRST[unit], timezone.now())
-    first, last = query.get("from") or usual.names[0], query.get("to") or usual.names[-1]
+    first, last = str(query.get("from") or usual.names[0]), str(query.get("to") or usual.names[-1])
     try:
         return View(usage_periods.between(unit, first, last, most=MOST[unit]), group)
     except WrongPeriod as error:
