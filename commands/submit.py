@@ -31,7 +31,7 @@ def pool_for(name: str, slots: int) -> ResourcePool:
     """The pool that a config names, or the default one for so many slots. Raises Refused."""
     if not name:
         return default_pool_for(slots)
-    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True)) or "none"
         raise Refused(f"resource pool {name} does not exist; the pools are: {known}.")

@@ -18,7 +18,9 @@ class UserSetting(models.Model):
 
     class Meta:
         ordering = ["storage_path", "key"]
-        constraints = [models.UniqueConstraint(fields=["user", "storage_path", "key"], name="setting_once_per_user")]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "storage_path", "key"], name="setting_once_per_user")
+        ]
 
 
 class GatherPart(models.Model):
@@ -35,4 +37,6 @@ class GatherPart(models.Model):
 
     class Meta:
         ordering = ["id"]
-        constraints = [models.UniqueConstraint(fields=["allocation", "request_uuid"], name="gather_part_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["allocation", "request_uuid"], name="gather_part_once")
+        ]

@@ -177,7 +177,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None
-CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # what a busy worker has fetched, nobody else takes, and no priority overtakes
+CELERY_WORKER_PREFETCH_MULTIPLIER = (
+    1  # what a busy worker has fetched, nobody else takes, and no priority overtakes
+)
 # Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
@@ -210,7 +212,7 @@ PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_
 FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
 FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)
 FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
-# A run is told so long before its time limit (at most a tenth of the limit), and has so long to save when it is reached.
+# A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.
 TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
 TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)
 # after a lost message, or one that waits behind others
@@ -256,7 +258,11 @@ LOGGING = {
 
 # --- the beat: each entry only makes somebody look; one that waits behind launches still counts for a while ---
 CELERY_BEAT_SCHEDULE = {
-    "tick": {"task": "dispatch.tasks.tick", "schedule": TICK_SECONDS, "options": {"expires": 5 * TICK_SECONDS}},
+    "tick": {
+        "task": "dispatch.tasks.tick",
+        "schedule": TICK_SECONDS,
+        "options": {"expires": 5 * TICK_SECONDS},
+    },
     "sweep": {
         "task": "dispatch.tasks.sweep",
         "schedule": SWEEP_SECONDS,

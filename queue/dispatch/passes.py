@@ -87,7 +87,7 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
         if not cursor.fetchone()[0]:
             return None
-    pool = ResourcePool.objects.defer("plan").get(pk=pool_id)
+    pool = ResourcePool.objects.get(pk=pool_id)
     # Read before the snapshot: what commits later stays, and the next pass sees it.
     seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))
     if not seen and not _due(pool, now):

@@ -22,15 +22,20 @@ from scheduling.world import Plan, Snapshot
 FORECAST_PART = 0.05
 
 _STORE = """
-UPDATE hosts_resourcepool SET planned_at = %(at)s, plan = %(plan)s::jsonb || jsonb_build_object(
-  'forecast', coalesce(plan->'forecast', '{}'), 'unknown', coalesce(plan->'unknown', '{}'),
-  'forecast_at', plan->'forecast_at', 'forecast_ms', plan->'forecast_ms')
-WHERE id = %(pool)s RETURNING (plan->>'forecast_at')::float8, (plan->>'forecast_ms')::float8
+WITH told AS (UPDATE hosts_resourcepool SET planned_at = %(at)s WHERE id = %(pool)s)
+INSERT INTO hosts_poolplan AS kept (pool_id, document) VALUES (%(pool)s, %(plan)s::jsonb)
+ON CONFLICT (pool_id) DO UPDATE SET document = excluded.document || jsonb_build_object(
+  'forecast', coalesce(kept.document->'forecast', '{}'), 'unknown', coalesce(kept.document->'unknown', '{}'),
+  'forecast_at', kept.document->'forecast_at', 'forecast_ms', kept.document->'forecast_ms')
+RETURNING (document->>'forecast_at')::float8, (document->>'forecast_ms')::float8
 """
 # readers keep a document by its time, so a changed one has another
 _ADD = """
-UPDATE hosts_resourcepool SET plan = plan || %(more)s::jsonb, planned_at = planned_at + interval '1 microsecond'
-WHERE id = %(pool)s AND planned_at = %(at)s
+WITH same AS (
+  UPDATE hosts_resourcepool SET planned_at = planned_at + interval '1 microsecond'
+  WHERE id = %(pool)s AND planned_at = %(at)s RETURNING id
+)
+UPDATE hosts_poolplan SET document = document || %(more)s::jsonb FROM same WHERE pool_id = same.id
 """
 
 

@@ -140,7 +140,7 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
     """Whom the next pass stops without the edit: nobody, unless something has changed since the last."""
     if not PoolChange.objects.filter(pool=pool_id).exists():
         return set()
-    plan = decide(survey.take(ResourcePool.objects.defer("plan").get(pk=pool_id), now))
+    plan = decide(survey.take(ResourcePool.objects.get(pk=pool_id), now))
     return {release.allocation_id for release in plan.releases}
 
 
@@ -152,7 +152,7 @@ def _foresee(
     seen = _Foreseen([])
     with transaction.atomic():
         touched = Job.objects.filter(pk__in=ids).values("pool")
-        known = ResourcePool.objects.defer("plan")  # which may be megabytes
+        known = ResourcePool.objects
         for pool in known.filter(Q(pk__in=touched) | Q(pk__in=pools.values("pk"))):
             seen.before[pool.pk] = _standing(pool)
         seen.changes = make()

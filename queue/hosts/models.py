@@ -7,6 +7,7 @@ Desired state (enabled, draining, pool) is written by people through hosts.regis
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.db import models
 
@@ -53,11 +54,15 @@ class ResourcePool(models.Model):
     network_interface = models.CharField(max_length=32, blank=True)
     default_compute = models.BooleanField(default=False)
     default_aux = models.BooleanField(default=False)
-    #: The last pass: {"order": [job ids], "waits", "forecast", "took_ms", …}; positions are read from it.
-    plan = models.JSONField(default=dict)
+    #: of the last pass, whose document is a row of its own
     planned_at = models.DateTimeField(null=True)
     #: taken out by a person; the row stays, hidden, for the history that points at it
     removed = models.BooleanField(default=False)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The document of the last pass, read now."""
+        return PoolPlan.objects.filter(pool_id=self.pk).values_list("document", flat=True).first() or {}
 
     objects = PresentPools()
     with_removed = models.Manager["ResourcePool"]()
@@ -67,6 +72,14 @@ class ResourcePool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class PoolPlan(models.Model):
+    """What the last pass decided; for a long queue megabytes, which nobody should read along with the pool."""
+
+    pool = models.OneToOneField(ResourcePool, on_delete=models.CASCADE, primary_key=True, related_name="kept")
+    #: {"order": [job ids], "waits", "forecast", "unknown", "reservations", "shares", "took_ms", …}
+    document = models.JSONField(default=dict)
 
 
 class PoolChange(models.Model):

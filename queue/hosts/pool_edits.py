@@ -170,7 +170,7 @@ def _take_defaults(pool: ResourcePool, values: dict[str, Any], actor: str) -> No
     """The pools that were the defaults hand them over."""
     for field in _DEFAULTS:
         if values.get(field):
-            for other in ResourcePool.objects.defer("plan").filter(**{field: True}).exclude(pk=pool.pk):
+            for other in ResourcePool.objects.filter(**{field: True}).exclude(pk=pool.pk):
                 ResourcePool.objects.filter(pk=other.pk).update(**{field: False})
                 _record(other, "changed", actor, {"changes": {field: [True, False]}})
 
@@ -211,7 +211,7 @@ def _needed(pool: ResourcePool) -> str:
 
 
 def _locked(name: str) -> ResourcePool:
-    pool = ResourcePool.objects.defer("plan").select_for_update().filter(name=name).first()
+    pool = ResourcePool.objects.select_for_update().filter(name=name).first()
     if pool is None:
         raise PoolRefused({"name": f"There is no resource pool {name}."})
     return pool

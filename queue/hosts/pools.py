@@ -10,7 +10,7 @@ DEFAULT_POOL = "default"
 
 def default_pool() -> ResourcePool:
     """The default compute pool; made on first use. Its plan, which may be megabytes, is read only when asked for."""
-    pool = ResourcePool.objects.defer("plan").filter(default_compute=True).first()
+    pool = ResourcePool.objects.filter(default_compute=True).first()
     if pool:
         return pool
     return ResourcePool.objects.get_or_create(
@@ -20,7 +20,7 @@ def default_pool() -> ResourcePool:
 
 def default_pool_for(slots: int) -> ResourcePool:
     """The pool of work that names none: the default aux pool for zero slots, the default compute pool for others."""
-    aux = ResourcePool.objects.defer("plan").filter(default_aux=True).first() if slots == 0 else None
+    aux = ResourcePool.objects.filter(default_aux=True).first() if slots == 0 else None
     return aux or default_pool()
 
 

@@ -130,12 +130,7 @@ def find(text: str) -> Job:
     if not 0 < len(digits) <= _DIGITS or not set(digits) <= set("0123456789abcdef"):
         raise Refused(f"job {text} not found")
     bounds = uuid.UUID(digits.ljust(_DIGITS, "0")), uuid.UUID(digits.ljust(_DIGITS, "f"))
-    jobs = (
-        Job.objects.select_related("owner", "pool")
-        .defer("pool__plan")
-        .filter(pk__range=bounds)
-        .order_by("pk")
-    )
+    jobs = Job.objects.select_related("owner", "pool").filter(pk__range=bounds).order_by("pk")
     matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]
     if not matches:
         raise Refused(f"job {text} not found")
@@ -161,7 +156,7 @@ def _lock_attempts(job_ids: Sequence[uuid.UUID]) -> None:
 
 def _lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
-    return {job.pk: job for job in rows.defer("pool__plan").filter(pk__in=job_ids).order_by("pk")}
+    return {job.pk: job for job in rows.filter(pk__in=job_ids).order_by("pk")}
 
 
 def _steps(update: Update) -> list[Step]:
@@ -217,7 +212,7 @@ def _set_weight(job: Job, weight: float, edit: Edit) -> str | None:
 
 
 def _set_pool(job: Job, name: str, edit: Edit) -> str | None:
-    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True))
         raise Refused(f"invalid resource pool name {name}; the pools are: {known}")

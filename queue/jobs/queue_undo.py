@@ -63,7 +63,7 @@ def undo(user: User) -> list[str]:
     running = Allocation.objects.filter(task__job__in=ids).exclude(state=AllocationState.TERMINATED)
     list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
-    jobs = {str(job.pk): job for job in rows.defer("pool__plan").filter(pk__in=ids).order_by("pk")}
+    jobs = {str(job.pk): job for job in rows.filter(pk__in=ids).order_by("pk")}
     edit = Edit(actor, user.role, detail={"undoes": last.pk})
     sentences = []
     for before, after in zip(last.before, last.after, strict=True):
@@ -103,7 +103,7 @@ def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
     if "position" in fields:
         words.append("its former place")
     if before["pool"] != after["pool"]:
-        pool = ResourcePool.objects.defer("plan").get(pk=before["pool"])
+        pool = ResourcePool.objects.get(pk=before["pool"])
         change_pool(job, pool, edit, **fields)
         return f"it is back in resource pool {pool.name}" + (f", with {' and '.join(words)}" if words else "")
     reason = Reason.MOVED if "position" in fields else None

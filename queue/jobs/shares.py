@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Count, QuerySet, Sum
 
 from accounts.models import User
-from hosts.models import ResourcePool
+from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Job, SlotHold, Task
 from jobs.states import JobState, TaskState
 
@@ -43,7 +43,7 @@ def entitled(pool: ResourcePool) -> Entitled:
     """As the last pass had it; None in a priority pool."""
     if pool.scheduler != ResourcePool.Scheduler.FAIR_SHARE:
         return None
-    return ResourcePool.objects.filter(pk=pool.pk).values_list("plan__shares", flat=True).first() or {}
+    return PoolPlan.objects.filter(pool=pool).values_list("document__shares", flat=True).first() or {}
 
 
 def by_user(pool: ResourcePool, shares: Entitled) -> list[OfUser]:

@@ -13,7 +13,7 @@ from commands.config import check
 from dispatch import passes
 from experiments import transitions
 from experiments.models import Experiment
-from hosts.models import ResourcePool
+from hosts.models import PoolPlan, ResourcePool
 from hosts.pools import default_pool
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState
@@ -167,7 +167,7 @@ def test_the_gain_is_said_beside_what_was_foreseen_without_the_edit(page: Client
     waiting = submit_experiment(slots=2)
     task = trial_of(waiting).task_id
     noon = timezone.now().replace(hour=12, minute=0).timestamp()
-    ResourcePool.objects.update(plan={"forecast": {task: [noon, noon + 600]}})
+    PoolPlan.objects.create(pool=waiting.job.pool, document={"forecast": {task: [noon, noon + 600]}})
     answer = page.post(manage(waiting), fields(waiting, priority="10") | {"preview": "1"})
     assert "This job starts at once instead of 12:00 to 12:10." in text(answer)
     assert Job.objects.get(pk=waiting.job_id).priority == 42

@@ -22,7 +22,7 @@ from webui.api.views import ApiView, Json
 
 def hosts_shown() -> QuerySet[Host]:
     """Every host that has not been taken out."""
-    hosts = registry.present().select_related("pool").defer("pool__plan")  # which may be megabytes
+    hosts = registry.present().select_related("pool")
     return hosts.prefetch_related("slots").order_by("name")
 
 

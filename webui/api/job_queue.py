@@ -39,7 +39,7 @@ def pool_named(name: str | None) -> ResourcePool:
     """The pool; an empty name means the default one. Raises Missing."""
     if not name:
         return default_pool()
-    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         raise Missing(f"Pool {name} not found")
     return pool

@@ -58,8 +58,9 @@ _BY_PRIORITY = {"order": "j.priority, j.position, j.id", "planned": ""}
 _AS_PLANNED = {
     "order": "planned.place, j.priority, j.position, j.id",
     "planned": """LEFT JOIN (
-      SELECT each.id, each.place FROM hosts_resourcepool p
-      CROSS JOIN jsonb_array_elements_text(p.plan->'order') WITH ORDINALITY AS each(id, place) WHERE p.id = %(pool)s
+      SELECT each.id, each.place FROM hosts_poolplan p
+      CROSS JOIN jsonb_array_elements_text(p.document->'order') WITH ORDINALITY AS each(id, place)
+      WHERE p.pool_id = %(pool)s
     ) planned ON planned.id = j.id::text""",
 }
 _PAGE = """

@@ -11,8 +11,8 @@ from webui.api.views import Json
 
 _PLAN = """
 WITH plan AS MATERIALIZED (
-  SELECT plan->'waits' AS waits, plan->'forecast' AS forecast, plan->'unknown' AS unknown
-  FROM hosts_resourcepool WHERE id = %s
+  SELECT document->'waits' AS waits, document->'forecast' AS forecast, document->'unknown' AS unknown
+  FROM (SELECT 1) AS one LEFT JOIN hosts_poolplan ON pool_id = %s
 )
 SELECT id, plan.waits->id, plan.forecast->id, plan.unknown->>id FROM unnest(%s::text[]) AS task(id) CROSS JOIN plan
 """

@@ -128,9 +128,7 @@ class ResourcePools(ApiView):
 
     def get(self, request: Request) -> Response:
         default_pool()  # there is always one
-        page = encoding.page(
-            ResourcePool.objects.defer("plan"), self.query(request), "resourcePools", encode_pool
-        )
+        page = encoding.page(ResourcePool.objects.all(), self.query(request), "resourcePools", encode_pool)
         return Response(page)
 
     def post(self, request: Request) -> Response:

@@ -137,7 +137,9 @@ class Demo:
         assert self.experiment is not None
         self.say(f"The pages of this experiment: {self.server.url}/experiments/{self.experiment}")
         self._cli("experiment", "logs", "--follow", str(self.experiment))
-        self.server.supervisor.serve(lambda: self._state() in ENDED)  # the log's end is not yet the experiment's
+        self.server.supervisor.serve(
+            lambda: self._state() in ENDED
+        )  # the log's end is not yet the experiment's
         self.say(f"Experiment {self.experiment} is {self._state()}.")
         return 0 if self._state() == "COMPLETED" else 1
 

@@ -46,7 +46,7 @@ def _rows() -> QuerySet[Command]:
     members = Prefetch("members", Member.objects.select_related("host"))
     attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
     rows = Command.objects.select_related("owner", "job__pool", "task").prefetch_related(attempts)
-    return rows.defer("job__pool__plan").annotate(**phases.beside(Q(task=OuterRef("task_id"))))
+    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
 
 
 def find(command_id: uuid.UUID) -> Any:

@@ -40,7 +40,6 @@ def find(experiment_id: int) -> Experiment:
     """The experiment or 404."""
     found = (
         Experiment.objects.select_related("owner", "job__pool", "project", "context")
-        .defer("job__pool__plan")
         .filter(pk=experiment_id)
         .first()
     )

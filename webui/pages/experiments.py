@@ -62,7 +62,7 @@ def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
 
 def _filtered(request: HttpRequest) -> QuerySet[Experiment]:
     wanted = request.GET
-    rows = Experiment.objects.select_related("owner", "job__pool").defer("job__pool__plan")
+    rows = Experiment.objects.select_related("owner", "job__pool")
     rows = rows.annotate(trial_count=Count("trials"))
     rows = rows.filter(archived="archived" in wanted)
     if states := CHIPS.get(wanted.get("state", "")):

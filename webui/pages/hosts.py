@@ -71,7 +71,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "keys": keys_to_accept(host),
         "missing": Slot.objects.filter(host=host, missing=True),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
-        "pools": ResourcePool.objects.defer("plan"),
+        "pools": ResourcePool.objects.all(),
         "may_act": user_of(request).is_admin,
     }
     return show(request, "host", context, room="Hosts", fragment="host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,11 @@ from webui.pages import words
 from webui.pages.hosts_occupancy import Seen
 
 #: the filters beside "all", each with what it lets through
-KINDS = {
+KINDS: dict[str, Callable[[Seen], bool]] = {
     "silent": lambda seen: seen.state == "silent",
     "draining": lambda seen: seen.state == "draining" or any(lamp.slot.draining for lamp in seen.lamps),
     "disabled": lambda seen: seen.state == "disabled" or any(not lamp.slot.enabled for lamp in seen.lamps),
-    "outsiders": lambda seen: seen.outsiders,
+    "outsiders": lambda seen: bool(seen.outsiders),
     "free": lambda seen: seen.counts["free"] > 0,
     "not ready": lambda seen: not seen.is_ready,
 }

@@ -155,7 +155,7 @@ def _slots(indexes: list[int]) -> str:
 def present() -> QuerySet[Host]:
     """The hosts that have not been taken out, with the slots that are there."""
     slots = Prefetch("slots", Slot.objects.filter(missing=False).order_by("index"))
-    hosts = registry.present().select_related("pool").defer("pool__plan")  # which may be megabytes
+    hosts = registry.present().select_related("pool")
     return hosts.prefetch_related(slots).order_by("name")
 
 

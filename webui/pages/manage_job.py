@@ -93,7 +93,7 @@ def _dialog(
 
 def _context(request: HttpRequest, facts: Facts, form: Form, look: previews.Look | None) -> dict[str, Any]:
     user = user_of(request)
-    pools = list(ResourcePool.objects.defer("plan"))
+    pools = list(ResourcePool.objects.all())
     chosen = next((pool for pool in pools if pool.name == form.values.get("pool")), facts.job.pool)
     return {
         "job": facts.job,

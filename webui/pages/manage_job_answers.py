@@ -20,7 +20,7 @@ UNDO = "/jobs/edits/undo"
 
 
 def job_or_404(job_id: UUID) -> Job:
-    job = Job.objects.select_related("owner", "pool").defer("pool__plan").filter(pk=job_id).first()
+    job = Job.objects.select_related("owner", "pool").filter(pk=job_id).first()
     if job is None:
         raise Http404(f"There is no job {job_id}.")
     return job

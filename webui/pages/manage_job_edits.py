@@ -52,7 +52,7 @@ def make(request: HttpRequest) -> HttpResponse:
 def _chosen(ids: Sequence[str]) -> list[Job]:
     """The jobs in their order in the queue. Raises Refused for an unknown one, and for none."""
     whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := _uuid(text))}
-    found = Job.objects.select_related("owner", "pool").defer("pool__plan").in_bulk(whole.values())
+    found = Job.objects.select_related("owner", "pool").in_bulk(whole.values())
     if unknown := next((text for text in ids if whole.get(text) not in found), None):
         raise Refused(f"job {unknown} not found")
     if not found:

@@ -128,7 +128,7 @@ def wait_of(job: Job) -> str:
 
 def forecast_of(job_id: str) -> tuple[float, float] | None:
     """When the last pass expected the job's next start, as epoch seconds; None where it knew nothing."""
-    job = Job.objects.select_related("pool").defer("pool__plan").get(pk=job_id)
+    job = Job.objects.select_related("pool").get(pk=job_id)
     forecast = queue_plan.of(job.pool).forecast
     spans = [forecast[task] for task in _waiting(job) if task in forecast]
     return min(((float(first), float(last)) for first, last in spans), default=None)

@@ -116,7 +116,7 @@ class Look:
 
     def _staying(self, places: set[int]) -> dict[int, preview.Place]:
         """Who keeps one of these places: who has it now."""
-        pools = list(ResourcePool.objects.defer("plan").filter(self.where)[:2])  # a plan may be megabytes
+        pools = list(ResourcePool.objects.filter(self.where)[:2])
         if not places or len(pools) != 1:
             return {}
         first, last = min(places), max(places)

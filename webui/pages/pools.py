@@ -56,7 +56,7 @@ class Shown:
 
 def find(name: str) -> ResourcePool:
     """The pool or 404."""
-    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         raise Http404(f"There is no resource pool {name}.")
     return pool
@@ -75,7 +75,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     """All pools, the default one first."""
     default_pool()
     seen = hosts_occupancy.of(hosts_occupancy.present())
-    pools = ResourcePool.objects.defer("plan").order_by("-default_compute", "name")
+    pools = ResourcePool.objects.order_by("-default_compute", "name")
     rows = [shown(pool, [each for each in seen if each.host.pool_id == pool.pk]) for pool in pools]
     context = {
         "pools": rows,

@@ -43,7 +43,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @page
 def edit(request: HttpRequest, name: str) -> HttpResponse:
     """The form of a pool; POST changes it."""
-    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         raise Http404(f"There is no resource pool {name}.")
     return _form(request, pool)

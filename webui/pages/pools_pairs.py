@@ -94,7 +94,7 @@ def _both(names: list[str]) -> str:
 @require_POST
 def test(request: HttpRequest, name: str) -> HttpResponse:
     """Test all pairs anew."""
-    pool = ResourcePool.objects.defer("plan").filter(name=name).first()
+    pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         raise Http404(f"There is no resource pool {name}.")
     if not user_of(request).is_admin:

@@ -29,7 +29,7 @@ class Blocker:
 
 @page
 def detail(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    found = Job.objects.select_related("owner", "pool").defer("pool__plan").filter(pk=job_id).first()
+    found = Job.objects.select_related("owner", "pool").filter(pk=job_id).first()
     if found is None:
         raise Http404(f"There is no job {job_id}.")
     row = _row(found)

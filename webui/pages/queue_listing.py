@@ -122,9 +122,9 @@ FROM lined l {planned} ORDER BY {order}
 """
 #: the order of the last pass, for a pool that keeps none of its own
 _PLANNED = """LEFT JOIN (
-    SELECT each.id, each.n FROM hosts_resourcepool,
-           jsonb_array_elements_text(coalesce(plan->'order', '[]')) WITH ORDINALITY AS each(id, n)
-    WHERE hosts_resourcepool.id = %(pool)s
+    SELECT each.id, each.n FROM hosts_poolplan,
+           jsonb_array_elements_text(coalesce(document->'order', '[]')) WITH ORDINALITY AS each(id, n)
+    WHERE pool_id = %(pool)s
   ) AS planned ON planned.id = l.id::text"""
 #: column -> the order that a click on its head asks for, before the place
 _SORTS = {

@@ -49,7 +49,7 @@ SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds)
 
 def every() -> list[ResourcePool]:
     """All pools, the default one first, without their plans, which are long."""
-    pools = list(ResourcePool.objects.defer("plan").order_by("-default_compute", "name"))
+    pools = list(ResourcePool.objects.order_by("-default_compute", "name"))
     return pools or [default_pool()]
 
 

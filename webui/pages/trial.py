@@ -25,7 +25,6 @@ def find(trial_id: int) -> Trial:
         Trial.objects.select_related(
             "experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint"
         )
-        .defer("experiment__job__pool__plan", "task__job__pool__plan")
         .filter(pk=trial_id)
         .first()
     )

@@ -24,7 +24,9 @@ async def put_file(request: Request) -> Response:
     token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
     size = _length(request)
     target = files.place(checkpoint_uuid, path)
-    checkpoint = await reading(lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid))
+    checkpoint = await reading(
+        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
+    )
     _check_wanted(checkpoint, path, size)
     if await on_files(files.has, target, size) and checkpoint.state == CheckpointState.COMPLETED:
         return JSONResponse({"path": path, "bytes": size})

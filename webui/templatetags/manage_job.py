@@ -21,7 +21,7 @@ def manage_bar(context: dict[str, Any], pool: ResourcePool) -> dict[str, Any]:
         "csrf_token": context.get("csrf_token"),
         "request": request,
         "pool": pool,
-        "pools": ResourcePool.objects.defer("plan").exclude(pk=pool.pk),
+        "pools": ResourcePool.objects.exclude(pk=pool.pk),
         "ordered": pool.scheduler == ResourcePool.Scheduler.PRIORITY,
         "last": queue_edits.last_undoable(request.user),
         "why_not": why_no_bulk(request.user),

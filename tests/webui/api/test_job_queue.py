@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hosts.models import Host, ResourcePool
+from hosts.models import Host, PoolPlan, ResourcePool
 from jobs import transitions
 from jobs.models import Job, Task
 from jobs.states import Reason, StopKind
@@ -118,9 +118,8 @@ def test_the_reason_and_the_forecast_come_from_the_plan(
     job_id = submit()["jobId"]
     task = Task.objects.get(job_id=job_id)
     wait = {"code": "no_room", "sentence": "no slot is free", "data": {}}
-    ResourcePool.objects.filter(pk=pool.pk).update(
-        plan={"order": [job_id], "waits": {task.pk: wait}, "forecast": {task.pk: [10.0, 20.0]}}
-    )
+    document = {"order": [job_id], "waits": {task.pk: wait}, "forecast": {task.pk: [10.0, 20.0]}}
+    PoolPlan.objects.create(pool=pool, document=document)
     row = queue(cast.vic)[0]
     assert row["reason"] == wait
     assert row["forecast"] == [10.0, 20.0]

@@ -10,7 +10,9 @@ from tests.rig.world import make_user
 pytestmark = pytest.mark.django_db
 
 
-def test_after_many_wrong_passwords_even_the_right_one_has_to_wait(redis_server: object, settings: object) -> None:
+def test_after_many_wrong_passwords_even_the_right_one_has_to_wait(
+    redis_server: object, settings: object
+) -> None:
     settings.LOGIN_ATTEMPTS = 3  # type: ignore[attr-defined]
     user = make_user("guessed")
     set_password(user, "Right1234", is_hashed=False)

@@ -8,7 +8,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from accounts.models import User
-from hosts.models import ResourcePool
+from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
 from webui.pages import queue_listing, queue_opening, queue_rows, queue_view
 from webui.pages.queue_listing import FOLD_FROM, Listing
@@ -62,7 +62,8 @@ def names(pool: ResourcePool, query: str = "", me: int = 0) -> list[str]:
 
 
 def plan(pool: ResourcePool, **document: Any) -> None:
-    ResourcePool.objects.filter(pk=pool.pk).update(plan=document, planned_at=timezone.now())
+    PoolPlan.objects.update_or_create(pool=pool, defaults={"document": document})
+    ResourcePool.objects.filter(pk=pool.pk).update(planned_at=timezone.now())
     pool.refresh_from_db()
 
 

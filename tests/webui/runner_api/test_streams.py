@@ -43,7 +43,9 @@ def runner(web: Web) -> Iterator[httpx.Client]:
 
 def send(runner: httpx.Client, member: Member, offset: int, body: bytes, **headers: str) -> httpx.Response:
     path = f"/streams/{member.allocation_id}/{member.index}?offset={offset}"
-    return runner.post(path, content=gzip.compress(body, mtime=0), headers={"Content-Encoding": "gzip", **headers})
+    return runner.post(
+        path, content=gzip.compress(body, mtime=0), headers={"Content-Encoding": "gzip", **headers}
+    )
 
 
 def texts(member: Member) -> list[str]:
