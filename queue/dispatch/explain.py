@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from dispatch import survey
+from dispatch.garbage import no_garbage_collection
 from jobs.models import Job
 from scheduling.explain import explain
 from scheduling.plan import decide
@@ -19,8 +20,9 @@ def blockers(job: Job, now: datetime) -> dict[str, list[Reason]]:
 
     No reason at all: the next pass starts it. A task that runs, or rests with a paused job, is left out.
     """
-    snapshot = survey.take(job.pool, now)
-    plan = decide(snapshot)
+    with no_garbage_collection():
+        snapshot = survey.take(job.pool, now)
+        plan = decide(snapshot)
     waiting = [
         request.task_id
         for request in snapshot.requests

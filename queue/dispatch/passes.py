@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -16,6 +14,7 @@ from django.utils import timezone
 
 from dispatch import plans, survey
 from dispatch.apply import apply
+from dispatch.garbage import no_garbage_collection
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
 from jobs.models import Task
@@ -93,7 +92,7 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
     if not seen and not _due(pool, now):
         return None
     times: dict[str, float] = {}
-    with _no_garbage_collection():
+    with no_garbage_collection():
         snapshot = timed(times, "survey", lambda: survey.take(pool, now))
         plan = timed(times, "decide", lambda: decide(snapshot))
         done = timed(times, "apply", lambda: apply(plan))
@@ -103,15 +102,3 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
     due = timed(times, "store", lambda: plans.store(pool_id, snapshot, plan, took_ms, now))
     PoolChange.objects.filter(Q(pk__in=seen)).delete()
     return Made(snapshot, plan, done.started, now, due, times)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """So many values are made at once, all of them kept, that looking through them for garbage takes half the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

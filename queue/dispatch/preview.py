@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from dispatch import survey
+from dispatch.garbage import no_garbage_collection
 from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
@@ -102,6 +103,7 @@ class _Foreseen:
     leaving: list[str] = field(default_factory=list)
 
 
+@no_garbage_collection()
 def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: datetime) -> Preview:
     """What these edits would do. Raises queue_edits.Refused with the sentence of the edit itself."""
     ids = list(dict.fromkeys(queue_edits.find(update.job_id).pk for update in updates))
@@ -110,6 +112,7 @@ def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: dat
     return _told(seen, actor, now)
 
 
+@no_garbage_collection()
 def of_undo(user: User, *, now: datetime) -> Preview:
     """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
     last = queue_edits.last_undoable(user)
@@ -244,7 +247,8 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
                 waiting[request.job_id].append(request.task_id)
         started = {start.task_id for start in plan.starts}
         later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
-        futures = forecast(snapshot, plan) if later else Forecast()
+        asked = {task for tasks in later.values() for task in tasks}
+        futures = forecast(snapshot, plan, asked=asked) if later else Forecast()
         found += [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
             for job, tasks in waiting.items()

@@ -7,7 +7,7 @@ range is what most of these futures agree on. The work is bounded by counts, nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
@@ -28,18 +28,22 @@ WIDER, WIDER_WHERE_DISTURBED = 1.07, 1.17
 class Forecast:
     """`spans`: task id -> (earliest, latest) start, epoch seconds. `unknown`: task id -> why there is none.
 
-    Every request of the plan that waits is in one of the two, but for those that never start here.
+    Every request of the plan that waits is in one of the two, but for those that never start here, and those that
+    were not asked for.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def forecast(snapshot: Snapshot, plan: Plan, recent: Sequence[Request] = ()) -> Forecast:
+def forecast(
+    snapshot: Snapshot, plan: Plan, recent: Sequence[Request] = (), asked: Collection[str] | None = None
+) -> Forecast:
     """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges.
 
     `recent`: what was submitted to this pool in, say, the last day, ended or not; it tells what may still come and go
-    first. Ranges are better with it in a small pool with priorities.
+    first. Ranges are better with it in a small pool with priorities. `asked`: tasks that must be answered; the queue
+    is played no further than the last of these, since what stands behind it does not move it. None: all.
     """
     requests = {request.task_id: request for request in snapshot.requests}
     waiting = [
@@ -58,6 +62,9 @@ def forecast(snapshot: Snapshot, plan: Plan, recent: Sequence[Request] = ()) -> 
             unknown[request.task_id] = reason.sentence
         else:
             played.append(request)
+    if asked is not None:
+        places = [place for place, request in enumerate(played) if request.task_id in asked]
+        played = played[: places[-1] + 1] if places else []
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
             play = Play(snapshot, plan, work)
