@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, cast
 
 from django.conf import settings
@@ -19,7 +19,7 @@ from webui.api.errors import BadRequest, describe, json_error
 P = ParamSpec("P")
 Principal = User | Allocation
 Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[HttpResponseBase]]
-View = Callable[Concatenate[HttpRequest, P], Awaitable[HttpResponseBase]]
+View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]
 
 
 def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
