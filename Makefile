@@ -58,13 +58,15 @@ compat: setup-dev ## tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## submit to first line beside plain ssh; the queue page with 10,000 jobs; passes of the planner
+bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 jobs, passes of the planner
 	@$(SETUP) torch
-	@$(SETUP) tools sshd ip chromium
+	@$(SETUP) tools sshd ip chromium slurm
 	$(RUN)/python -m benchmarks.first_line
+	$(RUN)/python -m benchmarks.short_jobs
 	$(RUN)/python -m benchmarks.queue_page
+	$(RUN)/python -m benchmarks.job_queue
 	$(RUN)/python -m benchmarks.scheduling
-	$(RUN)/python -m benchmarks.pass
+	$(RUN)/python -m benchmarks.one_pass
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)

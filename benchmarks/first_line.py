@@ -57,9 +57,7 @@ def plain(hosts: list[Host], folder: Path) -> Sample:
             f"--nproc_per_node 2 --node_rank {rank} --master_addr {hosts[0].address} --master_port {port} first.py"
         )
         remote = [*host.ssh(), command]
-        nodes.append(
-            subprocess.Popen(remote, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        )
+        nodes.append(subprocess.Popen(remote, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
     assert nodes[0].stdout is not None
     line = next((line for line in nodes[0].stdout if line.startswith("first line at")), "")
     seen = time.time()
@@ -101,7 +99,9 @@ def measure() -> tuple[list[Sample], list[Sample]]:
             both: tuple[list[Sample], list[Sample]] = ([], [])
             for number in range(WARM_UP + RUNS):
                 samples = plain(hosts, folder), ours(stack)
-                print(f"{number}: plain {samples[0].printed:.2f} s, ours {samples[1].printed:.2f} s", flush=True)
+                print(
+                    f"{number}: plain {samples[0].printed:.2f} s, ours {samples[1].printed:.2f} s", flush=True
+                )
                 if number >= WARM_UP:
                     both[0].append(samples[0])
                     both[1].append(samples[1])

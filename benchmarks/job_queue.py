@@ -9,7 +9,6 @@ the median and the worst of each request beside that of the smallest one (`/api/
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import statistics
 import time
@@ -17,8 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-# the module's name is a keyword
-world = importlib.import_module("benchmarks.pass")
+from benchmarks import one_pass
 
 BULK = 200
 
@@ -105,20 +103,20 @@ def main() -> None:
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
-        stack.enter_context(world.parts(*folders))
+        stack.enter_context(one_pass.parts(*folders))
         from django.db import connection
 
         from accounts.models import User
 
         owner = User.objects.create_user("bench", role=User.Role.ADMIN)
-        pool = world.make_pool("bench", options.hosts)
-        world.make_waiting(pool, owner, options.waiting)
+        pool = one_pass.make_pool("bench", options.hosts)
+        one_pass.make_waiting(pool, owner, options.waiting)
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
-        world.timed_pass(pool)
+        one_pass.timed_pass(pool)
         rows = measured(Requests(pool, owner), options.rounds)
     print(
-        f"{options.waiting} jobs, {options.hosts} hosts of {world.SLOTS_PER_HOST}, {options.rounds} rounds\n"
+        f"{options.waiting} jobs, {options.hosts} hosts of {one_pass.SLOTS_PER_HOST}, {options.rounds} rounds\n"
     )
     print("| ms | median | worst |\n|---|---|---|")
     for name, median, worst in rows:

@@ -3,7 +3,7 @@
 #
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest
-#   setup.sh tools NAME...      openssh-server, iproute2, chromium: by apt where root may, else a line on what is skipped
+#   setup.sh tools NAME...      openssh-server, iproute2, chromium, Slurm: by apt where root may, else a line on what is skipped
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -22,14 +22,14 @@ apt_install() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
-# openssh-server would start and enable itself; we need the program alone
-apt_install_sshd() {
+# servers would start and enable themselves; we need the programs alone
+apt_install_stopped() {
     policy=/usr/sbin/policy-rc.d
     [ -e "$policy" ] && made= || { made=1; printf '#!/bin/sh\nexit 101\n' 2>/dev/null >"$policy" && chmod 755 "$policy" || made=; }
-    apt_install openssh-server && ok=0 || ok=1
+    apt_install "$@" && ok=0 || ok=1
     [ -z "$made" ] || rm -f "$policy"
     if [ "$ok" = 0 ] && command -v systemctl >/dev/null; then
-        systemctl disable ssh.service ssh.socket >/dev/null 2>&1 || true
+        systemctl disable ssh.service ssh.socket munge.service slurmd.service slurmctld.service >/dev/null 2>&1 || true
     fi
     return "$ok"
 }
@@ -86,10 +86,12 @@ find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
 install_tools() {
     for tool in "$@"; do
         case $tool in
-        sshd) find_program sshd || apt_install_sshd ||
+        sshd) find_program sshd || apt_install_stopped openssh-server ||
             say "SKIPPED: no sshd here and apt cannot bring openssh-server: hosts are local ones, tests over SSH are skipped." ;;
         ip) find_program ip && find_program unshare || apt_install iproute2 util-linux ||
             say "SKIPPED: no iproute2 here: tests that cut links or use several accounts are skipped." ;;
+        slurm) find_program slurmctld && find_program munged || apt_install_stopped slurm-wlm munge ||
+            say "SKIPPED: no Slurm here and apt cannot bring it: short commands are compared with nothing." ;;
         chromium) find_program chromium && find_program chromedriver || apt_install chromium chromium-driver ||
             say "SKIPPED: no chromium here: the browser tests are skipped." ;;
         esac

@@ -1,9 +1,9 @@
 """How long one pass of the scheduler takes with PostgreSQL: survey, decide, apply, by thousands of waiting jobs.
 
-    python -m benchmarks.pass [--waiting 10000] [--hosts 1000] [--rounds 5]
+    python -m benchmarks.one_pass [--waiting 10000] [--hosts 1000] [--rounds 5]
 
 Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder, prints a table and writes
-benchmarks/reports/pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never fits,
+benchmarks/reports/one_pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never fits,
 wait on idle hosts; the first pass of each round starts 500 of them, the second finds those running.
 """
 
@@ -28,7 +28,7 @@ os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 SLOTS_PER_HOST = 8
-REPORT = ROOT / "benchmarks" / "reports" / "pass.md"
+REPORT = ROOT / "benchmarks" / "reports" / "one_pass.md"
 #: what the waiting jobs ask for; every tenth can never start
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
 NEVER = 12
