@@ -58,7 +58,7 @@ class Board:
         """File it anew: by free slots that nobody of higher standing needs (firm), by those once the stopping runs
         have ended (soon), and by free slots kept for a gang that is not about to use them (lendable)."""
         host.changes += 1
-        free, soon, left = host.free, host.soon, host.free + host.coming - host.pledged
+        free, soon, left = host.loose, host.soon, host.free + host.coming - host.pledged
         self.firm.file(host, free if free < soon else soon)
         self.soon.file(host, soon)
         self.lendable.file(host, free if free < left else left)
@@ -76,24 +76,31 @@ class Board:
         return ids
 
     def claim(self, host: Host, count: int, request: Request, pledged: bool) -> None:
-        """`pledged`: the slots come free as soon as the stopping runs have ended, and it starts then."""
+        """`pledged`: the slots come free as soon as the stopping runs have ended, and it starts then.
+
+        It counts on what is being freed for it, then on what is free, then on what is being freed for others.
+        """
         host.claimed += count
         if pledged:
             host.pledged += count
+            own = sum(run.parts[host.index] for run in host.stopping if run.stopping_for == request.task_id)
+            if count > own and host.loose > 0:
+                host.spoken[request.task_id] = min(count - own, host.loose)
         host.by.append(request)
         self.claimed[host.index] = host
         self._changed(host)
 
-    def unclaim(self, host: Host, count: int) -> None:
+    def unclaim(self, host: Host, count: int, request: Request) -> None:
         """Take a pledged claim back; only when nobody asks for stops or reservations any more."""
         host.claimed -= count
         host.pledged -= count
+        host.spoken.pop(request.task_id, None)
         self._changed(host)
 
-    def stop(self, runs: Iterable[Run]) -> None:
+    def stop(self, runs: Iterable[Run], task_id: str) -> None:
         """Their slots are coming free. Until `ease` is told so too, only who they are stopped for may claim them."""
         for run in runs:
-            run.stopping = True
+            run.stopping, run.stopping_for = True, task_id
             for index, count in run.parts.items():
                 host = self.hosts[index]
                 host.runs.remove(run)

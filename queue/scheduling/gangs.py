@@ -102,7 +102,7 @@ class Pass:
     def _start_after_all(self, request: Request, shape: Shape, claimed: Parts) -> None:
         """It waits for stops, and nobody else could use what is free now."""
         for host, count in claimed:
-            self._board.unclaim(host, count)
+            self._board.unclaim(host, count, request)
         if self._start(request, fitting.now(self._board, shape), False):
             del self.waits[request.task_id]
         else:
@@ -242,7 +242,7 @@ class Pass:
         if found is None:
             return None
         parts, victims = found
-        self._board.stop(victims)
+        self._board.stop(victims, request.task_id)
         for run in victims:
             code = self._rules.release_code(request, run)
             release = Release(run.placement.allocation_id, run.request.task_id, request.task_id, code.value)

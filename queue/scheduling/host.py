@@ -21,6 +21,7 @@ class Host:
         "outsiders",
         "pledged",
         "runs",
+        "spoken",
         "stopping",
         "strangers",
         "view",
@@ -34,6 +35,7 @@ class Host:
         self.coming = 0  # held by runs that are stopping
         self.claimed = 0  # spoken for by requests of higher standing that wait
         self.pledged = 0  # of these, by requests that start as soon as the stopping runs have ended
+        self.spoken: dict[str, int] = {}  # task id -> free slots among those it is pledged
         self.strangers = 0  # held slots on which nothing new may be placed
         self.outsiders: list[str] = []  # who holds slots from outside the queue
         self.ids: list[int] = []
@@ -46,6 +48,11 @@ class Host:
     def soon(self) -> int:
         """Unclaimed slots once the runs that are stopping have ended."""
         return self.free + self.coming - self.claimed
+
+    @property
+    def loose(self) -> int:
+        """Free slots that no request is pledged beside those which are being freed for it."""
+        return self.free - sum(self.spoken.values()) if self.spoken else self.free
 
     def avoided(self, avoid: frozenset[str]) -> bool:
         return bool(avoid) and (self.view.id in avoid or self.view.name in avoid)

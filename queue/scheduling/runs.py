@@ -21,7 +21,9 @@ EVERYBODY: Standing = (inf,)
 class Run:
     """Work that holds slots. `grade`: runs of a higher grade are stopped before those of a lower one."""
 
-    __slots__ = ("grade", "held", "line", "parts", "placement", "request", "started", "stopping", "unsaved")
+    __slots__ = (
+        "grade", "held", "line", "parts", "placement", "request", "started", "stopping", "stopping_for", "unsaved"
+    )  # fmt: skip
 
     def __init__(self, request: Request, placement: Placement, grade: int, line: Standing) -> None:
         self.request = request
@@ -31,6 +33,7 @@ class Run:
         self.started = placement.started_at
         self.unsaved = placement.last_saved_at is None and not placement.asked_preempt
         self.stopping = placement.stopping
+        self.stopping_for = placement.stopping_for
         self.parts: dict[int, int] = {}  # host index -> usable slots held there
         self.held = 0  # slots held anywhere, usable or not
 

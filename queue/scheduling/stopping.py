@@ -55,14 +55,14 @@ class Stopping:
 
     def _spared(self, shape: Shape, parts: Parts, victims: list[Run]) -> tuple[Parts, list[Run]]:
         """Without those made needless by a run that also holds other hosts: these come free as a whole too."""
-        hosts = {host.index: host for host, _ in parts}
-        hosts |= {index: self._board.hosts[index] for run in victims for index in run.parts}
+        hosts = {index: self._board.hosts[index] for run in victims for index in run.parts}
+        hosts |= {host.index: host for host, _ in parts}
         for run in reversed(victims):
             rest = [other for other in victims if other is not run]
             found = self._whole_after(shape, rest, hosts.values())
             if found is not None:
-                parts, victims = found, rest
-        return parts, victims
+                victims = rest
+        return self._whole_after(shape, victims, hosts.values()) or parts, victims
 
     def _whole_after(self, shape: Shape, victims: list[Run], hosts: Iterable[Host]) -> Parts | None:
         """The parts, of `hosts` that come free as a whole when these are stopped."""

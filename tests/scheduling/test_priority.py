@@ -299,3 +299,42 @@ def test_a_gang_stops_whole_hosts_and_starts_when_they_are_free() -> None:
     assert "gang" in world.running
     assert len(world.released) == 4
     assert world.running == {"gang", "t0", "t1"}
+
+
+def test_a_newcomer_takes_no_free_slot_that_a_gang_counts_on_while_others_are_stopped() -> None:
+    world = World([host(1, 4)])
+    world.submit("low", 1, priority=60)
+    world.submit("lower", 1, priority=70)
+    world.settle()
+    world.submit("gang", 3, priority=1)
+    world.submit("small", 1, priority=2)
+    for _ in range(2):
+        world.tick()
+        assert world.stopping == {"lower": "gang", "low": "small"}
+        assert world.running == set()
+    world.stops_end("lower")
+    world.tick()
+    assert world.running == {"gang"}
+    world.stops_end("low")
+    world.tick()
+    assert world.running == {"gang", "small"}
+
+
+def test_who_waits_for_a_stop_leaves_what_was_freed_for_the_next() -> None:
+    world = World([host(1, 4), host(2, 4)])
+    for label, slots, elsewhere in (("x", 3, "h2"), ("y", 2, "h1")):
+        world.submit(label, slots, priority=1, preemptible=False, avoid_hosts=frozenset({elsewhere}))
+    world.submit("one", 1, priority=60, avoid_hosts=frozenset({"h2"}))
+    world.submit("two", 2, priority=50)
+    world.settle()
+    world.submit("first", 1, priority=10)
+    world.submit("second", 2, priority=11)
+    world.tick()
+    assert world.stopping == {"one": "first", "two": "second"}
+    world.stops_end("two", waits_again=False)
+    world.tick()
+    assert (world.running, world.stopping) == ({"x", "y", "second"}, {"one": "first"})
+    world.stops_end("one", waits_again=False)
+    world.tick()
+    assert world.running == {"x", "y", "first", "second"}
+    assert world.released == ["one", "two"]
