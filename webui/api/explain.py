@@ -56,7 +56,7 @@ class Explain(ApiView):
         now = timezone.now()
         found = blockers(job, now)
         live = list(job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at"))
-        told = last_pass.told(job.pool_id, [task.pk for task in live if task.state == TaskState.WAITING])
+        told = last_pass.told(job.pool, [task.pk for task in live if task.state == TaskState.WAITING])
         answer: Json = {
             "jobId": str(job.pk),
             "state": job.state,

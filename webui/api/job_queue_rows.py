@@ -93,7 +93,7 @@ def _note_plan(found: dict[uuid.UUID, Row], pool: ResourcePool) -> None:
     """The reason of the first task that waits, and the earliest start of any."""
     tasks = Task.objects.filter(job_id__in=found, state=TaskState.WAITING).order_by("created_at")
     job_of = dict(tasks.values_list("pk", "job_id"))
-    told = last_pass.told(pool.pk, list(job_of))
+    told = last_pass.told(pool, list(job_of))
     for task_id, job_id in job_of.items():
         row, task = found[job_id], told[task_id]
         row.wait = row.wait or task["reason"]
