@@ -122,8 +122,8 @@ class Pass:
                 return over
         own = self._board.stopping_for.get(request.task_id)
         if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
-            if self.patient:
-                reason = self._await_first(request, group.shape, own or ())
+            if self.patient and own:
+                reason = self._await_first(request, group.shape, own)
                 if reason is not None:
                     return reason
             if self._start(request, self._elsewhere(request, group.shape, self._now), False):
@@ -210,9 +210,8 @@ class Pass:
             self._unpreemptible += request.slots
 
     def _await_first(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
-        """In a patient pass: wait for stops, rather one's own, and start at the end if that is possible still."""
-        find = fitting.after_own_stops if own else fitting.after_stops
-        parts = find(self._board, shape, own)
+        """In a patient pass: wait for one's own stops, and start at the end if that is possible still."""
+        parts = fitting.after_own_stops(self._board, shape, own)
         if parts is None or all(not host.coming for host, _ in parts):
             return None
         self._deferred.append((request, shape, parts))

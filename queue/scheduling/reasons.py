@@ -166,7 +166,8 @@ def bad_pairs(pairs: list[tuple[str, str]]) -> Reason:
 
 def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:
     """`off`: (host name, why)."""
-    text = f"needs {slots(asks)} that are off: {listed([f'{name} is {why}' for name, why in off])}"
+    verb = "is" if asks == 1 else "are"
+    text = f"needs {slots(asks)} that {verb} off: {listed([f'{name} is {why}' for name, why in off])}"
     return Reason(WaitCode.HOSTS_OFF, text, {"asks": asks, "hosts": dict(off)})
 
 

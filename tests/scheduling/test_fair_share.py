@@ -103,3 +103,18 @@ def test_zero_slot_work_starts_first_come_first_served() -> None:
     submit_many(world, "a", 1)
     world.settle()
     assert world.running == {"aux.000", "a.000"}
+
+
+def test_a_gang_has_hosts_kept_for_its_share_while_small_work_never_ceases() -> None:
+    world = fair(4, 4)
+    submit_many(world, "small", 8, preemptible=False)
+    world.settle()
+    world.submit("gang", 4)
+    submit_many(world, "more", 40)
+    world.settle()
+    for _ in range(8):
+        if "gang" in world.running:
+            break
+        world.finish(min(task for task in world.running if task.startswith("small")))
+        world.settle()
+    assert "gang" in world.running

@@ -235,6 +235,24 @@ def test_only_preemptible_work_is_stopped_and_only_preemptible_work_is_lent_slot
     assert all(requests[start.task_id].preemptible for start in plan.starts if start.on_sufferance)
 
 
+def test_in_a_pool_by_shares_a_command_above_its_share_is_not_stopped_and_none_is_lent_slots() -> None:
+    world = World([host(1, 4)], scheduler="fair_share")
+    for number in range(4):
+        world.submit(f"cmd {number}", 1, job="cmds", preemptible=False)
+    world.settle()
+    world.submit("exp 9", 2)
+    world.settle()
+    assert world.released == []
+    lending = World([host(1, 4)])
+    lending.submit("cmd 1", 1, preemptible=False)
+    lending.settle()
+    lending.submit("gang", 4)
+    lending.submit("cmd 2", 1, preemptible=False)
+    lending.submit("exp 3", 1)
+    lending.settle()
+    assert (lending.running, lending.backfilled) == ({"cmd 1", "exp 3"}, {"exp 3"})
+
+
 @worlds
 @given(seed=SEEDS, pool=ANY_POOL)
 def test_max_slots_and_the_quota_for_work_that_may_not_be_stopped_hold(
