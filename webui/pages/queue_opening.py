@@ -1,4 +1,8 @@
-"""What the queue page opens on beside a person's own jobs: the next departures, and what theirs wait for."""
+"""What the queue page opens on beside a person's own jobs: the next departures, and what theirs wait for.
+
+Tasks and jobs are asked for in turn and never joined: a planner that has not yet counted a burst of submissions looks
+through all waiting tasks for each job of a join.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import heapq
 import uuid
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from hosts.models import ResourcePool
 from jobs.models import Job, Task
@@ -28,9 +32,13 @@ def departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
     """Others' jobs that start next, by their forecasts."""
     plan = queue_plan.of(pool)
     soonest = heapq.nsmallest(FORECASTS_READ, plan.forecast, key=lambda task: plan.forecast[task])
-    waiting = _waiting(pool).filter(pk__in=soonest).exclude(job__owner_id=me)
-    jobs = dict(waiting.values_list("pk", "job_id"))
-    return list(dict.fromkeys(jobs[task] for task in soonest if task in jobs))[:MOST_DEPARTURES]
+    jobs = dict(Task.objects.filter(pk__in=soonest, state=TaskState.WAITING).values_list("pk", "job_id"))
+    others = Job.objects.filter(pk__in=set(jobs.values()), pool=pool, state=JobState.ACTIVE).exclude(
+        owner_id=me
+    )
+    known = set(others.values_list("pk", flat=True))
+    found = dict.fromkeys(jobs[task] for task in soonest if task in jobs)
+    return [job for job in found if job in known][:MOST_DEPARTURES]
 
 
 def blockers(pool: ResourcePool, me: int) -> list[uuid.UUID]:
@@ -52,20 +60,12 @@ def blockers(pool: ResourcePool, me: int) -> list[uuid.UUID]:
 
 
 def _waiting_of(pool: ResourcePool, me: int) -> list[str]:
-    """A person's first waiting tasks, in the order of their jobs.
-
-    Two statements, since a planner that has not yet counted a burst of submissions looks through all waiting tasks for
-    each job of a join.
-    """
+    """A person's first waiting tasks, in the order of their jobs."""
     mine = Job.objects.filter(pool=pool, owner_id=me, state=JobState.ACTIVE).order_by("priority", "position")
     order = {job_id: place for place, job_id in enumerate(mine.values_list("pk", flat=True)[:MOST_JOBS])}
     waiting = Task.objects.filter(job__in=order, state=TaskState.WAITING)
     found = waiting.values_list("job_id", "created_at", "pk")
     return [task for *_, task in sorted((order[job], at, task) for job, at, task in found)][:MOST_ASKED]
-
-
-def _waiting(pool: ResourcePool) -> QuerySet[Task]:
-    return Task.objects.filter(state=TaskState.WAITING, job__pool=pool, job__state=JobState.ACTIVE)
 
 
 def _named(wait: dict[str, Any]) -> list[str]:
