@@ -2,14 +2,32 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.trainmaster.conftest import TestHost, code_archive, kill, wait_until
+from tests.trainmaster.conftest import PYTHON, TestHost, code_archive, kill, wait_until
 from trainmaster.processes import marked
 from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner.state import read_exit, read_shipped, read_state
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
+#: counts a word in the memory of a process; the word comes in two parts, so that it is not found in the counter
+COUNT_IN_MEMORY = """
+import sys
+found, readable = 0, 0
+with open(f"/proc/{sys.argv[1]}/mem", "rb", 0) as memory:
+    for line in open(f"/proc/{sys.argv[1]}/maps"):
+        area, rights = line.split()[:2]
+        begin, end = (int(part, 16) for part in area.split("-"))
+        if rights.startswith("rw"):
+            memory.seek(begin)
+            text = memory.read(end - begin)
+            readable += len(text)
+            found += text.count((sys.argv[2] + sys.argv[3]).encode())
+print(found, readable)
+"""
 
 SLOW = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
@@ -82,3 +100,17 @@ def test_a_verb_that_is_none_gets_a_sentence_and_the_next_one_an_answer(host: Te
     answer = host.served("explode", b"{}\n")
     assert answer["error"] == "bad_request" and "explode" in answer["message"]
     assert "boot_id" in host.served("status", b"{}\n")
+
+
+@needs_root
+def test_no_account_finds_what_others_have_asked_for_in_the_memory_of_its_own_processes(host: TestHost) -> None:
+    for _ in range(3):
+        host.launch("true", unix_user="daemon", environment={"PASSWORD": "xyzzy-of-daemon"})
+    paths, _ = host.launch(["sleep", "600"], unix_user="nobody")
+    wait_until(lambda: "runner" in read_state(paths))
+    state = read_state(paths)
+    for pid in (state["launcher"]["pid"], state["runner"]["pid"]):
+        counter = [PYTHON, "-c", COUNT_IN_MEMORY, str(pid), "xyzzy-of", "-daemon"]
+        counted = subprocess.run(["runuser", "-u", "nobody", "--", *counter], capture_output=True, check=True)
+        found, readable = map(int, counted.stdout.split())
+        assert readable > 1_000_000 and found == 0

@@ -16,6 +16,7 @@ from typing import IO, Any, Callable, Dict, Iterable, List, Optional
 
 from trainmaster.host.errors import VerbError
 from trainmaster.paths import Workdir
+from trainmaster.runner import warm
 
 HOST_PROGRAM = Path(__file__).resolve().parent
 _SUDO_SECONDS = 120
@@ -64,6 +65,7 @@ def _become(entry: pwd.struct_passwd) -> None:
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)
     os.chdir("/")
+    warm.cool_down()  # a fork would show the account what this process still holds of other accounts' requests
     os.environ.update(HOME=entry.pw_dir, USER=entry.pw_name, LOGNAME=entry.pw_name, SHELL=entry.pw_shell)
 
 

@@ -21,7 +21,6 @@ SPARE_VARIABLE = "TRAINMASTER_SPARE"
 SPARE_VARIABLE_BYTES = 256
 #: as the last argument of `serve`: room for a longer command line
 SPARE_ARGUMENT_BYTES = 512
-_PR_SET_DUMPABLE = 4
 _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from the field behind the name
 _LAST_DESCRIPTOR = 4096
 
@@ -49,7 +48,7 @@ def is_warm() -> bool:
 
 
 def cool_down() -> None:
-    """From now on by new interpreters: a process with threads must not fork one that goes on in Python."""
+    """From now on by new interpreters: where threads run, or another account's memory would be taken along."""
     global _warm
     _warm = False
 
@@ -90,7 +89,6 @@ def _become(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    libc().prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # lost with a change of account; its own processes look at it
     _show(command, environment[KEEPER_MARKER])
     os.environ.clear()
     os.environ.update(environment)
