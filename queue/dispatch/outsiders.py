@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -14,6 +15,7 @@ from django.utils import timezone
 from hosts import outside
 from hosts.models import Host
 from jobs.models import Member
+from trainmaster.protocol import ProtocolError, check_run_key
 
 #: a process of ours whose run the host could not read (docs/protocol.md)
 _OURS = "?"
@@ -38,9 +40,10 @@ def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
 
 def _known(run_keys: set[str]) -> set[str]:
     """Those that are runs of this server: a marker of another server's run is that of an outsider."""
-    named = [key.rpartition(".") for key in run_keys if key != _OURS]
     query = Q(pk__in=[])
-    for allocation_id, _, index in named:
-        if index.isdigit():
-            query |= Q(allocation_id=allocation_id, index=int(index))
+    for key in run_keys:
+        with contextlib.suppress(ProtocolError):  # a marker is what its process says, and may be anything
+            allocation_id, _, index = check_run_key(key).rpartition(".")
+            if index.isdecimal():
+                query |= Q(allocation_id=allocation_id, index=int(index))
     return {_OURS} | {member.run_key for member in Member.objects.filter(query)}

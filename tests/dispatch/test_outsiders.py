@@ -101,7 +101,10 @@ def test_who_uses_a_gpu_without_the_queue_is_named_and_nothing_is_placed_there(m
     assert list(events) == [("outside", login), ("outside_left", login)]
 
 
-def test_a_run_of_this_server_is_nobody_from_outside_and_one_of_another_server_is(machine: Machine) -> None:
+@pytest.mark.parametrize("marker", ["9.other.1.0", "9.other.1.²", "'no key'.7"])
+def test_a_run_of_this_server_is_nobody_from_outside_and_one_of_another_server_is(
+    machine: Machine, marker: str
+) -> None:
     experiment = submit_experiment()
     transitions.assign(
         task_id=trial_of(experiment).task_id,
@@ -111,7 +114,7 @@ def test_a_run_of_this_server_is_nobody_from_outside_and_one_of_another_server_i
     )
     [member] = members_of(experiment)
     ours = machine.starts("root", f"TRAINMASTER_RUN={member.run_key} sleep 600")
-    theirs = machine.starts("root", "TRAINMASTER_RUN=9.other.1.0 sleep 600")
+    theirs = machine.starts("root", f"TRAINMASTER_RUN={marker} sleep 600")
     machine.computes((GPUS[0], ours), (GPUS[1], theirs))
     reconcile.host(machine.row.pk)
     assert machine.outside() == [{}, {"user": "root", "pid": theirs, "command": "sleep 600"}]
