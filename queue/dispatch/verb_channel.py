@@ -24,6 +24,8 @@ _LINE_BYTES = 64 * 1024 * 1024
 _MOST_CHANNELS = 4
 #: A channel that did not open, broke, or gave way is not opened again before this time; commands do meanwhile.
 _AGAIN_SECONDS = 5.0
+#: A process that has not said by then that it serves is given up, or all later verbs would wait for it too.
+_OPENING_SECONDS = 15.0
 
 
 class NotServed(RemoteError):
@@ -105,14 +107,23 @@ class VerbChannel:
 async def open_channel(opener: Opener) -> VerbChannel:
     """A channel whose process has said that it serves. Raises NotServed."""
     try:
-        writer, reader = await opener()
-        line = await reader.readline()
+        async with asyncio.timeout(_OPENING_SECONDS):
+            return await _opened(opener)
     except (asyncssh.Error, OSError) as error:
-        raise NotServed(f"No process that serves verbs could be started: {error}.") from error
-    if not line.startswith(b'{"serving"'):
+        why = str(error) or f"it said nothing for {_OPENING_SECONDS:g} s"
+        raise NotServed(f"No process that serves verbs could be started: {why}.") from error
+
+
+async def _opened(opener: Opener) -> VerbChannel:
+    writer, reader = await opener()
+    try:
+        line = await reader.readline()
+        if not line.startswith(b'{"serving"'):
+            raise NotServed("What was started there does not serve verbs.")
+    except BaseException:
         with suppress(asyncssh.Error, OSError):
             writer.close()
-        raise NotServed("What was started there does not serve verbs.")
+        raise
     return VerbChannel(writer, reader)
 
 

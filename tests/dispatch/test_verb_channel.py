@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatch import connections
+from dispatch import connections, verb_channel
 from dispatch.contact_errors import Unreachable
 from dispatch.verb_channel import NotServed
 from trainmaster.bundle import host_command, write_bundle
@@ -32,7 +32,9 @@ def test_hosts_of_one_machine_do_not_close_each_others_channel(tmp_path: Path) -
     assert len({str(answer["boot_id"]) for answer in answers}) == 1
 
 
-def test_a_channel_whose_process_ended_says_so_and_commands_do_until_it_is_opened_anew(tmp_path: Path) -> None:
+def test_a_channel_whose_process_ended_says_so_and_commands_do_until_it_is_opened_anew(
+    tmp_path: Path,
+) -> None:
     command = serve(tmp_path)
     ending = command.replace("exec ", "", 1) + " & sleep 0.5; kill $!; wait $!"
     with pytest.raises((Unreachable, NotServed)):
@@ -47,3 +49,9 @@ def test_what_does_not_serve_is_not_taken_for_a_channel(tmp_path: Path) -> None:
         status("echo hello; sleep 5")
     with pytest.raises(NotServed):
         status("exec /nowhere/python3")
+
+
+def test_one_that_never_says_that_it_serves_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verb_channel, "_OPENING_SECONDS", 0.1)
+    with pytest.raises(NotServed, match="said nothing"):
+        status("read -r line")
