@@ -94,21 +94,21 @@ def read_file(context: Context, path: str) -> bytes:
 def _entry(file: dict[str, Any]) -> _Entry:
     raw = str(file.get("path") or "")
     path = _checked_path(raw)
-    kind = int(file.get("type") or _FILE)
+    try:
+        kind = int(file.get("type") or _FILE)
+        mode, mtime = int(file.get("mode") or 0), int(file.get("mtime") or 0)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadContext(f"{raw}: type, mode and mtime must be numbers.") from error
     if kind not in {_FILE, _FOLDER, _LINK}:
         raise BadContext(
             f"{raw} has the type {kind}; a folder of code has files, folders and links inside it only."
         )
     try:
         content = base64.b64decode(file.get("content") or "", validate=True)
-    except (binascii.Error, ValueError) as error:
+    except (TypeError, binascii.Error, ValueError) as error:
         raise BadContext(f"{raw}: its content is not base64.") from error
     if kind == _LINK:
         _refuse_link_out(path, content.decode("utf-8", "surrogateescape"))
-    try:
-        mode, mtime = int(file.get("mode") or 0), int(file.get("mtime") or 0)
-    except (TypeError, ValueError) as error:
-        raise BadContext(f"{raw}: mode and mtime must be numbers.") from error
     mode = mode & 0o777 or (0o755 if kind == _FOLDER else 0o644)
     return _Entry(path, kind, mode, min(max(mtime, 0), 2**33), b"" if kind == _FOLDER else content)
 

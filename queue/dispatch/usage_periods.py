@@ -63,6 +63,8 @@ def between(unit: Unit, first: str, last: str, *, most: int) -> Periods:
     periods = Periods(unit, read(first), read(last))
     if periods.first > periods.last:
         raise WrongPeriod(f"The first {unit} {first} is after the last, {last}; exchange them.")
+    if periods.last.year == date.max.year:  # what ends then has no end
+        raise WrongPeriod(f"Found {last!r}, allowed: a {unit} before the year {date.max.year}.")
     count = _count(periods)
     if count > most:
         raise WrongPeriod(f"Found {count} {unit}s, allowed: at most {most}. Ask for a shorter time.")

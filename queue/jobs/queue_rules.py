@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import uuid
 from typing import Any
 
@@ -30,7 +30,7 @@ def priority_error(priority: Any) -> str | None:
 
 def weight_error(weight: Any) -> str | None:
     """The one sentence about weights."""
-    if _is_number(weight) and math.isfinite(weight) and weight > 0:
+    if _is_number(weight) and 0 < weight <= sys.float_info.max:
         return None
     return f"weight must be greater than 0. Found: {weight}."
 

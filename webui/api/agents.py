@@ -170,7 +170,7 @@ class AgentSlots(ApiView):
 
 def _slot(name: str, index: str) -> Slot:
     host = host_named(name)
-    slot = host.slots.filter(index=int(index)).first() if index.isdigit() else None
+    slot = host.slots.filter(index=int(index)).first() if index.isdecimal() else None
     if slot is None:
         raise Missing(f"host {name} has no slot {index}")
     return slot

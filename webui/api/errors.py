@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -98,6 +98,10 @@ def _inside(path: str, name: str | int) -> str:
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """DRF's hook: every error of the API leaves as JSON with a sentence."""
+    if isinstance(error, (DataError, UnicodeEncodeError)):
+        log.warning("the database takes no such value: %s", error)
+        why = "a number is too large, or text has characters that are none, such as U+0000"
+        error = BadRequest(f"A value in the request cannot be stored: {why}.")
     code, sentence = describe(error)
     headers: dict[str, str] = {}
     if code == HTTPStatus.SERVICE_UNAVAILABLE:

@@ -61,7 +61,7 @@ class JobQueueV2(ApiView):
             states=[name for name, word in STATES.items() if word in (query.get("states") or [])],
             users=query.get("users") or (),
             descending=query["orderBy"] == "ORDER_BY_DESC",
-            offset=query["offset"],
+            offset=min(query["offset"], job_queue_lines.NO_LIMIT),
             limit=encoding.rows_asked(query),
         )
         found = [encode(row) for row in rows(pool, lines)]

@@ -294,6 +294,7 @@ REFUSED = [
     ({"priority": "x"}, "priority must be between 1 and 99; 1 is the highest. Found: x."),
     ({"weight": 2.0}, "weight has no meaning in resource pool default, whose scheduler is priority; set priority"),
     ({"weight": 0}, "weight must be greater than 0. Found: 0."),
+    ({"weight": 10**309}, f"weight must be greater than 0. Found: {10**309}."),
     ({"position": 0}, "position must be a whole number between 1 and 2; 1 is the first. Found: 0."),
     ({"position": 1.5}, "position must be a whole number between 1 and 2; 1 is the first. Found: 1.5."),
     ({"position": 3}, "position must be a whole number between 1 and 2; 1 is the first. Found: 3."),
