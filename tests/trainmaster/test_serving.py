@@ -103,7 +103,9 @@ def test_a_verb_that_is_none_gets_a_sentence_and_the_next_one_an_answer(host: Te
 
 
 @needs_root
-def test_no_account_finds_what_others_have_asked_for_in_the_memory_of_its_own_processes(host: TestHost) -> None:
+def test_no_account_finds_what_others_have_asked_for_in_the_memory_of_its_own_processes(
+    host: TestHost,
+) -> None:
     for _ in range(3):
         host.launch("true", unix_user="daemon", environment={"PASSWORD": "xyzzy-of-daemon"})
     paths, _ = host.launch(["sleep", "600"], unix_user="nobody")
