@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import BadRequest
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -25,11 +27,14 @@ View = Callable[..., HttpResponseBase]
 
 
 def page(view: View) -> View:
-    """A page for people who are logged in."""
+    """A page for people who are logged in; an address or form with a value that cannot be looked up gets a 400."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        return view(request, *args, **kwargs)
+        try:
+            return view(request, *args, **kwargs)
+        except DataError as error:
+            raise BadRequest("The database takes no such value.") from error
 
     return cast(View, login_required(guarded))
 

@@ -1,0 +1,19 @@
+"""Addresses with text that the database does not take are refused, not failed on."""
+
+import pytest
+from django.test import Client
+
+from accounts.models import User
+from hosts.pools import default_pool
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "address", ["/jobs?q=%00", "/jobs?user=%00", "/commands?q=%00", "/commands?user=%00", "/pools/%00"]
+)
+def test_text_with_a_null_character_is_refused(address: str) -> None:
+    default_pool()
+    user = User.objects.create(username="ada", role=User.Role.VIEWER)
+    client = Client()
+    client.force_login(user)
+    assert client.get(address).status_code == 400
