@@ -187,3 +187,14 @@ def test_work_of_another_kind_is_named_too(db: None) -> None:
     assert "no slot" in page and f"/commands/{member.allocation.task_id}" in page
     assert "<b>1 / 100</b><span>runs without slots" in page
     assert Job.objects.get().state == JobState.ACTIVE
+
+
+@pytest.mark.django_db
+def test_what_was_in_a_pool_is_still_shown_when_the_pool_is_removed() -> None:
+    make_project()
+    experiment = submit_experiment()
+    pool = ResourcePool.objects.create(name="former", removed=True)
+    Job.objects.update(pool=pool)
+    client = Client()
+    client.force_login(User.objects.create(username="vic", role=User.Role.VIEWER))
+    assert client.get(f"/experiments/{experiment.pk}").status_code == 200

@@ -38,7 +38,8 @@ def of(pool: ResourcePool) -> Plan:
     known = _latest.get(pool.pk)
     if known is not None and pool.planned_at is not None and known.planned_at == pool.planned_at:
         return known
-    document, planned_at = ResourcePool.objects.values_list("kept__document", "planned_at").get(pk=pool.pk)
+    pools = ResourcePool.with_removed  # what has ended in a removed pool is still shown
+    document, planned_at = pools.values_list("kept__document", "planned_at").get(pk=pool.pk)
     document = document or {}
     plan = Plan(
         planned_at=planned_at,
