@@ -86,7 +86,9 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
         if not cursor.fetchone()[0]:
             return None
-    pool = ResourcePool.objects.get(pk=pool_id)
+    pool = ResourcePool.objects.filter(pk=pool_id).first()
+    if pool is None:  # removed since it was marked
+        return None
     # Read before the snapshot: what commits later stays, and the next pass sees it.
     seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))
     if not seen and not _due(pool, now):

@@ -146,3 +146,9 @@ def test_forecasts_and_what_is_unknown_are_stored_with_the_plan() -> None:
     earliest, latest = plan["forecast"][waits]
     assert timezone.now().timestamp() < earliest < latest < timezone.now().timestamp() + 7200
     assert lost not in plan["forecast"] and plan["waits"][lost]["code"] == "never_fits"
+
+
+def test_a_pool_that_was_removed_since_it_was_marked_gets_no_pass(db: None) -> None:
+    pool = ResourcePool.objects.create(name="former", removed=True)
+    PoolChange.objects.create(pool=pool)
+    assert passes.run(pool.pk) == 0
