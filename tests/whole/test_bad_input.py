@@ -26,7 +26,7 @@ resources: {slots_per_trial: 1}
 max_restarts: 0
 """
 #: Tables that a submission writes to.
-TABLES = ["experiments_experiment", "experiments_trial", "experiments_context", "jobs_job", "jobs_task"]
+TABLES = ["experiments_experiment", "experiments_trial", "submissions_context", "jobs_job", "jobs_task"]
 
 
 @pytest.fixture(scope="module")
