@@ -47,7 +47,10 @@ Opener = Callable[[], Awaitable[tuple[Writer, Reader]]]
 
 
 class VerbChannel:
-    """Made by `open_channel`; broken for good once `closed`."""
+    """Made by `open_channel`; broken for good once `closed`.
+
+    One that let a caller wait in vain is `doubted`: it may be frozen. It takes no new calls and is closed with its last.
+    """
 
     def __init__(self, writer: Writer, reader: Reader) -> None:
         self._writer = writer
@@ -55,6 +58,7 @@ class VerbChannel:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last = 0
         self.closed = False
+        self.doubted = False
         self._reading = asyncio.ensure_future(self._read())
 
     @property
@@ -64,6 +68,8 @@ class VerbChannel:
 
     async def call(self, verb: str, stdin: bytes) -> dict[str, Any]:
         """The answer of the verb. Raises Unreachable (delivered) when the channel breaks before it comes."""
+        if self.closed:
+            raise Unreachable("The process that does the verbs there has ended.", delivered=False)
         self._last += 1
         number = self._last
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -78,8 +84,13 @@ class VerbChannel:
             raise Unreachable(
                 f"The channel broke before the answer came: {error}.", delivered=True
             ) from error
+        except asyncio.CancelledError:  # the caller's time is over
+            self.doubted = True
+            raise
         finally:
             self._waiting.pop(number, None)
+            if self.doubted and self.idle:
+                self.close()
 
     async def _read(self) -> None:
         try:
@@ -165,7 +176,7 @@ class Channels:
 
 def _is_over(opening: asyncio.Task[VerbChannel]) -> bool:
     failed = opening.done() and (opening.cancelled() or opening.exception() is not None)
-    return failed or (opening.done() and opening.result().closed)
+    return failed or (opening.done() and (opening.result().closed or opening.result().doubted))
 
 
 def _seen(opening: asyncio.Task[VerbChannel]) -> None:

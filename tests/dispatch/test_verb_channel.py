@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from dispatch import connections, verb_channel
 from dispatch.contact_errors import Unreachable
 from dispatch.verb_channel import NotServed
 from trainmaster.bundle import host_command, write_bundle
+from webui.embedded.processes import wait_until
 
 
 def serve(folder: Path) -> str:
@@ -42,6 +46,41 @@ def test_a_channel_whose_process_ended_says_so_and_commands_do_until_it_is_opene
             status(ending)
     with pytest.raises(NotServed):
         status(ending)
+
+
+def test_a_frozen_process_costs_one_call_and_the_next_gets_another(tmp_path: Path) -> None:
+    command = serve(tmp_path)
+    status(command)
+    [frozen] = serving(tmp_path)
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        with pytest.raises(Unreachable):
+            connections.call(None, command, "status", b"{}\n", timeout_seconds=0.5)
+        with suppress(NotServed):  # commands of their own do meanwhile
+            status(command)
+        assert wait_until(lambda: answers(command), 15)
+        assert frozen not in serving(tmp_path) or len(serving(tmp_path)) == 2
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    assert wait_until(lambda: frozen not in serving(tmp_path), 10), "its stdin was closed"
+
+
+def answers(command: str) -> bool:
+    try:
+        return "boot_id" in status(command)
+    except NotServed:
+        return False
+
+
+def serving(folder: Path) -> list[int]:
+    """Processes that serve the verbs of this workdir."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if b"serve" in words and str(folder).encode() in words:
+                found.append(int(entry.parent.name))
+    return found
 
 
 def test_what_does_not_serve_is_not_taken_for_a_channel(tmp_path: Path) -> None:
