@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.core.exceptions import ValidationError
@@ -22,6 +22,7 @@ from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     Refused,
     floor_error,
+    max_slots_error,
     need_order,
     need_scheduler,
     position_error,
@@ -74,7 +75,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
     one_edit_at_a_time()
     found = _ids([update.job_id for update in updates])
     _lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
-    locked = _lock(found.values())
+    locked = _lock(found)
     edit = Edit(actor, role)
     sentences: list[str] = []
     for update in updates:
@@ -106,18 +107,17 @@ def _edit(job: Job, update: Update, edit: Edit) -> list[str]:
 @transaction.atomic
 def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) -> str | None:
     """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refused."""
-    if max_slots is not None and (isinstance(max_slots, bool) or max_slots < 0):
-        raise Refused(f"max_slots must be 0 or more. Found: {max_slots}.")
+    if error := max_slots_error(max_slots):
+        raise Refused(error)
     refuse_viewer(actor, role)
-    pk = find(job_id).pk
-    job = _lock([pk])[pk]
+    [job] = _lock({job_id: find(job_id).pk}).values()
     if job.state == JobState.ENDED:
         raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
     refuse_strict(job, actor, role)
     if job.max_slots == max_slots:
         return None
     edit = Edit(actor, role)
-    save(job, edit, Reason.WEIGHT_SET, max_slots=max_slots)
+    save(job, edit, Reason.MAX_SLOTS_SET, max_slots=max_slots)
     edit.announce()
     return (
         f"Job {short(job.pk)}: it may now hold {'any number of' if max_slots is None else max_slots} slots."
@@ -154,9 +154,14 @@ def _lock_attempts(job_ids: Sequence[uuid.UUID]) -> None:
     list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
 
 
-def _lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
+def _lock(found: Mapping[str, uuid.UUID]) -> dict[uuid.UUID, Job]:
+    """The jobs of ids as given. Raises Refused for one that was deleted since it was found."""
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
-    return {job.pk: job for job in rows.filter(pk__in=job_ids).order_by("pk")}
+    locked = {job.pk: job for job in rows.filter(pk__in=found.values()).order_by("pk")}
+    for text, pk in found.items():
+        if pk not in locked:
+            raise Refused(f"job {text} not found")
+    return locked
 
 
 def _steps(update: Update) -> list[Step]:

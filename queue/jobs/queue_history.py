@@ -10,7 +10,7 @@ from events.models import Event
 from jobs.models import Job
 from jobs.states import Reason
 
-_EDITS = [Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MOVED, Reason.POOL_CHANGED]
+_EDITS = [Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MAX_SLOTS_SET, Reason.MOVED, Reason.POOL_CHANGED]
 _WORDS = {"pool": "resource pool", "max_slots": "max_slots"}
 #: what follows from a move and is none of the words
 _SILENT = {"moved_at", "position"}

@@ -10,6 +10,7 @@ from hosts.models import ResourcePool
 from jobs.models import Job
 
 _SHORT = 8
+_MOST_SLOTS = 2**31 - 1  # of the database's integers
 
 
 class Refused(Exception):
@@ -40,6 +41,13 @@ def position_error(position: Any, last: int) -> str | None:
     if _is_whole(position) and 1 <= position <= last:
         return None
     return f"position must be a whole number between 1 and {last}; 1 is the first. Found: {position}."
+
+
+def max_slots_error(max_slots: Any) -> str | None:
+    """The one sentence about limits of slots at once; None is no limit."""
+    if max_slots is None or (_is_whole(max_slots) and 0 <= max_slots <= _MOST_SLOTS):
+        return None
+    return f"max_slots must be a whole number between 0 and {_MOST_SLOTS}, or null for no limit. Found: {max_slots}."
 
 
 def _is_whole(value: Any) -> bool:

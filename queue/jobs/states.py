@@ -78,6 +78,7 @@ class Reason(models.TextChoices):
     MOVED = "moved", "moved in the queue"
     PRIORITY_SET = "priority_set", "priority changed"
     WEIGHT_SET = "weight_set", "weight changed"
+    MAX_SLOTS_SET = "max_slots_set", "limit of slots at once changed"
 
 
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.

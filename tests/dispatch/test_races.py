@@ -7,11 +7,13 @@ import pytest
 from django.db import connection, transaction
 
 from dispatch import passes
+from experiments import submit
 from experiments import transitions as experiments
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState
-from jobs import transitions
-from jobs.models import Allocation, SlotHold
+from hosts import registry
+from jobs import queue_edits, transitions
+from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind
 from tests.experiments.test_search import RANDOM, submitted
 from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
@@ -29,6 +31,19 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread
+
+
+def answer_of(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """The thread that does it, and the list that will hold what it gave or the refusal that it met."""
+    answers: list[object] = []
+
+    def run() -> None:
+        try:
+            answers.append(work())
+        except (queue_edits.Refused, registry.Refused, submit.Refused) as refusal:
+            answers.append(str(refusal))
+
+    return in_thread(run), answers
 
 
 def wait_until_one_waits_for_a_lock(thread: threading.Thread) -> None:
@@ -91,3 +106,21 @@ def test_a_pass_and_a_pause_of_the_same_trials_do_not_lock_each_other_out(_: int
     thread.join(10)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.PAUSED
+
+
+def test_an_edit_that_meets_the_deletion_of_its_job_is_refused() -> None:
+    make_host("gpu0", 1)
+    job = submit_experiment().job
+    update = queue_edits.Update(str(job.pk), priority=3)
+    with transaction.atomic():
+        Job.objects.filter(pk=job.pk).update(entity_id="")
+        thread, answers = answer_of(
+            lambda: queue_edits.apply([update], actor="user:ada", role="editor")
+        )  # it has found the job and waits for it
+        wait_until_one_waits_for_a_lock(thread)
+        Trial.objects.all().delete()
+        Experiment.objects.all().delete()
+        Task.objects.all().delete()
+        Job.objects.all().delete()
+    thread.join(10)
+    assert answers == [f"job {job.pk} not found"]

@@ -54,7 +54,7 @@ class NewExperiment(serializers.Serializer[Any]):
 class PatchResources(serializers.Serializer[Any]):
     priority = serializers.JSONField(required=False, allow_null=True)
     weight = serializers.JSONField(required=False, allow_null=True)
-    maxSlots = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+    maxSlots = serializers.JSONField(required=False, allow_null=True)
 
 
 class ExperimentPatch(serializers.Serializer[Any]):

@@ -306,6 +306,32 @@ def test_priority_and_max_slots_are_patched_and_shown_in_the_config(cast: Cast, 
         assert sentence == f"priority must be between 1 and 99; 1 is the highest. Found: {wrong}."
 
 
+@pytest.mark.parametrize("wrong", [-1, 2**31, 10**400, 1.5, True, "4", [4]])
+def test_a_patch_with_a_part_that_is_refused_changes_nothing(
+    cast: Cast, submit: Submit, wrong: object
+) -> None:
+    before = submit()
+    pk = before["id"]
+    events = Event.objects.count()
+    body = {"name": "new", "labels": ["a"], "resources": {"priority": 3, "maxSlots": wrong}}
+    status, sentence = cast.ada.refused("PATCH", f"experiments/{pk}", body)
+    assert status == 400
+    assert sentence.startswith(
+        "max_slots must be a whole number between 0 and 2147483647, or null for no limit."
+    )
+    assert cast.ada.get(f"experiments/{pk}")["experiment"]["config"] == before["config"]
+    experiment = Experiment.objects.select_related("job").get(pk=pk)
+    assert (experiment.name, experiment.labels, experiment.job.max_slots) == (before["name"], [], None)
+    assert Event.objects.count() == events
+
+
+def test_a_new_limit_of_slots_is_told_as_what_it_is(cast: Cast, submit: Submit) -> None:
+    pk = submit()["id"]
+    cast.ada.patch(f"experiments/{pk}", {"resources": {"maxSlots": 2**31 - 1}})
+    event = Event.objects.filter(kind=Event.Kind.JOB).latest("id")
+    assert (event.reason, event.detail) == ("max_slots_set", {"max_slots": [None, 2**31 - 1]})
+
+
 def test_labels_are_added_listed_and_removed(cast: Cast, submit: Submit) -> None:
     pk = submit()["id"]
     assert cast.ada.put(f"experiments/{pk}/labels/night run")["labels"] == ["night run"]
