@@ -80,11 +80,11 @@ def test_a_start_is_at_once_in_a_range_or_not_known() -> None:
         {"jobId": MINE, "now": False, "forecastUnknown": "nothing is known of exp 1"},
     ]
     said = previewed(answer(starts=starts), NOW)
-    assert said[2] == "Job 73853c5c starts at once."
-    assert said[3].startswith("Job 73853c5c starts between 2001-09-") and said[3].endswith(
+    assert said[2:4] == ["It stops nothing.", "Job 73853c5c starts at once."]
+    assert said[4].startswith("Job 73853c5c starts between 2001-09-") and said[4].endswith(
         ": no slot is free."
     )
-    assert said[4:] == ["Job 73853c5c: start not known: nothing is known of exp 1.", "It stops nothing."]
+    assert said[5:] == ["Job 73853c5c: start not known: nothing is known of exp 1."]
 
 
 def test_a_long_order_shows_its_first_places_and_an_idle_edit_says_so() -> None:
