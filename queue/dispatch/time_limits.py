@@ -19,13 +19,13 @@ WARNING_PART = 0.1
 def watch(now: datetime) -> None:
     """Look at every attempt that runs under a limit; each is warned once and stopped once.
 
+    One that is being preempted for another reason is among them: at its limit it has no longer to save than others.
     A run that waits for its members' launch has not begun; what its host did not let begin costs it no time.
     """
     limited = list(
-        Allocation.objects.filter(
-            task__max_time_seconds__isnull=False, started_at__isnull=False, stop_kind=""
-        )
+        Allocation.objects.filter(task__max_time_seconds__isnull=False, started_at__isnull=False)
         .exclude(state=AllocationState.TERMINATED)
+        .exclude(stop_kind=StopKind.STOP)
         .select_related("task")
     )
     used = time_used([allocation.task_id for allocation in limited])

@@ -113,7 +113,7 @@ def request_stop(
 ) -> bool:
     """Ask an open allocation to leave (PREEMPT) or to end (STOP). A STOP overrides a PREEMPT, never the reverse.
 
-    A second STOP can only make the end come sooner; why it ends stays as it was.
+    The same wish again can only make the end come sooner; why it ends stays as it was.
     """
     allocation = lock_allocation(allocation_id)
     if allocation.state == AllocationState.TERMINATED:
@@ -121,7 +121,7 @@ def request_stop(
     if allocation.stop_kind == StopKind.STOP:
         return kind == StopKind.STOP and _stop_sooner(allocation, grace_seconds)
     if allocation.stop_kind == kind:
-        return False
+        return _leave_sooner(allocation, preemption_timeout_seconds, reason, actor)
     now = timezone.now()
     timeout = (
         preemption_timeout_seconds
@@ -145,6 +145,18 @@ def request_stop(
         _record_allocation(allocation, from_state, from_state, reason, actor, {"stop": kind})
     wake("dispatch.tasks.stop", allocation_id)
     mark_dirty(allocation.pool_id)
+    return True
+
+
+def _leave_sooner(allocation: Allocation, seconds: float | None, reason: Reason, actor: str) -> bool:
+    """Shorten the time that is left to save in; whoever saves has been told already."""
+    deadline = allocation.stop_deadline_at
+    sooner = timezone.now() + timedelta(seconds=seconds) if seconds is not None else None
+    if sooner is None or deadline is None or sooner >= deadline:
+        return False
+    Allocation.objects.filter(pk=allocation.pk).update(stop_deadline_at=sooner)
+    detail = {"stop": allocation.stop_kind}
+    _record_allocation(allocation, allocation.state, allocation.state, reason, actor, detail)
     return True
 
 

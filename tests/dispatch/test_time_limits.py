@@ -88,6 +88,29 @@ def test_at_its_limit_it_may_save_and_is_then_over_without_a_restart(settings: L
     }
 
 
+def test_what_is_being_preempted_has_at_its_limit_no_longer_to_save_than_others(
+    settings: LazySettings,
+) -> None:
+    experiment = running()
+    key = attempt_of(experiment).pk
+    transitions.request_stop(key, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="server")
+    patient = attempt_of(experiment).stop_deadline_at
+    time_limits.watch(timezone.now())
+    assert attempt_of(experiment).stop_deadline_at == patient, "its time is not up"
+    ran(experiment, 4)
+    time_limits.watch(timezone.now())
+    shortened = attempt_of(experiment)
+    assert shortened.stop_deadline_at is not None and shortened.stop_reason == Reason.PREEMPTED
+    left = shortened.stop_deadline_at - timezone.now()
+    assert left <= timedelta(seconds=settings.TIME_LIMIT_SAVE_SECONDS)
+    time_limits.watch(timezone.now())
+    assert attempt_of(experiment).stop_deadline_at == shortened.stop_deadline_at, "nor is it ever put off"
+    assert Event.objects.filter(subject=key, reason=Reason.TIME_LIMIT).count() == 1
+    transitions.preempt_acknowledged(key)
+    end(experiment)
+    assert trial_of(experiment).state == TrialState.ERROR, "there is no time left for another attempt"
+
+
 def test_what_does_not_save_in_time_is_stopped() -> None:
     experiment = running()
     ran(experiment, 4)
