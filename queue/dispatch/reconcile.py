@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from dispatch import launch, outsiders, remote, settle, stop, uploads
+from dispatch.going_on import going_on
 from hosts import observe, registry
 from hosts.models import Host
 from jobs import transitions
@@ -179,7 +180,10 @@ def leave_disabled_hosts() -> None:
     """What runs on a disabled host is stopped and starts elsewhere, without counting a restart (features.md 6)."""
     disabled = Member.objects.filter(host__enabled=False).exclude(state=MemberState.ENDED)
     for allocation_id in set(disabled.values_list("allocation_id", flat=True)):
-        transitions.request_stop(allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor="server")
+        with going_on(f"the stop of {allocation_id} on a disabled host"):
+            transitions.request_stop(
+                allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor="server"
+            )
 
 
 # --- the rest of a sweep --------------------------------------------------------------------------
@@ -191,7 +195,8 @@ def forgotten() -> None:
     living = Member.objects.filter(allocation=OuterRef("pk")).exclude(state=MemberState.ENDED)
     ended = Allocation.objects.exclude(state=AllocationState.TERMINATED).exclude(Exists(living))
     for allocation_id in list(ended.values_list("pk", flat=True)):
-        settle.conclude(allocation_id)
+        with going_on(f"the conclusion of {allocation_id}"):
+            settle.conclude(allocation_id)
     stop.escalate()
 
 
@@ -227,7 +232,8 @@ def finish_lost_hosts() -> None:
     """What the task of a declaration did not come to: its message may be lost, its worker killed."""
     left = Member.objects.exclude(state=MemberState.ENDED).filter(host__admission__in=uploads.GONE)
     for host_id in set(left.values_list("host_id", flat=True)):
-        host_lost(host_id)
+        with going_on(f"the loss of host {host_id}"):
+            host_lost(host_id)
     uploads.give_up()
 
 
@@ -267,7 +273,8 @@ def merge_event_lines() -> None:
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
     ids |= set(Allocation.objects.filter(ended_at__gt=recent).values_list("task_id", flat=True))
     for task_id in log_store.unmerged(ids):
-        log_store.merge_events(task_id)
+        with going_on(f"the log of {task_id}"):
+            log_store.merge_events(task_id)
 
 
 def note_silence() -> None:

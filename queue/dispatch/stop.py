@@ -9,6 +9,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from dispatch import launch, remote
+from dispatch.going_on import going_on
 from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -66,13 +67,14 @@ def escalate() -> int:
     overdue = Allocation.objects.filter(
         stop_kind=StopKind.PREEMPT, stop_deadline_at__lt=timezone.now()
     ).exclude(state=AllocationState.TERMINATED)
-    return sum(
-        transitions.request_stop(
-            allocation.pk,
-            StopKind.STOP,
-            reason=Reason(allocation.stop_reason),
-            actor="server",
-            grace_seconds=allocation.stop_grace_seconds,
-        )
-        for allocation in overdue
-    )
+    stopped = 0
+    for allocation in overdue:
+        with going_on(f"the stop of {allocation.pk}, which did not leave in time"):
+            stopped += transitions.request_stop(
+                allocation.pk,
+                StopKind.STOP,
+                reason=Reason(allocation.stop_reason),
+                actor="server",
+                grace_seconds=allocation.stop_grace_seconds,
+            )
+    return stopped

@@ -14,6 +14,7 @@ from django.utils import timezone
 from dispatch import deletion, host_tasks, passes, reconcile, time_limits
 from dispatch import launch as launching
 from dispatch import stop as stopping
+from dispatch.going_on import going_on
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, ResourcePool
@@ -66,15 +67,27 @@ def sweep() -> None:
     with _alone(_SWEEP) as alone:
         if not alone:
             return
-        for host_id in reconcile.hosts_to_ask():
-            sweep_host.apply_async((str(host_id),), expires=30, retry=False)
-        reconcile.note_silence()
-        reconcile.declare_lost_hosts()
-        reconcile.finish_lost_hosts()
-        reconcile.forgotten()
-        reconcile.leave_disabled_hosts()
-        time_limits.watch(timezone.now())
-        reconcile.merge_event_lines()
+        for step in (
+            _ask_hosts,
+            reconcile.note_silence,
+            reconcile.declare_lost_hosts,
+            reconcile.finish_lost_hosts,
+            reconcile.forgotten,
+            reconcile.leave_disabled_hosts,
+            _watch_time,
+            reconcile.merge_event_lines,
+        ):
+            with going_on(step.__name__):
+                step()
+
+
+def _ask_hosts() -> None:
+    for host_id in reconcile.hosts_to_ask():
+        sweep_host.apply_async((str(host_id),), expires=30, retry=False)
+
+
+def _watch_time() -> None:
+    time_limits.watch(timezone.now())
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from dispatch.going_on import going_on
 from jobs import transitions
 from jobs.models import Allocation, Task
 from jobs.states import AllocationState, Reason, StopKind
@@ -30,13 +31,19 @@ def watch(now: datetime) -> None:
     )
     used = time_used([allocation.task_id for allocation in limited])
     for allocation in limited:
-        assert allocation.started_at is not None and allocation.task.max_time_seconds is not None
-        limit = allocation.task.max_time_seconds
-        ran = used.get(allocation.task_id, 0.0) + (now - allocation.started_at).total_seconds()
-        if ran >= limit:
-            _stop(allocation)
-        elif ran >= limit - min(settings.TIME_WARNING_SECONDS, WARNING_PART * limit):
-            transitions.warn_of_limit(allocation.pk, seconds_left=limit - ran)
+        with going_on(f"the time limit of {allocation.pk}"):
+            _look(allocation, used.get(allocation.task_id, 0.0), now)
+
+
+def _look(allocation: Allocation, used: float, now: datetime) -> None:
+    """`used`: seconds that earlier attempts of the task have run."""
+    assert allocation.started_at is not None and allocation.task.max_time_seconds is not None
+    limit = allocation.task.max_time_seconds
+    ran = used + (now - allocation.started_at).total_seconds()
+    if ran >= limit:
+        _stop(allocation)
+    elif ran >= limit - min(settings.TIME_WARNING_SECONDS, WARNING_PART * limit):
+        transitions.warn_of_limit(allocation.pk, seconds_left=limit - ran)
 
 
 def _stop(allocation: Allocation) -> None:
