@@ -7,6 +7,7 @@ gives a position between two neighbours; it survives a change of priority, a pau
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 _DIGITS, _WHOLE = 32, 36  # of an id, without and with its dashes
+_EXPERIMENT = re.compile(r"exp(?:eriment)?\s*(\d{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ def _edit(job: Job, update: Update, edit: Edit) -> list[str]:
     refuse_strict(job, edit.actor, edit.role)
     pool, priority = job.pool, job.priority
     sentences = [sentence for step in _steps(update) if (sentence := step(job, edit))]
+    if update.priority is not None and job.priority != update.priority:
+        raise Refused(
+            f"its new place lies among jobs of priority {job.priority}, so priority {update.priority} would not hold; "
+            "change one of the two"
+        )
     if job.pool != pool:
         refuse_strict(job, edit.actor, edit.role)
     if (job.pool != pool or job.priority < priority) and (
@@ -125,12 +132,21 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
 
 
 def find(text: str) -> Job:
-    """The job whose id starts with the text; of several, the one that has not ended. Raises Refused otherwise."""
+    """The job whose id starts with the text; of several, the one that has not ended. Raises Refused otherwise.
+
+    `exp 7` and the id of a command name the job of that work, as sentences about the queue call it.
+    """
+    jobs = Job.objects.select_related("owner", "pool").order_by("pk")
     digits = str(text).strip().lower().replace("-", "")
-    if not 0 < len(digits) <= _DIGITS or not set(digits) <= set("0123456789abcdef"):
+    if experiment := _EXPERIMENT.fullmatch(digits):
+        jobs = jobs.filter(kind=Job.Kind.EXPERIMENT, entity_id=experiment[1])
+    elif 0 < len(digits) <= _DIGITS and set(digits) <= set("0123456789abcdef"):
+        bounds = uuid.UUID(digits.ljust(_DIGITS, "0")), uuid.UUID(digits.ljust(_DIGITS, "f"))
+        named = jobs.filter(pk__range=bounds)
+        command = str(text).strip().lower()
+        jobs = named if named.exists() else jobs.filter(kind=Job.Kind.COMMAND, entity_id__startswith=command)
+    else:
         raise Refused(f"job {text} not found")
-    bounds = uuid.UUID(digits.ljust(_DIGITS, "0")), uuid.UUID(digits.ljust(_DIGITS, "f"))
-    jobs = Job.objects.select_related("owner", "pool").filter(pk__range=bounds).order_by("pk")
     matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]
     if not matches:
         raise Refused(f"job {text} not found")

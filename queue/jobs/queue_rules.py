@@ -70,7 +70,7 @@ def refuse_strict(job: Job, actor: str, role: str) -> None:
     if job.pool.strict and role != "admin" and actor != f"user:{owner}":
         raise Refused(
             f"job {short(job.pk)} belongs to {owner} and resource pool {job.pool.name} is strict; "
-            f"only {owner} or an admin may change it"
+            "only its owner or an admin may change it"
         )
 
 

@@ -68,7 +68,7 @@ class Prospects:
         """Why it cannot start on what is switched on, although the pool's hosts would do; else None."""
         avoided = self._avoided(shape)
         on = self._sizes_on - Counter(_usable(host) for host in avoided if host.off is None)
-        if (on and asks == 0) or (asks > 0 and _could(on, shape)):
+        if not self._snapshot.hosts or (on and asks == 0) or (asks > 0 and _could(on, shape)):
             return None
         names = {host.name for host in avoided}
         hosts = [host for host in self._snapshot.hosts if host.name not in names]

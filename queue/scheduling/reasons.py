@@ -188,12 +188,12 @@ def coming_free(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> 
 def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
     """`parts`: (host, free, held by others). `by`: labels of the runs that hold them and are not stopped."""
     free, busy = sum(p[1] for p in parts), sum(p[2] for p in parts)
-    holders = f" held by {listed(by)}" if by else " held"
+    waits = f"{free} of {free + busy} free now, and it waits for {listed(by) or 'what runs there'}"
     if len(parts) == 1:
-        text = f"needs {asks} on one host: {parts[0][0]} has {free} free, {busy}{holders}"
+        text = f"needs {asks} on one host: {parts[0][0]} is kept for it, {waits}"
     else:
         hosts = listed([p[0] for p in parts])
-        text = f"needs {len(parts)} whole hosts ({asks} slots): on {hosts} {free} free, {busy}{holders}"
+        text = f"needs {len(parts)} whole hosts ({asks} slots): {hosts} are kept for it, {waits}"
     return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
 
 
@@ -254,7 +254,7 @@ def whole_hosts(asks: int, ways: list[tuple[int, int, int, int]]) -> Reason:
 def host_held(host: str, free: int, need: int, runs: list[tuple[str, int, str]]) -> Reason:
     """`runs`: (label, slots held on this host, why it is not stopped for the one that waits)."""
     who = listed([f"{label} ({held}, {why})" for label, held, why in runs], most=4) or "others"
-    text = f"{host}: {free} of {need} free; held by {who}"
+    text = f"{host}: {free} free, {need} needed; held by {who}"
     return Reason(
         WaitCode.HELD, text, {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
     )

@@ -189,9 +189,11 @@ def test_a_pool_and_a_place_in_it_are_changed_in_one_step(ada: User) -> None:
     other = ResourcePool.objects.create(name="big")
     there, mine = job(ada, other), job(ada)
     PoolChange.objects.all().delete()
-    apply(Update(str(mine.pk), pool="big", priority=3, ahead_of=str(there.pk)))
+    with pytest.raises(Refused, match="lies among jobs of priority 42, so priority 3 would not hold"):
+        apply(Update(str(mine.pk), pool="big", priority=3, ahead_of=str(there.pk)))
+    apply(Update(str(mine.pk), pool="big", ahead_of=str(there.pk)))
     assert order(other) == [mine.pk, there.pk]
-    assert Job.objects.get(pk=mine.pk).priority == 42, "the anchor's priority comes last"
+    assert Job.objects.get(pk=mine.pk).priority == 42
     assert set(PoolChange.objects.values_list("pool_id", flat=True)) == {other.pk, default_pool().pk}
 
 
@@ -302,10 +304,10 @@ def test_an_undo_is_refused_when_it_is_late_or_the_role_does_not_allow_it(ada: U
 def test_an_undo_gives_back_pool_place_and_priority_in_one_step(ada: User) -> None:
     other = ResourcePool.objects.create(name="big")
     there, here, mine = job(ada, other), job(ada), job(ada)
-    apply(Update(str(mine.pk), pool="big", priority=3, ahead_of=str(there.pk)))
+    apply(Update(str(mine.pk), pool="big", priority=42, ahead_of=str(there.pk)))
     assert order(other) == [mine.pk, there.pk]
     edit = queue_edits.last_undoable(ada)
-    assert edit is not None and len(edit.sentences) == 3
+    assert edit is not None and len(edit.sentences) == 2
     apply(Update(str(mine.pk), priority=5))
     queue_edits.undo(ada)
     PoolChange.objects.all().delete()
@@ -375,3 +377,12 @@ def test_each_change_leaves_an_event_with_its_actor(ada: User) -> None:
     event = Event.objects.get(kind=Event.Kind.JOB, subject=str(mine.pk), reason=Reason.PRIORITY_SET)
     assert event.actor == "user:ada"
     assert event.detail == {"priority": [42, 7]}
+
+
+def test_a_job_is_found_by_what_sentences_call_it(ada: User) -> None:
+    mine, command = job(ada, entity_id="7"), job(ada, kind=Job.Kind.COMMAND, entity_id=str(uuid.uuid4()))
+    for text in ("exp 7", "exp7", "exp-7", "Experiment 7"):
+        assert queue_edits.find(text).pk == mine.pk
+    assert queue_edits.find(command.entity_id[:8]).pk == command.pk
+    with pytest.raises(Refused, match="exp 8 not found"):
+        queue_edits.find("exp 8")

@@ -28,9 +28,9 @@ def test_every_blocker_is_named_not_the_first_alone() -> None:
     world.submit("exp 3", 4, max_slots=6)
     world.settle()
     assert sentences(world, "exp 3") == [
-        "needs 4 on one host: gpu-1 has 1 free, 3 held by exp 1",
+        "needs 4 on one host: gpu-1 is kept for it, 1 of 4 free now, and it waits for exp 1",
         "not used for it: gpu-2 (2 slots held from outside the queue by root) and gpu-3 (silent)",
-        "gpu-1: 1 of 4 free; held by exp 1 (3, runs to its end)",
+        "gpu-1: 1 free, 4 needed; held by exp 1 (3, runs to its end)",
         "2 jobs stand before it",
         "pool default stops nothing for it: preemption is off there",
     ]
@@ -84,7 +84,7 @@ def test_a_gang_is_told_how_many_whole_hosts_are_free_and_which_may_not_meet() -
         "asks 16, more than one host has: needs whole hosts, 2 of 8 slots (2 of 3 free as a whole)" in found
     )
     assert "no gang spans hosts whose ranks cannot meet: gpu-2 and gpu-3" in found
-    assert "gpu-1: 7 of 8 free; held by exp 1 (1, priority 1, before it)" in found
+    assert "gpu-1: 7 free, 8 needed; held by exp 1 (1, priority 1, before it)" in found
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_blocks_it_of_its_own_stands_beside_what_blocks_it_here() -> None:
     world.settle()
     assert sentences(world, "exp 2") == [
         "its newest checkpoint is still being uploaded",
-        "gpu-1: 0 of 2 free; held by exp 1 (2, priority 1, before it)",
+        "gpu-1: 0 free, 2 needed; held by exp 1 (2, priority 1, before it)",
         "1 job stands before it",
     ]
 
@@ -179,8 +179,8 @@ def test_equals_and_runs_that_are_stopping_are_told_apart() -> None:
     world.submit("exp 4", 2)
     world.tick()
     found = sentences(world, "exp 4")
-    assert "gpu-1: 0 of 2 free; held by exp 1 (2, of the same priority)" in found
-    assert "gpu-2: 0 of 2 free; held by exp 2 (2, stopping)" in found
+    assert "gpu-1: 0 free, 2 needed; held by exp 1 (2, of the same priority)" in found
+    assert "gpu-2: 0 free, 2 needed; held by exp 2 (2, stopping)" in found
 
 
 def test_in_a_large_pool_the_hosts_that_lack_least_come_first_and_the_rest_are_counted() -> None:
@@ -191,7 +191,7 @@ def test_in_a_large_pool_the_hosts_that_lack_least_come_first_and_the_rest_are_c
     world.submit("exp 99", 2)
     world.settle()
     held = [sentence for sentence in sentences(world, "exp 99") if sentence.startswith("gpu-")]
-    assert len(held) == MOST_HOSTS and held[0].split(": ")[1].startswith("1 of 2 free")
+    assert len(held) == MOST_HOSTS and held[0].split(": ")[1].startswith("1 free, 2 needed")
     assert "5 more hosts have too little free as well" in sentences(world, "exp 99")
 
 

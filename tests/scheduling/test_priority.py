@@ -148,7 +148,9 @@ def test_nothing_is_stopped_if_that_would_not_be_enough() -> None:
     world.submit("whole", 8, priority=1)
     world.settle()
     assert world.released == []
-    assert world.why("whole").sentence == "needs 8 on one host: gpu-1 has 3 free, 5 held by trial and command"
+    assert world.why("whole").sentence == (
+        "needs 8 on one host: gpu-1 is kept for it, 3 of 8 free now, and it waits for trial and command"
+    )
 
 
 def test_what_is_being_freed_is_said_with_the_host_and_by_whom() -> None:

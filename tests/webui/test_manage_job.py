@@ -204,7 +204,7 @@ def test_move_to_top_keeps_the_order_of_several(page: Client) -> None:
 def test_an_edit_of_many_that_is_refused_for_one_changes_none(page: Client) -> None:
     mine, foreign = submit_experiment(name="mine"), submit_experiment(name="foreign", owner=make_user("jun"))
     ResourcePool.objects.filter(pk=default_pool().pk).update(strict=True)
-    assert "only jun or an admin may change it" in make(page, "priority", mine, foreign, priority="5")
+    assert "only its owner or an admin may change it" in make(page, "priority", mine, foreign, priority="5")
     assert set(Job.objects.values_list("priority", flat=True)) == {42}
 
 

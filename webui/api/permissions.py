@@ -69,5 +69,5 @@ def require_owner(user: User, thing: Experiment | Command | Job) -> None:
         return
     name = f"{type(thing).__name__.lower()} {thing.pk}"
     raise Forbidden(
-        f"{name} belongs to {thing.owner.username}; only {thing.owner.username} or an admin may change it."
+        f"{name} belongs to {thing.owner.username}; only its owner or an admin may change it."
     )

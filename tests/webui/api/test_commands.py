@@ -142,7 +142,7 @@ def test_a_waiting_command_is_killed_at_once_and_only_by_its_owner(cast: Cast, p
     record = run(cast.ada, "sleep", "100")
     path = f"commands/{record['id']}/kill"
     assert cast.bob.refused("POST", path) == (
-        403, f"command {record['id']} belongs to ada; only ada or an admin may change it."
+        403, f"command {record['id']} belongs to ada; only its owner or an admin may change it."
     )  # fmt: skip
     killed = cast.ada.post(path)["command"]
     assert (killed["state"], killed["phase"]) == ("STATE_TERMINATED", "CANCELED")

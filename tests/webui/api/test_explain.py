@@ -44,7 +44,7 @@ def test_a_job_behind_another_is_told_who_holds_the_slots_and_its_place(
     assert sentences[0] == reason
     assert "1 job stands before it" in sentences
     assert any(
-        sentence.startswith("gpu1: 0 of 2 free") and f"exp {first['id']}" in sentence
+        sentence.startswith("gpu1: 0 free, 2 needed") and f"exp {first['id']}" in sentence
         for sentence in sentences
     )
     answer = cast.vic.get(f"jobs/{first['jobId']}/explain")["tasks"][0]
