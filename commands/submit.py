@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from accounts.models import User
 from commands.config import CommandConfig
@@ -14,28 +13,13 @@ from commands.states import CommandState
 from events.announce import announce
 from events.models import Event
 from events.record import record
-from hosts.models import ResourcePool
-from hosts.pools import default_pool_for
-from jobs import queue_rules, time_limits
 from jobs import transitions as jobs
+from jobs.accepting import Refused, once, settle
 from jobs.models import Job, Task
 from jobs.states import Reason
 from submissions.models import Context
 
-
-class Refused(Exception):
-    """The submission cannot be accepted; the message is a sentence for the user."""
-
-
-def pool_for(name: str, slots: int) -> ResourcePool:
-    """The pool that a config names, or the default one for so many slots. Raises Refused."""
-    if not name:
-        return default_pool_for(slots)
-    pool = ResourcePool.objects.filter(name=name).first()
-    if pool is None:
-        known = ", ".join(ResourcePool.objects.values_list("name", flat=True)) or "none"
-        raise Refused(f"resource pool {name} does not exist; the pools are: {known}.")
-    return pool
+__all__ = ["Refused", "create"]
 
 
 def create(
@@ -48,15 +32,11 @@ def create(
     actor: str,
 ) -> Command:
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refused."""
-    if idempotency_key and (first := Command.objects.filter(idempotency_key=idempotency_key).first()):
-        return first
-    try:
-        return _create(owner, config, context, workspace_number, idempotency_key, actor)
-    except IntegrityError:
-        first = Command.objects.filter(idempotency_key=idempotency_key).first() if idempotency_key else None
-        if first is None:
-            raise
-        return first
+    return once(
+        Command,
+        idempotency_key,
+        lambda: _create(owner, config, context, workspace_number, idempotency_key, actor),
+    )
 
 
 @transaction.atomic
@@ -70,19 +50,14 @@ def _create(
 ) -> Command:
     effective = config.effective()
     resources = effective["resources"]
-    pool = pool_for(resources["resource_pool"], resources["slots"])
-    resources["resource_pool"] = pool.name
-    resources["max_time"] = _max_time(pool, resources)
-    asked = resources["priority"]
-    if asked is not None and (error := queue_rules.floor_error(pool, owner.role, asked)):
-        raise Refused(error)
+    pool = settle(resources, resources["slots"], role=owner.role)
     command_id = uuid.uuid4()
     job = jobs.create_job(
         kind=Job.Kind.COMMAND,
         name=effective["description"],
         owner=owner,
         pool=pool,
-        priority=asked or pool.default_priority,
+        priority=resources["priority"] or pool.default_priority,
         weight=resources["weight"],
         max_slots=None,
         preemptible=False,
@@ -122,10 +97,3 @@ def _create(
     )
     announce("commands")
     return command
-
-
-def _max_time(pool: ResourcePool, resources: dict[str, Any]) -> int | None:
-    try:
-        return time_limits.seconds_for(pool, resources["max_time"])
-    except time_limits.TooLong as error:
-        raise Refused(str(error)) from error

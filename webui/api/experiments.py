@@ -14,7 +14,7 @@ from accounts.models import User
 from experiments import edits, submit, transitions
 from experiments.config import ConfigError, ExperimentConfig, masked, parse
 from experiments.models import Experiment, Project, Template
-from jobs import queue_edits
+from jobs import accepting, queue_edits
 from submissions import contexts
 from submissions.models import Context
 from webui.api import encoding
@@ -154,8 +154,8 @@ def _context(body: Json, parent: Experiment | None) -> Context:
 def _validate_only(config: ExperimentConfig, body: Json, parent: Experiment | None) -> None:
     """Everything that creating would refuse, with nothing kept."""
     try:
-        submit.pool_for(config.resources.resource_pool or "")
-    except submit.Refused as error:
+        accepting.pool_for(config.resources.resource_pool or "")
+    except accepting.Refused as error:
         raise BadRequest(str(error)) from error
     with transaction.atomic():
         _context(body, parent)

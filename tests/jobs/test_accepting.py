@@ -1,0 +1,43 @@
+"""What a submission must pass before it is a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hosts import pool_edits
+from hosts.pools import default_pool
+from jobs import accepting
+
+pytestmark = pytest.mark.django_db
+
+
+def test_pool_and_time_limit_are_written_where_the_config_names_none() -> None:
+    pool_edits.create("aux", {"default_aux": True, "default_max_time_seconds": 60}, actor="user:ada")
+    resources: dict[str, Any] = {"resource_pool": "", "priority": None, "max_time": None}
+    assert accepting.settle(resources, 0, role="editor").name == "aux"
+    assert resources == {"resource_pool": "aux", "priority": None, "max_time": 60}
+    assert accepting.settle({}, 1, role="editor") == default_pool()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"resource_pool": "moon"}, "resource pool moon does not exist; the pools are: a100, default."),
+        (
+            {"resource_pool": "a100", "priority": 3},
+            "an editor may give no higher priority than 20 in resource pool a100. Found: 3.",
+        ),
+        (
+            {"resource_pool": "a100", "max_time": 61},
+            "resources.max_time: found 61 s, allowed: at most 60 s in resource pool a100.",
+        ),
+    ],
+)
+def test_what_the_pool_does_not_allow_is_refused(asked: dict[str, Any], sentence: str) -> None:
+    rules = {"priority_floor": {"editor": 20}, "longest_max_time_seconds": 60}
+    pool_edits.create("a100", rules, actor="user:ada")
+    with pytest.raises(accepting.Refused) as caught:
+        accepting.settle(asked, 1, role="editor")
+    assert str(caught.value) == sentence
