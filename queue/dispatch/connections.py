@@ -30,7 +30,7 @@ from dispatch.verb_channel import Channels, on_this_machine, over_ssh
 _Result = TypeVar("_Result")
 
 #: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
-_THREAD_SLACK_SECONDS = 5.0
+THREAD_SLACK_SECONDS = 5.0
 _REAP_EVERY_SECONDS = 30.0
 
 
@@ -277,7 +277,7 @@ os.register_at_fork(after_in_child=_after_fork)
 def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_seconds: float) -> _Result:
     future = _current().submit(work)
     try:
-        return future.result(timeout_seconds + _THREAD_SLACK_SECONDS)
+        return future.result(timeout_seconds + THREAD_SLACK_SECONDS)
     except TimeoutError:
         future.cancel()
         raise Unreachable(

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection
 
-from dispatch import pair_verdict, remote
+from dispatch import bundle_push, pair_verdict, remote
 from dispatch.pair_verdict import Side
 from hosts import pair_checks
 from hosts.models import Host, ResourcePool
@@ -27,19 +27,35 @@ MEETING_SECONDS = 8.0
 ALL_REDUCE_SECONDS = 60.0
 #: what SSH and the start of a verb may take besides
 _SPARE_SECONDS = 15.0
+#: of the question which interfaces a host has
+_ASKING_SECONDS = 30.0
 #: of each try: one port for each side's meeting, one for the rendezvous of the all-reduce
 _PORTS = 3
+#: tries to find ports that are free, and meetings of a pair before it counts as bad
+_TRIES, _MEETINGS = ports.FOR_MEETINGS // _PORTS, 2
+
+
+def longest_seconds() -> float:
+    """What a batch takes if everything takes as long as it may; its pairs are tested at the same time."""
+    limits = [
+        _ASKING_SECONDS,
+        *[MEETING_SECONDS + _SPARE_SECONDS] * _TRIES,
+        ALL_REDUCE_SECONDS + _SPARE_SECONDS,
+    ]
+    meeting = sum(remote.longest_seconds(limit) for limit in limits)
+    return _MEETINGS * meeting + bundle_push.PUSH_TIMEOUT_SECONDS  # a host that lacks the bundle gets it once
 
 
 def go_on(pool_id: int) -> None:
-    """Test the next batch of pairs, unless somebody else is at it."""
-    search = pair_checks.claim(pool_id)
+    """Test the next batch of pairs, unless somebody else is at one."""
+    search = pair_checks.claim(pool_id, longest_seconds() + _SPARE_SECONDS)
     if search is None:
         return
     batch = pair_checks.next_batch(search)
     interface = ResourcePool.with_removed.values_list("network_interface", flat=True).get(pk=pool_id)
     untested = []
     if batch:
+        connection.close()  # others may have it for the minutes that this thread waits
         with ThreadPoolExecutor(len(batch)) as pool:
             told = pool.map(lambda pair: _examine(pair[0], pair[1], interface), batch)
             untested = [row for row in told if row is not None]
@@ -49,9 +65,10 @@ def go_on(pool_id: int) -> None:
 def _examine(first: Host, second: Host, interface: str) -> Json | None:
     """Store what was found; or the pair and why it could not be tested, and what was known of it stays."""
     try:
-        found = _meet(first, second, interface)
-        if not found.ok:  # a verdict that keeps gangs apart is not left to one busy moment
+        for _ in range(_MEETINGS):  # a verdict that keeps gangs apart is not left to one busy moment
             found = _meet(first, second, interface)
+            if found.ok:
+                break
         pair_checks.note(first, second, found)
     except remote.RemoteError as error:
         return {"hosts": [first.name, second.name], "sentence": str(error)}
@@ -65,7 +82,7 @@ def _examine(first: Host, second: Host, interface: str) -> Json | None:
 
 def _meet(first: Host, second: Host, interface: str) -> Found:
     """Raises RemoteError."""
-    known = _both(lambda host: remote.verb(host, "meet", {}), first, second)
+    known = _both(lambda host: remote.verb(host, "meet", {}, timeout_seconds=_ASKING_SECONDS), first, second)
     one, other = (
         Side(host.name, host.peer_address, answer["interfaces"])
         for host, answer in zip((first, second), known, strict=True)

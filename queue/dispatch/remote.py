@@ -28,7 +28,7 @@ from dispatch.contact_errors import (
 )
 from dispatch.endpoints import endpoint_of
 from dispatch.ssh_session import Answer
-from dispatch.verb_channel import MOST_BYTES, NotServed
+from dispatch.verb_channel import MOST_BYTES, OPENING_SECONDS, NotServed
 from hosts import observe
 from hosts.models import Host
 from trainmaster.bundle import host_command
@@ -36,7 +36,7 @@ from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_
 
 __all__ = [
     "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "RemoteError", "SshBusy",
-    "Unreachable", "VerbFailed", "command", "shell", "verb",
+    "Unreachable", "VerbFailed", "command", "longest_seconds", "shell", "verb",
 ]  # fmt: skip
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
@@ -63,6 +63,14 @@ def verb(
         raise
     observe.seen(host.pk, boot_id=str(answer.get("boot_id") or ""))
     return answer
+
+
+def longest_seconds(timeout_seconds: float) -> float:
+    """How long a verb with this limit may take: the process that does verbs does not start, so a command does it.
+
+    Besides the push of a bundle, which a host gets once.
+    """
+    return OPENING_SECONDS + timeout_seconds + 2 * connections.THREAD_SLACK_SECONDS
 
 
 def _verb(

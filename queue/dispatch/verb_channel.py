@@ -25,7 +25,7 @@ _MOST_CHANNELS = 4
 #: A channel that did not open, broke, or gave way is not opened again before this time; commands do meanwhile.
 _AGAIN_SECONDS = 5.0
 #: A process that has not said by then that it serves is given up, or all later verbs would wait for it too.
-_OPENING_SECONDS = 15.0
+OPENING_SECONDS = 15.0
 
 
 class NotServed(RemoteError):
@@ -49,7 +49,7 @@ Opener = Callable[[], Awaitable[tuple[Writer, Reader]]]
 class VerbChannel:
     """Made by `open_channel`; broken for good once `closed`.
 
-    One that let a caller wait in vain is `doubted`: it may be frozen. It takes no new calls and is closed with its last.
+    One that let a caller wait in vain is `doubted`: it may be frozen. It takes no new calls and closes with its last.
     """
 
     def __init__(self, writer: Writer, reader: Reader) -> None:
@@ -118,10 +118,10 @@ class VerbChannel:
 async def open_channel(opener: Opener) -> VerbChannel:
     """A channel whose process has said that it serves. Raises NotServed."""
     try:
-        async with asyncio.timeout(_OPENING_SECONDS):
+        async with asyncio.timeout(OPENING_SECONDS):
             return await _opened(opener)
     except (asyncssh.Error, OSError) as error:
-        why = str(error) or f"it said nothing for {_OPENING_SECONDS:g} s"
+        why = str(error) or f"it said nothing for {OPENING_SECONDS:g} s"
         raise NotServed(f"No process that serves verbs could be started: {why}.") from error
 
 

@@ -20,8 +20,6 @@ from hosts.pools import mark_dirty
 TASK = "dispatch.host_tasks.examine_pairs"
 #: Pairs that meet at the same time, each with connections to two hosts.
 PAIRS_AT_ONCE = 8
-#: A batch that has not come back after this is begun again by another worker.
-_CLAIM = timedelta(seconds=300)
 
 
 class NoPairs(ValueError):
@@ -97,18 +95,27 @@ def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
 
 
 def forgotten() -> list[int]:
-    """Pools whose search nobody works on: a message was lost, or a worker has died."""
+    """Pools whose search nobody works on: a message was lost, a worker has died, or another pool's was under way."""
     idle = Q(claimed_until=None) | Q(claimed_until__lt=timezone.now())
     return list(PairSearch.objects.filter(idle, ended_at=None).values_list("pool_id", flat=True))
 
 
-def claim(pool_id: int) -> PairSearch | None:
-    """The search, for its next batch, or None where there is none or somebody else is at it."""
+@transaction.atomic
+def claim(pool_id: int, seconds: float) -> PairSearch | None:
+    """The search, for its next batch, or None where there is none or somebody is at a batch, of whichever pool.
+
+    One batch at a time: all pools' hosts meet on the same few ports, and one host may be two accounts of a machine.
+    What has not come back after `seconds` is begun again by another worker.
+    """
     now = timezone.now()
-    idle = Q(claimed_until=None) | Q(claimed_until__lt=now)
-    until = now + _CLAIM
-    mine = PairSearch.objects.filter(idle, pool_id=pool_id, ended_at=None).update(claimed_until=until)
-    return PairSearch.objects.filter(pool_id=pool_id, claimed_until=until).first() if mine else None
+    # all rows are locked, in one order, so that of two workers the second sees the claim of the first
+    searches = list(PairSearch.objects.filter(ended_at=None).order_by("pk").select_for_update())
+    mine = next((search for search in searches if search.pool_id == pool_id), None)
+    if mine is None or any(search.claimed_until and search.claimed_until >= now for search in searches):
+        return None
+    mine.claimed_until = now + timedelta(seconds=seconds)
+    mine.save(update_fields=["claimed_until"])
+    return mine
 
 
 def next_batch(search: PairSearch) -> list[tuple[Host, Host]]:

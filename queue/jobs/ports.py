@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 #: what a gang needs on the host of its first member: rendezvous and collectives
 NAMES = ("c10d", "comm")
 #: the last of the range are never leased: on them the doctor lets hosts meet
-_FOR_MEETINGS = 9
+FOR_MEETINGS = 9
 
 
 def choose(wanted: Sequence[tuple[Allocation, uuid.UUID]]) -> list[PortLease]:
@@ -53,7 +53,7 @@ def _taken(addresses: Collection[str]) -> dict[str, set[int]]:
 def for_meetings() -> range:
     """The ports of the range on which hosts try each other out."""
     last: int = settings.PORT_LEASE_LAST
-    return range(last - _FOR_MEETINGS + 1, last + 1)
+    return range(last - FOR_MEETINGS + 1, last + 1)
 
 
 def _free(allocation_id: str, used: Collection[int]) -> list[int]:

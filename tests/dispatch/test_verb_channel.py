@@ -91,6 +91,6 @@ def test_what_does_not_serve_is_not_taken_for_a_channel(tmp_path: Path) -> None:
 
 
 def test_one_that_never_says_that_it_serves_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb_channel, "_OPENING_SECONDS", 0.1)
+    monkeypatch.setattr(verb_channel, "OPENING_SECONDS", 0.1)
     with pytest.raises(NotServed, match="said nothing"):
         status("read -r line")

@@ -56,12 +56,12 @@ def test_a_search_goes_batch_by_batch_and_one_worker_at_a_time_does_one() -> Non
     met = []
     for done in (1, 2, 3):
         assert pair_checks.forgotten() == [pool.pk]
-        mine = pair_checks.claim(pool.pk)
-        assert mine is not None and pair_checks.claim(pool.pk) is None and not pair_checks.forgotten()
+        mine = pair_checks.claim(pool.pk, 60)
+        assert mine is not None and pair_checks.claim(pool.pk, 60) is None and not pair_checks.forgotten()
         met += [{first.name, second.name} for first, second in pair_checks.next_batch(mine)]
         pair_checks.batch_done(mine, [])
         assert PairSearch.objects.get(pool=pool).done == done
-    assert len(met) == 3 and pair_checks.claim(pool.pk) is None
+    assert len(met) == 3 and pair_checks.claim(pool.pk, 60) is None
     again = pair_checks.begin(pool, actor="user:bob")
     assert (again.asked_by, again.done) == ("bob", 0)
 
@@ -70,15 +70,34 @@ def test_a_batch_of_a_worker_that_died_is_done_again_and_its_late_word_counts_fo
     pool = default_pool()
     hosts(pool, 3)
     pair_checks.begin(pool, actor="user:ann")
-    dead = pair_checks.claim(pool.pk)
+    dead = pair_checks.claim(pool.pk, 60)
     assert dead is not None
     PairSearch.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
-    alive = pair_checks.claim(pool.pk)
+    alive = pair_checks.claim(pool.pk, 60)
     assert alive is not None and alive.batch == dead.batch
     pair_checks.batch_done(dead, [])
     assert PairSearch.objects.get(pool=pool).done == 0
     pair_checks.batch_done(alive, [])
     assert PairSearch.objects.get(pool=pool).done == 1
+
+
+def test_of_two_pools_one_is_searched_at_a_time_for_they_share_the_ports() -> None:
+    pools = [default_pool(), ResourcePool.objects.create(name="other")]
+    for number, pool in enumerate(pools):
+        for each in range(2):
+            Host.objects.create(
+                name=f"{pool.name}{each}",
+                pool=pool,
+                address=f"10.1.{number}.{each}",
+                admission=Host.Admission.READY,
+            )
+        pair_checks.begin(pool, actor="user:ann")
+    first, second = (pool.pk for pool in pools)
+    mine = pair_checks.claim(first, 60)
+    assert mine is not None and pair_checks.claim(second, 60) is None
+    assert pair_checks.forgotten() == [second], "it is asked for again"
+    pair_checks.batch_done(mine, [])
+    assert pair_checks.claim(second, 60) is not None
 
 
 def test_what_is_known_of_a_host_that_is_removed_vanishes() -> None:
