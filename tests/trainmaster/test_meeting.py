@@ -1,5 +1,7 @@
 """The verb `meet`: both sides measure each other, and nobody else who listens or dials."""
 
+import hashlib
+import hmac
 import json
 import socket
 import threading
@@ -75,3 +77,32 @@ def test_a_port_that_is_taken_and_a_peer_that_is_away_are_told() -> None:
     assert refused.value.code == "taken"
     (way,) = meet(request("a", "b", (free_port(), free_port()), 1), NOWHERE)["reached"]
     assert (way["ok"], way["error"]) == (False, "connection refused")
+
+
+def test_a_peer_that_falls_silent_is_waited_for_no_longer_than_the_meeting_lasts() -> None:
+    """At each of its addresses it proves itself, and then echoes nothing."""
+    with socket.create_server(("0.0.0.0", 0)) as silent:
+        kept: list[socket.socket] = []
+
+        def prove() -> None:
+            for _ in range(3):
+                connection, _ = silent.accept()
+                kept.append(connection)
+                hello = json.loads(connection.makefile("rb").readline())
+                said = f"listen|b|{hello['random']}".encode()
+                proof = hmac.new(b"n", said, hashlib.sha256).hexdigest()
+                connection.sendall(json.dumps({"proof": proof}).encode() + b"\n")
+
+        thread = threading.Thread(target=prove)
+        thread.start()
+        addresses = [f"127.0.0.{n}" for n in (1, 2, 3)]
+        asked = request("a", "b", (free_port(), silent.getsockname()[1]), 2, addresses=addresses)
+        reached = meet(asked, NOWHERE)["reached"]
+        thread.join(10)
+    for connection in kept:
+        connection.close()
+    assert [way["error"] for way in reached] == [
+        "broke off while measuring: timed out",
+        "broke off while measuring: the time was up",
+        "broke off while measuring: the time was up",
+    ]

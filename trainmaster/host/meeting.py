@@ -72,6 +72,13 @@ class Meeting:
                 each.close()
         return reached
 
+    def _at_most(self, seconds: float) -> float:
+        """So long, or as long as the meeting still goes on. Raises ValueError once it is over."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise ValueError("the time was up")
+        return min(seconds, left)
+
     # --- the side that is dialled ---------------------------------------------------------------------------
 
     def _listen(self, family: int, address: str) -> socket.socket:
@@ -164,7 +171,9 @@ class Meeting:
         while True:
             was_up = self._peer_is_up.is_set()
             try:
-                connection = socket.create_connection((address, self._peer_port), timeout=_CONNECT_SECONDS)
+                connection = socket.create_connection(
+                    (address, self._peer_port), self._at_most(_CONNECT_SECONDS)
+                )
             except ConnectionRefusedError:
                 if was_up or time.monotonic() + _CONNECT_SECONDS > self._deadline:
                     raise
@@ -180,6 +189,7 @@ class Meeting:
 
     def _shake_hands(self, connection: socket.socket) -> None:
         _prepare(connection)
+        connection.settimeout(self._at_most(_SOCKET_SECONDS))
         random = secrets.token_hex(16)
         connection.sendall(_message({"random": random, "proof": self._proof("dial", self._me, random)}))
         try:
@@ -192,6 +202,7 @@ class Meeting:
     def _measure(self, row: Dict[str, Any], connection: socket.socket) -> None:
         with connection:
             try:
+                connection.settimeout(self._at_most(_SOCKET_SECONDS))
                 row["round_trip_ms"] = round(1000 * min(_ping(connection) for _ in range(_PINGS)), 3)
                 row["mb_per_second"] = round(_throughput(connection) / 1e6, 1)
             except (OSError, ValueError) as error:
