@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from django.db import connection
+
 from events.announce import announce, wake
 from hosts.models import PoolChange, ResourcePool
 
 DEFAULT_POOL = "default"
+
+
+class PoolRemoved(ValueError):
+    """The pool was removed since it was chosen; the message is a sentence for the user."""
 
 
 def default_pool() -> ResourcePool:
@@ -22,6 +28,21 @@ def default_pool_for(slots: int) -> ResourcePool:
     """The pool of work that names none: the default aux pool for zero slots, the default compute pool for others."""
     aux = ResourcePool.objects.filter(default_aux=True).first() if slots == 0 else None
     return aux or default_pool()
+
+
+def hold(pool: ResourcePool) -> None:
+    """Before something is put into the pool: it stays until this transaction ends. Raises PoolRemoved.
+
+    FOR KEY SHARE is what the foreign key takes as well, and like it lets others put something in and passes write
+    their plan. It waits for a removal that is under way and, unlike the foreign key, sees that the pool is only hidden.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT 1 FROM {ResourcePool._meta.db_table} WHERE id = %s AND NOT removed FOR KEY SHARE",
+            [pool.pk],
+        )
+        if cursor.fetchone() is None:
+            raise PoolRemoved(f"resource pool {pool.name} was removed meanwhile; choose another one.")
 
 
 def mark_dirty(pool_id: int) -> None:

@@ -19,7 +19,7 @@ from events.models import Event
 from events.record import record
 from hosts import pair_checks
 from hosts.models import Host, ResourcePool, Slot
-from hosts.pools import mark_dirty
+from hosts.pools import PoolRemoved, hold, mark_dirty
 
 ADMIT = "dispatch.host_tasks.admit"
 DOCTOR = "dispatch.host_tasks.doctor"
@@ -75,6 +75,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
             )
         if host is None:
             host = Host(name=new.name)
+        _hold(pool)
         before = "" if host._state.adding else host.admission
         for name, value in vars(new).items():
             setattr(host, name, value)
@@ -236,11 +237,19 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> Host:
     if host.pool_id == pool.pk:
         return host
     _refuse_live(host, "pool", "moved to another pool")
+    _hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool.name, pool
     host.save(update_fields=["pool"])
     _changed(host, "pool_changed", actor, detail={"from": before, "to": pool.name})
     return host
+
+
+def _hold(pool: ResourcePool) -> None:
+    try:
+        hold(pool)
+    except PoolRemoved as error:
+        raise Refused("pool", str(error)) from error
 
 
 def live_runs(host: Host) -> list[str]:

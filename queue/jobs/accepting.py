@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.models import Model
 
 from hosts.models import ResourcePool
-from hosts.pools import default_pool_for
+from hosts.pools import PoolRemoved, default_pool_for
 from jobs import time_limits
 from jobs.queue_rules import floor_error
 
@@ -49,7 +49,10 @@ def settle(resources: dict[str, Any], slots: int, *, role: str) -> ResourcePool:
 
 
 def once(model: type[Made], idempotency_key: str | None, make: Callable[[], Made]) -> Made:
-    """What `make` makes with the key, all in one transaction; with a repeated key the first one of all."""
+    """What `make` makes with the key, all in one transaction; with a repeated key the first one of all.
+
+    Raises Refused where the pool was removed since it was chosen.
+    """
 
     def first() -> Made | None:
         return model._default_manager.filter(idempotency_key=idempotency_key).first()
@@ -58,6 +61,8 @@ def once(model: type[Made], idempotency_key: str | None, make: Callable[[], Made
         return before
     try:
         return make()
+    except PoolRemoved as error:
+        raise Refused(str(error)) from error
     except IntegrityError:
         if idempotency_key and (meanwhile := first()):
             return meanwhile

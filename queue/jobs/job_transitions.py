@@ -16,7 +16,7 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts.models import ResourcePool
-from hosts.pools import mark_dirty
+from hosts.pools import hold, mark_dirty
 from jobs.models import Job, Task
 from jobs.states import JOB_STEPS, TASK_STEPS, JobState, Reason, TaskState
 
@@ -36,7 +36,11 @@ def create_job(
     actor: str,
     entity_id: str = "",
 ) -> Job:
-    """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already."""
+    """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already.
+
+    Raises hosts.pools.PoolRemoved.
+    """
+    hold(pool)
     state = JobState.ACTIVE if active else JobState.PAUSED
     job = Job.objects.create(
         kind=kind,

@@ -13,10 +13,11 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts.models import ResourcePool
-from hosts.pools import mark_dirty
+from hosts.pools import PoolRemoved, hold, mark_dirty
 from jobs import transitions
 from jobs.models import Allocation, Job, QueueEdit
 from jobs.queue_order import everyone
+from jobs.queue_rules import Refused
 from jobs.states import AllocationState, Reason, StopKind
 
 State = dict[str, Any]
@@ -96,8 +97,13 @@ def _plain(value: Any) -> Any:
 def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None:
     """Put the job into another pool; what runs in the old one is asked to save and leave.
 
-    The caller holds its open allocations: they are locked before their job.
+    The caller holds its open allocations: they are locked before their job, and the pool last.
+    Raises Refused where the pool was removed meanwhile.
     """
+    try:
+        hold(pool)
+    except PoolRemoved as error:
+        raise Refused(str(error)) from error
     edit.touch(job)
     edit.dirty.add(job.pool_id)
     save(job, edit, Reason.POOL_CHANGED, pool=pool, **fields)

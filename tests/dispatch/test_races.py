@@ -5,16 +5,19 @@ from collections.abc import Callable
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from dispatch import passes
 from experiments import submit
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState
-from hosts import registry
+from hosts import pool_edits, registry
+from hosts.models import ResourcePool
+from hosts.pools import default_pool
 from jobs import queue_edits, transitions
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import AllocationState, Reason, StopKind
+from jobs.states import AllocationState, JobState, Reason, StopKind
 from tests.experiments.test_search import RANDOM, submitted
 from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
 
@@ -124,3 +127,64 @@ def test_an_edit_that_meets_the_deletion_of_its_job_is_refused() -> None:
         Job.objects.all().delete()
     thread.join(10)
     assert answers == [f"job {job.pk} not found"]
+
+
+GONE = "resource pool a100 was removed meanwhile; choose another one."
+
+
+def a100(history: bool) -> ResourcePool:
+    """A pool with nothing in it; with history it is hidden when it is removed, otherwise its row goes."""
+    pool = pool_edits.create("a100", {}, actor="user:ada")
+    if history:
+        Job.objects.filter(pk=submit_experiment().job_id).update(pool=pool, state=JobState.ENDED)
+    return pool
+
+
+def submit_into_a100() -> Experiment:
+    return submit_experiment(max_time="60, resource_pool: a100")
+
+
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("what", ["submit", "change pool", "move host", "add host"])
+def test_nothing_is_put_into_a_pool_that_is_being_removed(what: str, history: bool) -> None:
+    host, pool, job = make_host("gpu0", 1), a100(history), submit_experiment().job
+    update = queue_edits.Update(str(job.pk), pool="a100")
+    new = registry.NewHost("gpu1", address="10.0.0.9")
+    works: dict[str, Callable[[], object]] = {
+        "submit": submit_into_a100,
+        "change pool": lambda: queue_edits.apply([update], actor="user:ada", role="editor"),
+        "move host": lambda: registry.change_pool(host.pk, pool, actor="user:ada"),
+        "add host": lambda: registry.add(new, pool, actor="user:ada"),
+    }
+    jobs = Job.objects.count()
+    with transaction.atomic():
+        pool_edits.remove("a100", actor="user:ada")  # not committed yet
+        thread, answers = answer_of(works[what])
+        wait_until_one_waits_for_a_lock(thread)
+    thread.join(10)
+    assert answers == [GONE]
+    host.refresh_from_db()
+    job.refresh_from_db()
+    assert host.pool == job.pool == default_pool() and Job.objects.count() == jobs
+    assert not registry.present().filter(name="gpu1").exists()
+
+
+def test_a_removal_that_meets_a_submission_is_refused() -> None:
+    a100(history=True)
+    with transaction.atomic():
+        submit_into_a100()  # not committed yet
+        thread, answers = answer_of(lambda: pool_edits.remove("a100", actor="user:ada"))
+        wait_until_one_waits_for_a_lock(thread)
+    thread.join(10)
+    assert "1 unfinished job is in it" in str(answers[0])
+
+
+def test_submissions_wait_neither_for_each_other_nor_for_a_pass() -> None:
+    pool = a100(history=True)
+    with transaction.atomic():
+        submit_into_a100()  # not committed yet
+        ResourcePool.objects.filter(pk=pool.pk).update(planned_at=timezone.now())  # as a pass does
+        thread, answers = answer_of(submit_into_a100)
+        thread.join(10)
+        assert isinstance(answers[0], Experiment)
+    assert Job.objects.filter(pool=pool, state=JobState.ACTIVE).count() == 2
