@@ -8,13 +8,14 @@ from typing import Any, Callable, Dict, Optional
 
 from trainmaster.cli import output
 from trainmaster.cli.credentials import salted_hash
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import OK, CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
+_ROLES = ["viewer", "editor", "admin"]
 _STRONG = "at least 8 characters with an upper-case letter, a lower-case letter and a digit"
 
 
@@ -38,9 +39,20 @@ def add(add_noun: Adder) -> None:
 def _add_accounts(verbs: Any) -> None:
     parser = verbs.add_parser("create", help="a new user")
     parser.add_argument("username")
-    parser.add_argument("--admin", action="store_true")
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument("--role", choices=_ROLES, help="what it may do; default: editor")
+    role.add_argument("--admin", dest="role", action="store_const", const="admin", help="--role admin")
     parser.add_argument("--no-password", action="store_true", help="an admin sets one later")
     parser.set_defaults(run=_create, action="create the user")
+    parser = verbs.add_parser("edit", help="change the role or the display name of a user")
+    parser.add_argument("username")
+    parser.add_argument(
+        "--role",
+        choices=_ROLES,
+        help="a viewer reads, an editor submits jobs and edits them, an admin changes everything",
+    )
+    parser.add_argument("--display-name", metavar="TEXT")
+    parser.set_defaults(run=_edit, action="edit the user")
     parser = verbs.add_parser("change-password", help="your own, or as admin another's")
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run=_change_password, action="change the password")
@@ -136,11 +148,26 @@ def _new_password(user: str) -> str:
 
 
 def _create(client: Client, args: argparse.Namespace) -> int:
-    body: Json = {"user": {"username": args.username, "admin": args.admin, "active": True}}
+    role = args.role or "editor"
+    user: Json = {"username": args.username, "admin": role == "admin", "role": role, "active": True}
+    body: Json = {"user": user}
     if not args.no_password:
         body.update(password=_new_password(args.username), isHashed=True)
     client.post("/api/v1/users", body)
-    done(f"Created user {args.username}")
+    done(f"Created user {args.username} with the role {role}")
+    return OK
+
+
+def _edit(client: Client, args: argparse.Namespace) -> int:
+    given = {"role": args.role, "displayName": args.display_name}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if not changes:
+        raise UsageError("name what to change: --role or --display-name.")
+    user = client.user(args.username)
+    client.call("PATCH", f"/api/v1/users/{user['id']}", changes)
+    for field, value in changes.items():
+        word = "role" if field == "role" else "display name"
+        done(f"Changed the {word} of {args.username} from {user.get(field) or 'none'} to {value}")
     return OK
 
 
