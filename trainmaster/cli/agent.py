@@ -9,6 +9,7 @@ from urllib.parse import quote
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, done, local_time, say
+from trainmaster.cli.prefixes import SHOWN
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
@@ -79,12 +80,23 @@ def may_stop(tasks: List[Json], what: str, yes: bool) -> bool:
     """Whether the person at the terminal agrees that these tasks are stopped; without a terminal nobody is asked."""
     if yes or not tasks or not output.is_interactive():
         return True
-    say(
-        f"{what} stops {len(tasks)} running task{'' if len(tasks) == 1 else 's'}; they are tried again elsewhere:"
-    )
+    again = "which waits for a slot again" if len(tasks) == 1 else "which wait for slots again"
+    say(f"{what} stops {len(tasks)} running task{'' if len(tasks) == 1 else 's'}, {again} (commands end):")
     for task in tasks:
         say(f"  {output.clean(str(task.get('name')))} on {', '.join(sorted(hosts_of(task)))}")
     return output.ask("Go on? --drain would let them finish.", default=False)
+
+
+def tell_stopped(tasks: List[Json]) -> None:
+    """`stopped: cmd 85ff004b, exp 4`, for scripts above all, which nobody asks."""
+    if tasks:
+        say(f"stopped: {', '.join(dict.fromkeys(_short(str(task['taskId'])) for task in tasks))}", "yellow")
+
+
+def _short(task_id: str) -> str:
+    """A trial's task is named after its experiment, `4.…`; a command's has the command's id."""
+    experiment, dot, _ = task_id.partition(".")
+    return f"exp {experiment}" if dot else f"cmd {task_id[:SHOWN]}"
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
@@ -118,6 +130,8 @@ def _disable(client: Client, args: argparse.Namespace) -> int:
         body = {"agentId": agent_id, "drain": args.drain}
         client.post(f"/api/v1/agents/{quote(agent_id, safe='')}/disable", body)
         say(f"{'Draining' if args.drain else 'Disabled'} agent {agent_id}.", "green")
+    if not args.drain:
+        tell_stopped(there)
     if args.drain:
         there = [task for task in running(client) if set(chosen) & set(hosts_of(task))]
         if args.output == "table":

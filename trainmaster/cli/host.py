@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 from trainmaster.cli import host_adding, host_pairs, output
+from trainmaster.cli.agent import hosts_of, running, tell_stopped
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
 from trainmaster.cli.output import done, say
@@ -98,9 +99,12 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
 
 
 def _act(client: Client, args: argparse.Namespace) -> int:
+    there = [task for task in running(client) if set(args.names) & set(hosts_of(task))]
     for name in args.names:
         client.host_action(name, args.verb)
         done(f"{_ACTIONS[args.verb][0]} {name}")
+    if args.verb == "disable":
+        tell_stopped(there)
     return OK
 
 

@@ -24,6 +24,7 @@ OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
     "behind-of": ("behindOf", str),
     "position": ("position", int),
 }
+_TO_TOP = "to-top"  # the one operation without a value
 #: places of the new order that are printed
 _MOST_PLACES = 12
 
@@ -44,9 +45,12 @@ def add(verbs: Any) -> None:
     _add_caution(parser)
     parser.set_defaults(run=_update, action="update the job", usage_error=parser.error)
     parser = verbs.add_parser(
-        "update-batch", help="several changes at once, such as ID.priority=1 ID.ahead-of=ID"
+        "update-batch",
+        help="several changes at once, such as ID.priority=1 ID.ahead-of=ID",
+        epilog="Operations: priority=N, weight=F, resource-pool=POOL, ahead-of=JOB_ID, behind-of=JOB_ID, position=N "
+        "and to-top, which takes no value: ID.to-top. All of them are made, or none.",
     )
-    parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE")
+    parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE", help="see below")
     _add_caution(parser)
     parser.set_defaults(run=_update_batch, action="update the jobs")
     parser = verbs.add_parser("undo", help="take back your last edit of the queue")
@@ -72,7 +76,7 @@ def _update(client: Client, args: argparse.Namespace) -> int:
     if args.to_top:
         update["toTop"] = True
     if len(update) == 1:
-        options = ", ".join(f"--{name}" for name in [*OPERATIONS, "to-top"])
+        options = ", ".join(f"--{name}" for name in [*OPERATIONS, _TO_TOP])
         args.usage_error(f"nothing to change was given: at least one of {options}")
     return _send(client, [update], args)
 
@@ -82,13 +86,17 @@ def _update_batch(client: Client, args: argparse.Namespace) -> int:
 
 
 def parsed(text: str) -> Json:
-    """`ID.priority=1` as a record of the request. Raises CliError."""
+    """`ID.priority=1` or `ID.to-top` as a record of the request. Raises CliError."""
     left, equals, value = text.partition("=")
     job_id, dot, operation = left.rpartition(".")
+    if operation == _TO_TOP and dot and job_id:
+        if equals and value != "true":
+            raise CliError(f"found {text!r}, allowed: {job_id}.{_TO_TOP}, which takes no value.")
+        return {"jobId": job_id, "toTop": True}
     if not (equals and dot and job_id and value):
         raise CliError(f"found {text!r}, allowed: <jobID>.<operation>=<value>.")
     if operation not in OPERATIONS:
-        raise CliError(f"found the operation {operation!r}, allowed: {', '.join(OPERATIONS)}.")
+        raise CliError(f"found the operation {operation!r}, allowed: {', '.join([*OPERATIONS, _TO_TOP])}.")
     return change(job_id, operation, value)
 
 

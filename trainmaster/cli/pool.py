@@ -212,11 +212,30 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     rules = _rules(args)
     if not rules:
         raise UsageError("name at least one rule to change; see --help.")
+    before = client.get(_path(args.name))["resourcePool"]
     answer = client.call("PATCH", _path(args.name), rules)
-    changed: List[str] = answer.get("changed") or []
+    changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     return _told(
-        args, answer, f"Changed {', '.join(changed)} of pool {args.name}" if changed else "Nothing is new."
+        args, answer, f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing is new."
     )
+
+
+def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
+    """`default-priority from 42 to 30`, by the names of the options."""
+    options = {field: name for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()}
+    options["priorityFloor"] = "priority-floor"
+    return [
+        f"{options.get(field, field)} from {_in_words(before.get(field))} to {_in_words(after.get(field))}"
+        for field in fields
+    ]
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return " ".join(f"{role}={floor}" for role, floor in sorted(value.items())) or "none"
+    return "none" if value in (None, "") else str(value)
 
 
 def _told(args: argparse.Namespace, answer: Json, sentence: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict
 from urllib.parse import quote
 
 from trainmaster.cli import output
-from trainmaster.cli.agent import hosts_of, may_stop, running
+from trainmaster.cli.agent import hosts_of, may_stop, running, tell_stopped
 from trainmaster.cli.errors import FAILED, OK
 from trainmaster.cli.output import Column, done, say
 from trainmaster.client import Client
@@ -89,6 +89,9 @@ def _disable(client: Client, args: argparse.Namespace) -> int:
         return FAILED
     client.post(_path(args, "disable"), {"drain": args.drain})
     done(f"{'Draining' if args.drain else 'Disabled'} slot {args.slot_id} of agent {args.agent_id}")
-    for task in there if args.drain else []:
+    if not args.drain:
+        tell_stopped(there)
+        return OK
+    for task in there:
         say(f"Still in progress there: {output.clean(str(task.get('name')))}")
     return OK

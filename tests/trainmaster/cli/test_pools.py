@@ -44,7 +44,10 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
     edited = tm(
         "resource-pool", "edit", "a100", "--host-lost-after", "600", "--strict", "--priority-floor", "none"
     )
-    assert edited.stdout.strip() == "Changed hostLostAfterSeconds, strict, priorityFloor of pool a100"
+    assert edited.stdout.strip() == (
+        "Changed pool a100: host-lost-after from none to 600, strict from no to yes, "
+        "priority-floor from editor=20 to none"
+    )
     assert "Host lost after:        600" in tm("pool", "describe", "a100").stdout
     rows = list(csv.DictReader(io.StringIO(tm("pool", "list", "-o", "csv").stdout)))
     assert {row["Name"]: row["Scheduler"] for row in rows} | {"a100": "fair share"} == {
@@ -124,9 +127,10 @@ def test_hosts_and_slots_are_listed_drained_disabled_and_enabled(tm: CommandLine
 
     before = held(tm)
     asked = Terminal(tm.command("slot", "disable", "cpu1", "0"), tm.environment)
-    asked.answer("stops 1 running task", "n")
+    asked.answer("stops 1 running task, which waits for a slot again (commands end)", "n")
     assert asked.wait() == 1 and "Nothing was changed." in asked.said
     assert held(tm) == before
-    assert tm("slot", "disable", "cpu1", "0", "--yes").returncode == 0
+    stopped = tm("slot", "disable", "cpu1", "0")
+    assert (stopped.returncode, stopped.stderr.strip()) == (0, f"stopped: exp {running}")
     assert wait_until(lambda: held(tm) not in ("", before), 60), "tried again on the other slot"
     assert tm("slot", "enable", "cpu1", "0").stdout.strip() == "Enabled slot 0 of agent cpu1"

@@ -104,6 +104,9 @@ def test_batch_updates_are_read_as_documented() -> None:
     assert parsed("abc.priority=1") == {"jobId": "abc", "priority": 1}
     assert parsed("abc.weight=1.5") == {"jobId": "abc", "weight": 1.5}
     assert parsed("abc.ahead-of=def") == {"jobId": "abc", "aheadOf": "def"}
+    assert parsed("abc.to-top") == {"jobId": "abc", "toTop": True}
+    with pytest.raises(CliError, match="takes no value"):
+        parsed("abc.to-top=3")
     with pytest.raises(CliError, match="<jobID>"):
         parsed("abc.priority")
     with pytest.raises(CliError, match="allowed: priority, weight, resource-pool, ahead-of, behind-of"):
@@ -153,8 +156,12 @@ def test_a_config_that_cannot_be_used_is_refused_before_anything_is_sent(
         "job update abc -p 3 --resource-pool gpu --ahead-of def --dry-run -o json",
         "job update abc --to-top -y",
         "job update-batch a.position=1 --dry-run",
+        "job update-batch a.to-top b.priority=3",
         "job undo",
         "u login alice",
+        "user create bob --role viewer --no-password",
+        "user create ada --admin",
+        "user edit bob --role editor",
         "-u bob -m host:1 task ls -o json",
         "tpl ls -d",
         "agent disable gpu1 --drain",
