@@ -3,7 +3,7 @@
 Slots are granted request by request, always to the job that has the least for its weight, until nothing more
 fits: so what one job cannot use goes to the others, a gang is granted whole or not at all, and the grants
 depend on the demand, never on what happens to run. Work that is not granted may run where room is left and
-is stopped when a granted request needs the room.
+is stopped when a granted request needs the room; if it is granted meanwhile, it is stopped last.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ class OfJob(Rights):
 
 
 class FairShareRules:
-    """Granted requests may stop work that is not granted. `queue`: all requests of the pool, the oldest job first."""
+    """Granted requests may stop work that is not granted, or was not when it started.
+
+    `queue`: all requests of the pool, the oldest job first.
+    """
 
     def __init__(self, queue: Sequence[Request], granted: Grants) -> None:
         self.queue = queue
@@ -101,10 +104,14 @@ class FairShareRules:
         }
 
     def grade(self, run: Request) -> int:
-        return 0
+        """What is not granted is stopped before what is."""
+        return 0 if run.task_id in self._granted else 1
 
     def line(self, run: Request, placement: Placement) -> Standing:
-        return EVERYBODY if run.preemptible and run.task_id not in self._granted else NOBODY
+        """A grant that comes later does not undo the condition on which it started: else what is lent the hosts kept
+        for a gang would hold them for good, and the gang would starve."""
+        firm = run.task_id in self._granted and not placement.on_sufferance
+        return NOBODY if firm or not run.preemptible else EVERYBODY
 
     def rights(self, request: Request) -> Rights:
         if request.task_id not in self._granted:

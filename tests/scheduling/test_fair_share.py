@@ -118,3 +118,25 @@ def test_a_gang_has_hosts_kept_for_its_share_while_small_work_never_ceases() -> 
         world.finish(min(task for task in world.running if task.startswith("small")))
         world.settle()
     assert "gang" in world.running
+
+
+def test_what_started_on_sufferance_gives_way_to_a_gang_even_once_it_is_granted() -> None:
+    world = fair(4, 4)
+    world.submit("gang", 4)
+    for label, slot, lent in (("first", 100, False), ("second", 101, False), ("lent", 200, True)):
+        world.submit(label, 1)
+        world.place(label, {f"h{slot // 100}": (slot,)}, world.now, on_sufferance=lent)
+    plan = world.tick()
+    assert plan.shares == {"gang": 4, "first": 1, "second": 1, "lent": 1}
+    assert [(release.task_id, release.for_task_id) for release in plan.releases] == [("lent", "gang")]
+    world.settle()
+    assert (world.running, world.backfilled) == ({"gang", "first", "second", "lent"}, set())
+
+
+def test_what_is_above_its_share_is_stopped_before_what_only_started_so() -> None:
+    world = fair(3)
+    world.submit("gang", 2)
+    for label, slot, since in (("granted", 100, 3), ("above", 101, 1), ("more", 102, 2)):
+        world.submit(label, 1)
+        world.place(label, {"h1": (slot,)}, since, on_sufferance=True)
+    assert [release.task_id for release in world.tick().releases] == ["more", "above"]
