@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from submissions.config.problems import ROOT, ConfigError, Problem, shown
+from submissions.config.problems import ROOT, ConfigError, Problem, at, shown
 from submissions.config.translating import Shape, translated
 from trainmaster import yamltext
 from trainmaster.overrides import BadOverride, apply_overrides
 
 MAX_TEXT_BYTES = 1024 * 1024
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's JSON refuses them
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -45,6 +47,8 @@ def checked(
     config: dict[str, Any], model: type[Model], shape: Shape, broken_rules: Sequence[Problem], subject: str
 ) -> Model:
     """A checked config from its values. Raises ConfigError with all problems."""
+    if unstorable := list(_unstorable(config)):  # alone, since other sentences would show such text
+        raise ConfigError(unstorable, subject)
     try:
         found = model.model_validate(config)
     except ValidationError as error:
@@ -53,6 +57,27 @@ def checked(
     if broken_rules:
         raise ConfigError(broken_rules, subject)
     return found
+
+
+def _unstorable(config: dict[str, Any]) -> Iterator[Problem]:
+    """Texts that cannot be stored, wherever they stand, fields that anything may be in included."""
+    inside: list[tuple[tuple[str | int, ...], Any]] = [((), config)]
+    seen = {id(config)}  # YAML's aliases stand in many places
+    for path, part in inside:
+        if isinstance(part, dict) and any(isinstance(key, str) and _UNSTORABLE.search(key) for key in part):
+            yield Problem(at(path), *_storable("a field whose name has"))
+        elif isinstance(part, str) and _UNSTORABLE.search(part):
+            yield Problem(at(path), *_storable("text with"))
+        elif isinstance(part, (dict, list)):
+            steps = part.items() if isinstance(part, dict) else enumerate(part)
+            for step, inner in steps:
+                if not isinstance(inner, (dict, list)) or id(inner) not in seen:
+                    seen.add(id(inner))
+                    inside.append(((*path, step), inner))
+
+
+def _storable(what: str) -> tuple[str, str]:
+    return f"{what} U+0000 or half a surrogate pair", "text without them"
 
 
 def _once(problems: list[Problem]) -> list[Problem]:

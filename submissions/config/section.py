@@ -32,8 +32,9 @@ def _whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
-NotNegative = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
-Positive = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+_MOST = 2**31 - 1  # of the database's integers
+NotNegative = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=_MOST)]
+Positive = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=_MOST)]
 Name = Annotated[str, Field(min_length=1)]
 
 

@@ -69,3 +69,23 @@ def test_every_fault_is_told_at_once() -> None:
 def test_overrides_come_last() -> None:
     config = parse("entrypoint: x\nresources: {slots: 1}", ["resources.slots=4", "description=y"])
     assert (config.resources.slots, config.description) == (4, "y")
+
+
+def test_text_that_cannot_be_stored_is_refused_wherever_it_stands() -> None:
+    config: dict[str, object] = {
+        "entrypoint": ["a", "\0"],
+        "description": "\ud800",
+        "pbs": {"known": "ok", "deep": [1, {"x": "\0"}]},
+        "slurm": {"k\0": 1},
+        "environment": {"environment_variables": ["TOKEN=secret\0"]},
+    }
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    faults = {problem.path: problem.found for problem in caught.value.problems}
+    assert faults == {
+        "<config>.entrypoint[1]": "text with U+0000 or half a surrogate pair",
+        "<config>.description": "text with U+0000 or half a surrogate pair",
+        "<config>.pbs.deep[1].x": "text with U+0000 or half a surrogate pair",
+        "<config>.slurm": "a field whose name has U+0000 or half a surrogate pair",
+        "<config>.environment.environment_variables[0]": "text with U+0000 or half a surrogate pair",
+    }

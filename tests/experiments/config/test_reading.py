@@ -51,6 +51,14 @@ def test_the_effective_config_reads_back_as_itself() -> None:
     assert parse(json.dumps(config)).effective() == config
 
 
+def test_whole_numbers_are_within_what_can_be_stored() -> None:
+    assert parse(GOOD, ["resources.max_slots=2147483647"]).resources.max_slots == 2**31 - 1
+    for field in ("resources.max_slots", "resources.slots_per_trial", "max_restarts", "scheduling_unit"):
+        assert problems_of(GOOD, f"{field}=2147483648") == {
+            f"<config>.{field}": ("2147483648", "2147483647 or less")
+        }
+
+
 def test_all_faults_are_reported_at_once_with_path_found_and_allowed() -> None:
     text = """
 name: 3

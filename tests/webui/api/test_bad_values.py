@@ -14,8 +14,13 @@ PERIOD = "resources/allocation/aggregated?period=RESOURCE_ALLOCATION_AGGREGATION
 @pytest.mark.parametrize(
     "path, body, sentence",
     [
-        ("commands", {"config": {"entrypoint": "a\0b"}}, CANNOT_BE_STORED),
-        ("commands", {"config": {"entrypoint": "a", "resources": {"slots": 10**12}}}, CANNOT_BE_STORED),
+        ("commands", {"config": {"entrypoint": "a\0b"}}, "<config>.entrypoint: found text with U+0000"),
+        ("commands", {"config": {"entrypoint": ["a", "\ud800"]}}, "<config>.entrypoint[1]: found text with"),
+        (
+            "commands",
+            {"config": {"entrypoint": "a", "resources": {"slots": 10**12}}},
+            "<config>.resources.slots: found 1000000000000, allowed: 2147483647 or less",
+        ),
         (
             "commands",
             {"config": {"entrypoint": "a"}, "files": [{"path": "f", "type": "x"}]},
