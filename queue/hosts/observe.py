@@ -151,12 +151,6 @@ def keep_offered(host: Host, offered: str, hop: int) -> None:
         host.offered_host_key = offered
 
 
-def offered_keys(host: Host) -> list[tuple[str, str]]:
-    """(address, key) of each hop that has shown a key which nobody has accepted yet, nearest to the server first."""
-    jumps = [(str(jump["address"]), str(jump.get("offered_host_key") or "")) for jump in host.jumps]
-    return [(address, key) for address, key in [*jumps, (host.address, host.offered_host_key)] if key]
-
-
 def state_of(host: Host) -> str:
     """One word for people: what stands in the way of using the host first, "ready" when nothing does."""
     if host.admission != Host.Admission.READY:
