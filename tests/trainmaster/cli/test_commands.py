@@ -69,6 +69,21 @@ def test_ctrl_c_leaves_the_command_alone_and_kill_ends_it(local_host: CommandLin
     assert (described["phase"], described["exitStatus"]) == ("CANCELED", "killed by admin, exit code 143")
 
 
+def test_a_host_that_is_disabled_without_a_question_says_what_it_stopped(local_host: CommandLine) -> None:
+    command_id = local_host("command", "run", "-d", "sleep 600").stdout.strip()
+
+    def described() -> dict[str, str]:
+        answer: dict[str, str] = json.loads(local_host("command", "describe", command_id, "--json").stdout)
+        return answer
+
+    assert processes.wait_until(lambda: described()["phase"] == "RUNNING", 60), described()
+    disabled = local_host("host", "disable", "local")
+    assert local_host("host", "enable", "local").returncode == 0
+    assert (disabled.returncode, disabled.stderr.strip()) == (0, f"stopped: cmd {command_id[:8]}")
+    local_host("command", "kill", command_id)
+    assert processes.wait_until(lambda: described()["phase"] in ("CANCELED", "ERROR"), 60), described()
+
+
 def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:
     nothing = local_host("command", "run")
     assert (nothing.returncode, "nothing to run was given" in nothing.stderr) == (2, True)

@@ -159,6 +159,9 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
         batch = [f"{one[:8]}.priority=1" for one in ids]
         assert local_host("job", "update-batch", *batch).returncode == 0
         assert [line["Priority"] for line in listed()] == ["1", "1"]
+        for top in ids:
+            assert local_host("job", "update-batch", f"{top[:8]}.to-top").returncode == 0
+            assert listed()[0]["ID"] == top
         heading = local_host("job", "list").stdout.splitlines()[0]
         assert [cell.strip() for cell in heading.split("|")][:9] == [
             "#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User",
