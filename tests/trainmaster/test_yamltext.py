@@ -19,7 +19,8 @@ values = st.recursive(
     | st.text(st.characters(exclude_categories=["Cs", "Cc"])),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs", "Cc"])), inner, max_size=3)
+        # YAML allows a key of one line at most 1024 characters, and JSON may write twelve for one
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=80), inner, max_size=3)
     ),
     max_leaves=10,
 )
