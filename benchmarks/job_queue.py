@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks import one_pass
+from benchmarks import database, one_pass
 
 BULK = 200
 
@@ -103,7 +103,7 @@ def main() -> None:
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
-        stack.enter_context(one_pass.parts(*folders))
+        stack.enter_context(database.parts(*folders))
         from django.db import connection
 
         from accounts.models import User

@@ -1,6 +1,6 @@
 """How fast log lines go from a runner's batch over HTTP to disk and to a browser's socket, on this machine.
 
-    python benchmarks/logs_ingest.py [--lines 200000] [--ranks 8]
+    python -m benchmarks.logs_ingest [--lines 200000] [--ranks 8]
 
 Starts a PostgreSQL (durable commits), a Redis and one web process of its own in a temporary folder, and prints
 one JSON object. The yardstick in the same run: COPY of the same lines as rows, a commit per 1,000.
@@ -17,10 +17,11 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from benchmarks import database
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -31,34 +32,6 @@ os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 LINES_PER_BATCH = 5000  # about what fills the runner's 1 MiB
 LATENCY_LINES_PER_SECOND = 5000
 LATENCY_SECONDS = 10
-
-
-@contextmanager
-def parts(folder: Path, redis_folder: Path) -> Iterator[None]:
-    """PostgreSQL and Redis, with Django set up on them."""
-    from tests.rig.parts import databases_account, end, running_redis
-    from webui.embedded import folder as folders
-    from webui.embedded import postgres
-
-    owner = databases_account()
-    server = postgres.prepare(folders.prepare(folder, owner), owner, durable=True)
-    child = postgres.start(server, folder / "postgres.log")
-    server.create_database()
-    os.environ["DATABASE_URL"] = server.url()
-    try:
-        with running_redis(redis_folder) as redis_server:
-            os.environ["REDIS_URL"] = redis_server.url()
-            import django
-
-            django.setup()
-            from django.core.management import call_command
-
-            call_command("migrate", verbosity=0)
-            yield
-    finally:
-        import signal
-
-        end(child, signal.SIGINT)
 
 
 def texts(count: int) -> list[str]:
@@ -240,7 +213,7 @@ def main() -> None:
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis", "web")]
-        stack.enter_context(parts(folders[0], folders[1]))
+        stack.enter_context(database.parts(folders[0], folders[1]))
         from tests.rig.web import running_web
 
         web = stack.enter_context(running_web(folders[2], TRAINMASTER_LOG_LEVEL="WARNING"))

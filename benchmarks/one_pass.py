@@ -16,10 +16,11 @@ import statistics
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from benchmarks import database
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -32,34 +33,6 @@ REPORT = ROOT / "benchmarks" / "reports" / "one_pass.md"
 #: what the waiting jobs ask for; every tenth can never start
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
 NEVER = 12
-
-
-@contextmanager
-def parts(folder: Path, redis_folder: Path) -> Iterator[None]:
-    """PostgreSQL and Redis, with Django set up on them."""
-    from tests.rig.parts import databases_account, end, running_redis
-    from webui.embedded import folder as folders
-    from webui.embedded import postgres
-
-    owner = databases_account()
-    server = postgres.prepare(folders.prepare(folder, owner), owner, durable=True)
-    child = postgres.start(server, folder / "postgres.log")
-    server.create_database()
-    os.environ["DATABASE_URL"] = server.url()
-    try:
-        with running_redis(redis_folder) as redis_server:
-            os.environ["REDIS_URL"] = redis_server.url()
-            import django
-
-            django.setup()
-            from django.core.management import call_command
-
-            call_command("migrate", verbosity=0)
-            yield
-    finally:
-        import signal
-
-        end(child, signal.SIGINT)
 
 
 def make_pool(name: str, hosts: int) -> Any:
@@ -185,7 +158,7 @@ def main() -> None:
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
-        stack.enter_context(parts(folders[0], folders[1]))
+        stack.enter_context(database.parts(folders[0], folders[1]))
         first, second = rounds(options.waiting, options.hosts, options.rounds)
     load = os.getloadavg()[0]
     lines = [

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from submissions.config import resources
+from submissions.config import resources, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
 from submissions.config.problems import NOTHING, Problem, at, look_up
@@ -60,21 +60,7 @@ class CommandConfig(Section):
 
     def remarks(self) -> list[str]:
         """Sentences about fields that are accepted and have no effect here."""
-        unused = {
-            "environment.image": self.environment.image,
-            "environment.pod_spec": self.environment.pod_spec,
-            "bind_mounts": self.bind_mounts,
-            "resources.devices": self.resources.devices,
-            "resources.shm_size": self.resources.shm_size,
-            "resources.agent_label": self.resources.agent_label,
-            "pbs": self.pbs,
-            "slurm": self.slurm,
-        }
-        return [
-            f"{name} has no effect: runs use the host directly, without a container."
-            for name, set_ in unused.items()
-            if set_
-        ]
+        return without_effect.remarks(self, ("pbs", "slurm"))
 
 
 _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))

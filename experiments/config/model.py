@@ -20,6 +20,7 @@ from experiments.config.training import (
     Reproducibility,
     RetentionPolicy,
 )
+from submissions.config import without_effect
 from submissions.config.environment import Environment
 from submissions.config.resources import BindMounts
 from submissions.config.section import Entrypoint, Ignored, Length, NotNegative, Positive, Section
@@ -137,30 +138,10 @@ class ExperimentConfig(Section):
 
     def remarks(self) -> list[str]:
         """Sentences about fields that are accepted and have no effect here."""
-        unused = {
-            "environment.image": self.environment.image,
-            "environment.pod_spec": self.environment.pod_spec,
-            "bind_mounts": self.bind_mounts,
-            "resources.devices": self.resources.devices,
-            "resources.shm_size": self.resources.shm_size,
-            "resources.agent_label": self.resources.agent_label,
-        }
         ignored = (
-            "integrations",
-            "pbs",
-            "slurm",
-            "pachyderm",
-            "security",
-            "tensorboard_storage",
-            "data_layer",
-            "internal",
-        )
-        unused.update({name: getattr(self, name) for name in ignored})
-        return [
-            f"{name} has no effect: runs use the host directly, without a container."
-            for name, set_ in unused.items()
-            if set_
-        ]
+            "integrations", "pbs", "slurm", "pachyderm", "security", "tensorboard_storage", "data_layer", "internal",
+        )  # fmt: skip
+        return without_effect.remarks(self, ignored)
 
 
 def legacy_trial(entrypoint: object) -> str | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import pwd
-import subprocess
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from trainmaster.host.vendored import import_vendored
+from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
 from trainmaster.processes import PROC, marker_of, parent_of
 
-_SECONDS = 20
 _SHOWN = 80
 #: all bundles of this workdir: launchers run from here, and their command lines can be read by everybody
 _BUNDLES = str(Path(__file__).resolve().parents[3])
@@ -26,7 +24,7 @@ def gpu_users() -> Optional[Dict[str, List[User]]]:
     `run` is the run key of its marker, "?" where a launcher of ours is among its ancestors but its environment is
     another account's, null for a process from outside. `command` is the program and its script, never arguments.
     """
-    found = _by_nvml()
+    found = by_nvml(_all_users)
     if found is None:
         found = _by_nvidia_smi()
     if found is None:
@@ -84,55 +82,23 @@ def _run(pid: int) -> Optional[str]:
     return None
 
 
-def _by_nvml() -> Optional[List[Tuple[str, int]]]:
-    """(UUID, pid) of each; None where NVML cannot be used."""
-    nvml = import_vendored("pynvml")
-    if nvml is None:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        return [pair for device in devices for pair in _on_device(nvml, device)]
-    except nvml.NVMLError:
-        return None
-    finally:
-        nvml.nvmlShutdown()
+def _all_users(nvml: Any) -> List[Tuple[str, int]]:
+    """(UUID, pid) of each."""
+    devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    return [pair for device in devices for pair in _on_device(nvml, device)]
 
 
 def _on_device(nvml: Any, device: Any) -> Iterable[Tuple[str, int]]:
     """Of a GPU that is divided, the processes of its instances."""
-    for handle in _instances(nvml, device) or [device]:
-        uuid = nvml.nvmlDeviceGetUUID(handle)
+    for handle in mig_instances(nvml, device) or [device]:
+        uuid = text(nvml.nvmlDeviceGetUUID(handle))
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-            yield (uuid.decode() if isinstance(uuid, bytes) else str(uuid)), int(process.pid)
-
-
-def _instances(nvml: Any, device: Any) -> List[Any]:
-    try:
-        if nvml.nvmlDeviceGetMigMode(device)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-            return []
-        count = nvml.nvmlDeviceGetMaxMigDeviceCount(device)
-    except nvml.NVMLError:
-        return []
-    handles = []
-    for index in range(count):
-        try:
-            handles.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
-        except nvml.NVMLError:  # this place of the GPU has no instance
-            continue
-    return handles
+            yield uuid, int(process.pid)
 
 
 def _by_nvidia_smi() -> Optional[List[Tuple[str, int]]]:
-    command = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"]
-    try:
-        result = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    answer = by_nvidia_smi("--query-compute-apps=gpu_uuid,pid")
+    if answer is None:
         return None
-    if result.returncode != 0:
-        return None
-    rows = csv.reader(result.stdout.decode("utf-8", "replace").splitlines(), skipinitialspace=True)
+    rows = csv.reader(answer.splitlines(), skipinitialspace=True)
     return [(row[0].strip(), int(row[1])) for row in rows if len(row) == 2 and row[1].strip().isdigit()]

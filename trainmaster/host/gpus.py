@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
-from trainmaster.host.vendored import import_vendored
+from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
 
 _FIELDS = ("index", "uuid", "name", "memory.total", "driver_version")
-_SECONDS = 20
 _MIB = 1024 * 1024
 
 
@@ -18,29 +16,16 @@ def find_gpus() -> Tuple[List[Dict[str, Any]], str]:
 
     Each is {"index", "uuid", "name", "memory_mib", "driver", "mig": [{"uuid", "name", "memory_mib"}]}.
     """
-    gpus = _by_nvml()
+    gpus = by_nvml(_all_gpus)
     if gpus is not None:
         return gpus, "nvml"
-    gpus = _by_nvidia_smi()
-    return (gpus, "nvidia-smi") if gpus is not None else ([], "none")
+    answer = by_nvidia_smi(f"--query-gpu={','.join(_FIELDS)}")
+    return (parse_nvidia_smi(answer), "nvidia-smi") if answer is not None else ([], "none")
 
 
-def _by_nvml() -> Optional[List[Dict[str, Any]]]:
-    """None where NVML cannot be used."""
-    nvml = import_vendored("pynvml")
-    if nvml is None:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
-        return [_nvml_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError:
-        return None
-    finally:
-        nvml.nvmlShutdown()
+def _all_gpus(nvml: Any) -> List[Dict[str, Any]]:
+    driver = text(nvml.nvmlSystemGetDriverVersion())
+    return [_nvml_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
 
 
 def _nvml_gpu(nvml: Any, index: int, driver: str) -> Dict[str, Any]:
@@ -49,50 +34,22 @@ def _nvml_gpu(nvml: Any, index: int, driver: str) -> Dict[str, Any]:
         "index": index,
         **_nvml_facts(nvml, handle),
         "driver": driver,
-        "mig": _mig_instances(nvml, handle),
+        "mig": [_nvml_facts(nvml, instance) for instance in mig_instances(nvml, handle)],
     }
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> Dict[str, Any]:
     return {
-        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-        "name": _text(nvml.nvmlDeviceGetName(handle)),
+        "uuid": text(nvml.nvmlDeviceGetUUID(handle)),
+        "name": text(nvml.nvmlDeviceGetName(handle)),
         "memory_mib": int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // _MIB,
     }
 
 
-def _mig_instances(nvml: Any, handle: Any) -> List[Dict[str, Any]]:
-    """The MIG instances of a GPU, empty where it has none or cannot have any."""
-    try:
-        if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-            return []
-        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except nvml.NVMLError:
-        return []
-    instances = []
-    for index in range(count):
-        try:
-            instances.append(_nvml_facts(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)))
-        except nvml.NVMLError:  # this place of the GPU has no instance
-            continue
-    return instances
-
-
-def _by_nvidia_smi() -> Optional[List[Dict[str, Any]]]:
-    command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        result = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if result.returncode != 0:
-        return None
-    return parse_nvidia_smi(result.stdout.decode("utf-8", "replace"))
-
-
-def parse_nvidia_smi(text: str) -> List[Dict[str, Any]]:
+def parse_nvidia_smi(answer: str) -> List[Dict[str, Any]]:
     """The answer of `nvidia-smi --query-gpu=index,uuid,name,memory.total,driver_version` as CSV without units."""
     gpus = []
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+    for row in csv.reader(answer.splitlines(), skipinitialspace=True):
         if len(row) != len(_FIELDS) or not row[0].strip().isdigit():
             continue
         index, uuid, name, memory, driver = (cell.strip() for cell in row)
@@ -100,7 +57,3 @@ def parse_nvidia_smi(text: str) -> List[Dict[str, Any]]:
         facts = {"index": int(index), "uuid": uuid, "name": name, "memory_mib": memory_mib}
         gpus.append({**facts, "driver": driver, "mig": []})
     return gpus
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

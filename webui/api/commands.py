@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 from django.db import transaction
-from django.db.models import OuterRef, Prefetch, Q, QuerySet, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -17,10 +17,10 @@ from rest_framework.response import Response
 from accounts.models import User
 from commands import submit, transitions
 from commands.config import CommandConfig, check, parse
+from commands.listing import with_parts
 from commands.models import Command
 from experiments.models import Template, Workspace
 from jobs import phases, queue_edits
-from jobs.models import Allocation, Member
 from jobs.states import AllocationState
 from submissions import contexts
 from submissions.config.masking import masked
@@ -70,14 +70,6 @@ class NewCommand(serializers.Serializer[Any]):
 
 class NewPriority(serializers.Serializer[Any]):
     priority = serializers.JSONField()
-
-
-def with_parts() -> QuerySet[Command]:
-    """Commands with their phase and with what `encode_command` reads, in three queries for any number."""
-    members = Prefetch("members", Member.objects.select_related("host"))
-    attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
-    rows = Command.objects.select_related("owner", "job__pool", "task").prefetch_related(attempts)
-    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
 
 
 def find(command_id: str) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dispatch import last_plan
 from hosts.models import ResourcePool
 from webui.api.views import Json
-from webui.pages import queue_plan
 
 
 def told(pool: ResourcePool, task_ids: Sequence[str]) -> dict[str, Json]:
     """Task id -> {"reason": {…}, "forecast": [earliest, latest], "unknown": why there is no forecast}, each or None."""
-    plan = queue_plan.of(pool)
+    plan = last_plan.of(pool)
     return {
         task_id: {
             "reason": plan.waits.get(task_id),

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.db.models import OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -17,11 +17,12 @@ from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from commands import transitions
+from commands.listing import with_parts
 from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
-from jobs.models import Allocation, Member
+from jobs.models import Allocation
 from jobs.states import AllocationState
 from submissions.config.masking import masked
 from webui.pages import timeline, verdicts
@@ -41,17 +42,9 @@ CHIPS: dict[str, list[str]] = {
 }
 
 
-def _rows() -> QuerySet[Command]:
-    """Commands with their phase and everything that a row shows, in three queries."""
-    members = Prefetch("members", Member.objects.select_related("host"))
-    attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
-    rows = Command.objects.select_related("owner", "job__pool", "task").prefetch_related(attempts)
-    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
-
-
 def find(command_id: uuid.UUID) -> Any:
     """The command or 404."""
-    found = _rows().filter(pk=command_id).first()
+    found = with_parts().filter(pk=command_id).first()
     if found is None:
         raise Http404(f"There is no command {command_id}.")
     return found
@@ -80,7 +73,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 
 
 def _filtered(request: HttpRequest) -> QuerySet[Command]:
-    wanted, rows = request.GET, _rows()
+    wanted, rows = request.GET, with_parts()
     if words := CHIPS.get(wanted.get("state", "")):
         found = Q()
         for word in words:

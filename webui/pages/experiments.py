@@ -7,10 +7,10 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from accounts.models import User
+from dispatch import last_plan
 from experiments import phases
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
-from webui.pages import queue_plan
 from webui.pages.frame import page, show, user_of
 
 PER_PAGE = 50
@@ -47,9 +47,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 
 def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
     """Experiment id -> why it waits, for those that are queued: what the last pass said of their first trial."""
-    queued = {
-        each.pk: queue_plan.of(each.job.pool).waits for each in found if words[each.pk] == phases.QUEUED
-    }
+    queued = {each.pk: last_plan.of(each.job.pool).waits for each in found if words[each.pk] == phases.QUEUED}
     tasks = (
         Trial.objects.filter(experiment__in=queued).order_by("-pk").values_list("experiment_id", "task_id")
     )

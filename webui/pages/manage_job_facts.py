@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet, Sum
 
+from dispatch import last_plan
 from experiments.models import Experiment
 from hosts import registry
 from hosts.models import ResourcePool, Slot
 from jobs import queue_order
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, TaskState
-from webui.pages import queue_plan
 
 #: of an edit of many jobs not every sentence is read
 MOST_SENTENCES = 3
@@ -122,14 +122,14 @@ def around(facts: Facts) -> list[tuple[int, Job]]:
 
 def wait_of(job: Job) -> str:
     """Why its work waits, as the last pass said it; empty when none waits."""
-    waits = queue_plan.of(job.pool).waits
+    waits = last_plan.of(job.pool).waits
     return next((str(waits[task]["sentence"]) for task in _waiting(job) if task in waits), "")
 
 
 def forecast_of(job_id: str) -> tuple[float, float] | None:
     """When the last pass expected the job's next start, as epoch seconds; None where it knew nothing."""
     job = Job.objects.select_related("pool").get(pk=job_id)
-    forecast = queue_plan.of(job.pool).forecast
+    forecast = last_plan.of(job.pool).forecast
     spans = [forecast[task] for task in _waiting(job) if task in forecast]
     return min(((float(first), float(last)) for first, last in spans), default=None)
 

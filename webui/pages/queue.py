@@ -10,10 +10,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.models import User
+from dispatch import last_plan
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
-from webui.pages import queue_listing, queue_opening, queue_plan, queue_pools, queue_rows, queue_view
+from webui.pages import queue_listing, queue_opening, queue_pools, queue_rows, queue_view
 from webui.pages.frame import page, show, user_of
 from webui.pages.queue_listing import Listing
 from webui.pages.queue_rows import Row
@@ -114,7 +115,7 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
         "chips": chips,
         "owners": owners,
         "ordered": pool.scheduler == ResourcePool.Scheduler.PRIORITY,
-        "took_ms": queue_plan.of(pool).took_ms,
+        "took_ms": last_plan.of(pool).took_ms,
         "filtered": bool(view.text or view.user or view.state or view.like),
     }
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from django.db import connection
 
+from dispatch import last_plan
 from hosts.models import ResourcePool
-from webui.pages import queue_plan, queue_view
+from webui.pages import queue_view
 from webui.pages.queue_view import PER_PAGE, View
 
 #: so many alike are one line
@@ -197,7 +198,7 @@ def _fetch(pool: ResourcePool, view: View | None = None, wanted: Condition | Non
     """Every job of the queue."""
     view = view or View()
     ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    values: dict[str, Any] = {"pool": pool.pk, "never": queue_plan.of(pool).never}
+    values: dict[str, Any] = {"pool": pool.pk, "never": last_plan.of(pool).never}
     more = f", {_named(wanted, values)}, {_spot(view, ordered)}" if wanted or view.sort != "place" else ""
     statement = _QUEUE.format(
         more=more,

@@ -12,10 +12,10 @@ from typing import Any
 
 from django.db.models import Q
 
+from dispatch import last_plan
 from hosts.models import ResourcePool
 from jobs.models import Job, Task
 from jobs.states import JobState, TaskState
-from webui.pages import queue_plan
 from webui.pages.queue_rows import SHORT_KINDS
 
 #: candidates; those alike fold into one line, and a few lines are shown (`queue_listing.OTHERS_LINES`)
@@ -30,7 +30,7 @@ FORECASTS_READ = 5 * MOST_DEPARTURES
 
 def departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
     """Others' jobs that start next, by their forecasts."""
-    plan = queue_plan.of(pool)
+    plan = last_plan.of(pool)
     soonest = heapq.nsmallest(FORECASTS_READ, plan.forecast, key=lambda task: plan.forecast[task])
     jobs = dict(Task.objects.filter(pk__in=soonest, state=TaskState.WAITING).values_list("pk", "job_id"))
     others = Job.objects.filter(pk__in=set(jobs.values()), pool=pool, state=JobState.ACTIVE).exclude(
@@ -43,7 +43,7 @@ def departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
 
 def blockers(pool: ResourcePool, me: int) -> list[uuid.UUID]:
     """The jobs that the reasons of a person's waiting work name."""
-    waits = queue_plan.of(pool).waits
+    waits = last_plan.of(pool).waits
     labels = dict.fromkeys(
         label for task in _waiting_of(pool, me) if task in waits for label in _named(waits[task])
     )

@@ -12,14 +12,15 @@ from typing import Any
 
 from django.utils import timezone
 
+from dispatch import last_plan
+from dispatch.last_plan import Plan
 from experiments.models import Experiment
 from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
 from scheduling.reasons import NEVER, WaitCode
-from webui.pages import queue_plan, queue_times
+from webui.pages import queue_times
 from webui.pages.queue_listing import Line
-from webui.pages.queue_plan import Plan
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 32
@@ -114,7 +115,7 @@ def of(pool: ResourcePool, lines: list[Line]) -> list[Row]:
         found[job_id].progress = progress
     tasks = _count_tasks(found)
     started = _note_attempts(found)
-    _note_plan(queue_plan.of(pool), found, tasks, started)
+    _note_plan(last_plan.of(pool), found, tasks, started)
     return list(found.values())
 
 

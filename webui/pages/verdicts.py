@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
+from dispatch import last_plan
 from experiments import failures
 from experiments.models import Trial
 from experiments.states import TrialState
@@ -15,21 +16,20 @@ from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState, MemberState, TaskState
 from logs.models import Stream
-from webui.pages import queue_plan
 
 
 def waiting(task: Task, pool: ResourcePool) -> str:
     """Why the task does not run, from the plan of the last pass; empty when it runs or rests."""
     if task.state != TaskState.WAITING:
         return ""
-    wait = queue_plan.of(pool).waits.get(task.pk)
+    wait = last_plan.of(pool).waits.get(task.pk)
     return str(wait["sentence"]) if wait else "It will be looked at in the next pass."
 
 
 def of_trials(trials: Iterable[Trial], pool: ResourcePool) -> dict[int, str]:
     """Trial id -> why it waits or how it failed, in one sentence; trials without either are left out."""
     trials = list(trials)
-    waits = queue_plan.of(pool).waits
+    waits = last_plan.of(pool).waits
     said = {
         trial.pk: str(waits[trial.task_id]["sentence"])
         for trial in trials

@@ -8,9 +8,9 @@ from typing import Any
 from django import template
 
 from accounts.models import User
+from dispatch import last_plan
 from hosts.models import ResourcePool
 from jobs import shares
-from webui.pages import queue_plan
 
 register = template.Library()
 #: jobs in the table of a pool; the others wait
@@ -19,7 +19,7 @@ MOST_JOBS = 50
 
 def _entitled(pool: ResourcePool) -> shares.Entitled:
     """From the plan that the queue's page has read already; a priority pool has no shares."""
-    return queue_plan.of(pool).shares if pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE else None
+    return last_plan.of(pool).shares if pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE else None
 
 
 @dataclass(frozen=True)
