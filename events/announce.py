@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 
 @cache
-def _connection() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1)
+def _connection(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
 
 
 class _Hints:
@@ -72,7 +72,7 @@ def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
 
 def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     try:
-        pipe = _connection().pipeline(transaction=False)
+        pipe = _connection(settings.REDIS_URL).pipeline(transaction=False)
         for topic in topics:
             pipe.publish(CHANNEL_PREFIX + topic, "")
         pipe.ping()  # fails at once when Redis is away, where kombu would try for 6 s
