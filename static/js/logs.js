@@ -2,14 +2,13 @@
 // and so the two join without gap or repeat. Only the rows in view exist in the page.
 
 import { keysAreOn } from "./keys.js";
-import { showConnection, spell } from "./live.js";
+import { connect, isOpen, onFrame, onOpen, say, state, toLogin } from "./log_live.js";
+import "./log_ranks.js";
+import { asQuery, change, filter, levels, look, onChange } from "./log_state.js";
 
 const ROW = 19;
 const PAGE = 500;
 const MOST_LINES = 100_000;
-const STALE_AFTER_MS = 10_000;
-const STALLED_AFTER_S = 10;
-const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const ANSI = /\u001b\[[0-9;?]*[ -/]*[@-~]/g;
 
 const root = document.getElementById("log");
@@ -17,9 +16,7 @@ const view = document.getElementById("log-view");
 const space = view.querySelector(".log-space");
 const rows = view.querySelector(".log-rows");
 const paused = document.getElementById("log-paused");
-const chips = root.querySelector(".ranks");
 const nothing = document.getElementById("log-nothing");
-const stateMark = document.getElementById("log-state");
 const errorMark = document.getElementById("log-error");
 const fields = {
   level: document.getElementById("log-level"),
@@ -28,35 +25,9 @@ const fields = {
   times: document.getElementById("log-times"),
 };
 
-const log = { lines: [], upto: 0, readFrom: null, atStart: false, following: true, unseen: 0, loading: false, generation: 0, ended: false };
+const log = { lines: [], upto: 0, readFrom: null, atStart: false, following: true, unseen: 0, loading: false, generation: 0 };
 let lastTop = 0;
-let filter = fromAddress();
-let socket = null;
-let attempt = 0;
-let lastWord = 0;
 let pausedAt = null;
-
-function fromAddress() {
-  const query = new URLSearchParams(location.search);
-  return {
-    ranks: query.getAll("rank").map(Number).filter(Number.isInteger),
-    level: query.get("level") || "",
-    search: query.get("q") || "",
-    regex: query.has("regex"),
-  };
-}
-
-function toAddress() {
-  const query = new URLSearchParams();
-  for (const rank of filter.ranks) query.append("rank", rank);
-  if (filter.level) query.set("level", filter.level);
-  if (filter.search) query.set("q", filter.search);
-  if (filter.regex) query.set("regex", "1");
-  const text = query.toString();
-  history.replaceState(null, "", text ? `?${text}` : location.pathname);
-}
-
-const levels = () => (filter.level ? LEVELS.slice(LEVELS.indexOf(filter.level)) : []);
 
 function complain(text) {
   errorMark.textContent = text || "";
@@ -69,11 +40,9 @@ async function readBack() {
   if (log.loading || log.atStart) return;
   log.loading = true;
   const generation = log.generation;
-  const query = new URLSearchParams({ limit: PAGE, search: filter.search });
+  const query = asQuery({ search: true });
+  query.set("limit", PAGE);
   if (log.readFrom !== null) query.set("before", log.readFrom);
-  if (filter.regex) query.set("regex", "1");
-  for (const rank of filter.ranks) query.append("rank", rank);
-  for (const level of levels()) query.append("level", level);
   try {
     const answer = await fetch(`${root.dataset.lines}?${query}`, { headers: { Accept: "application/json" } });
     if (answer.redirected) { toLogin(); return; }
@@ -101,47 +70,30 @@ async function readBack() {
 }
 
 async function restart() {
-  toAddress();
   log.generation += 1;
   Object.assign(log, { lines: [], upto: 0, readFrom: null, atStart: false, loading: false, following: true, unseen: 0 });
   resize();
   draw();
   const generation = log.generation;
   await readBack();
-  if (generation === log.generation && socket?.readyState === WebSocket.OPEN) ask();
+  if (generation === log.generation && isOpen()) ask();
 }
 
 // History first: the socket then sends what comes after it. Asked before that, it would send the history again.
 async function ask() {
   if (log.readFrom === null) await readBack();
-  if (log.readFrom === null || socket.readyState !== WebSocket.OPEN) return;
-  socket.send(JSON.stringify({
+  if (log.readFrom === null || !isOpen()) return;
+  say({
     generation: log.generation, after: log.upto, ranks: filter.ranks, levels: levels(), search: filter.search, regex: filter.regex,
-  }));
+  });
 }
-
-function connect() {
-  const scheme = location.protocol === "https:" ? "wss" : "ws";
-  socket = new WebSocket(`${scheme}://${location.host}/ws/tasks/${root.dataset.task}/logs`);
-  socket.onopen = () => { attempt = 0; lastWord = Date.now(); ask(); };
-  socket.onmessage = (message) => { lastWord = Date.now(); take(JSON.parse(message.data)); };
-  socket.onclose = (event) => {
-    if (event.code === 4401) { toLogin(); return; }
-    attempt += 1;
-    setTimeout(connect, Math.min(10_000, 300 * 2 ** attempt) * (0.5 + Math.random() / 2));
-  };
-}
-
-function toLogin() { location.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`; }
 
 function take(frame) {
   if (frame.error) complain(frame.error);
-  if (frame.ranks) showRanks(frame.ranks);
   if (frame.generation !== undefined && frame.generation !== log.generation) return;
   if (frame.lines?.length) add(frame.lines.filter((line) => line[0] > log.upto));
   if (frame.upto) log.upto = Math.max(log.upto, frame.upto);
-  if (frame.last !== undefined) log.ended = frame.last;
-  if (frame.lines) socket.send(JSON.stringify({ ack: log.upto }));
+  if (frame.lines) say({ ack: log.upto });
 }
 
 function add(lines) {
@@ -182,7 +134,7 @@ function draw() {
 
 function whyNothing() {
   if (filter.ranks.length || filter.level || filter.search) return "No line fits this filter.";
-  return log.ended ? "It ended without a line." : "No line yet. The first ones stand here as soon as a rank writes.";
+  return state.ended ? "It ended without a line." : "No line yet. The first ones stand here as soon as a rank writes.";
 }
 
 function row([number, time, rank, stream, level, host, text]) {
@@ -219,51 +171,8 @@ function textCell(text) {
   return part;
 }
 
-// A rank that says nothing while others go on is marked: it may hang.
-const isStalled = (age, ranks) => !log.ended && age >= STALLED_AFTER_S && ranks.some((other) => other.rank >= 0 && other.age < STALLED_AFTER_S / 3);
-
-function showRanks(ranks) {
-  for (const { rank, age, host } of ranks) {
-    let chip = chips.querySelector(`[data-rank="${rank}"]`);
-    if (!chip) {
-      chip = document.createElement("button");
-      chip.className = "pill";
-      chip.dataset.rank = rank;
-      chip.append(document.createElement("b"), document.createElement("small"));
-      chip.firstChild.textContent = rank < 0 ? "no rank" : rank;
-      const after = [...chips.children].find((other) => Number(other.dataset.rank) > rank);
-      chips.insertBefore(chip, after || null);
-    }
-    const stalled = rank >= 0 && isStalled(age, ranks);
-    chip.classList.toggle("stalled", stalled);
-    chip.title = rank < 0 ? "Lines outside any rank: only these" : `Only rank ${rank} on ${host}; with Ctrl or Shift it is added`;
-    chip.lastChild.textContent = log.ended ? "" : `${stalled ? "silent " : ""}${age < 10 ? `${age.toFixed(1)} s` : spell(age)}`;
-  }
-  markChips();
-}
-
-function markChips() {
-  for (const chip of chips.children) {
-    const on = chip.dataset.rank === "all" ? !filter.ranks.length : filter.ranks.includes(Number(chip.dataset.rank));
-    chip.setAttribute("aria-pressed", on);
-  }
-}
-
-function choose(rank, also) {
-  if (rank === "all") filter.ranks = [];
-  else if (!also) filter.ranks = filter.ranks.length === 1 && filter.ranks[0] === rank ? [] : [rank];
-  else if (filter.ranks.includes(rank)) filter.ranks = filter.ranks.filter((other) => other !== rank);
-  else filter.ranks = [...filter.ranks, rank];
-  markChips();
-  restart();
-}
-
 // --- acting ---
 
-chips.addEventListener("click", (event) => {
-  const chip = event.target.closest("[data-rank]");
-  if (chip) choose(chip.dataset.rank === "all" ? "all" : Number(chip.dataset.rank), event.ctrlKey || event.shiftKey || event.metaKey);
-});
 paused.addEventListener("click", follow);
 
 function follow() {
@@ -284,29 +193,30 @@ view.addEventListener("scroll", () => {
 }, { passive: true });
 
 let typing = null;
-fields.search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => { filter.search = fields.search.value; restart(); }, 300); });
-fields.regex.addEventListener("change", () => { filter.regex = fields.regex.checked; if (filter.search) restart(); });
-fields.level.addEventListener("change", () => { filter.level = fields.level.value; restart(); });
-fields.times.addEventListener("change", () => root.classList.toggle("hide-times", !fields.times.checked));
+fields.search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => { change({ search: fields.search.value }); }, 300); });
+fields.regex.addEventListener("change", () => change({ regex: fields.regex.checked }));
+fields.level.addEventListener("change", () => change({ level: fields.level.value }));
+fields.times.addEventListener("change", () => change({ times: fields.times.checked ? "utc" : "none" }));
 
 view.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
   if (event.key === "f") follow();
-  else if (event.key === "a") choose("all");
-  else if (/^\d$/.test(event.key)) choose(Number(event.key), false);
 });
 
-setInterval(() => {
-  const age = Date.now() - lastWord;
-  if (!socket || socket.readyState !== WebSocket.OPEN) showConnection(stateMark, lastWord ? "Reconnecting" : "Connecting", "waiting", lastWord ? age : null);
-  else if (log.ended) showConnection(stateMark, "Complete", "rest", null);
-  else if (age > STALE_AFTER_MS) showConnection(stateMark, "Stale", "failed", age);
-  else showConnection(stateMark, "Live", "running", null);
-}, 500);
+function fill() {
+  fields.level.value = filter.level;
+  if (document.activeElement !== fields.search) fields.search.value = filter.search;
+  fields.regex.checked = filter.regex;
+  fields.times.checked = look.times !== "none";
+  root.classList.toggle("hide-times", look.times === "none");
+}
 
-fields.level.value = filter.level;
-fields.search.value = filter.search;
-fields.regex.checked = filter.regex;
-markChips();
+onFrame(take);
+onOpen(() => ask());
+onChange((names) => {
+  fill();
+  if (["ranks", "level", "search", "regex"].some((name) => names.has(name))) restart();
+});
+fill();
 connect();
 restart();

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from collections.abc import Iterator
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
 
@@ -15,6 +17,9 @@ from webui.pages import commands, trial
 from webui.pages.frame import page
 
 MOST_LINES = 1000
+RANKS_MAX = 10_000
+
+_RANKS = re.compile(r"(-1|[0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 @page
@@ -57,10 +62,18 @@ def as_row(line: Line) -> list[object]:
 
 
 def _filters(query: QueryDict) -> read.Filters:
-    ranks = frozenset(int(rank) for rank in query.getlist("rank") if rank.lstrip("-").isdigit())
+    ranks = frozenset(rank for text in query.getlist("rank") for rank in _ranks(text))
     levels = frozenset(Level[name] for name in query.getlist("level") if name in Level.__members__)
     filters = read.Filters(ranks=ranks, levels=levels)
     return filters.searching(query.get("search", ""), is_regex="regex" in query)
+
+
+def _ranks(text: str) -> Iterator[int]:
+    """`0-2,5` and `-1` for lines outside any rank; what is none is left out."""
+    for part in text.split(",")[:RANKS_MAX]:
+        if found := _RANKS.fullmatch(part):
+            first = int(found[1])
+            yield from range(first, min(int(found[2] or first), first + RANKS_MAX) + 1)
 
 
 @page
