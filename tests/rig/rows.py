@@ -3,9 +3,11 @@
 import uuid
 
 from accounts.models import User, token_hash
+from commands.models import Command
 from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState, TaskState
+from tests.rig.many import empty_context
 
 RUN_TOKEN = "the-run-token-of-the-test"
 
@@ -43,3 +45,16 @@ def make_gang(hosts: int = 1, *, token: str = RUN_TOKEN) -> list[Member]:
         )
         for index in range(hosts)
     ]
+
+
+def make_command(hosts: int = 1) -> Command:
+    """A command whose gang runs on so many new hosts, for pages that show one."""
+    task = make_gang(hosts)[0].allocation.task
+    return Command.objects.create(
+        job=task.job,
+        task=task,
+        owner=task.job.owner,
+        description=task.name,
+        config={"entrypoint": "true", "environment": {}, "resources": {"slots": hosts}},
+        context=empty_context(),
+    )
