@@ -17,6 +17,7 @@ KEEPER_MARKER = (
     "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
 )
 RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
+RANK = "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and so for all of the rank's processes
 
 #: from the launcher to the runner when the entrypoint has ended; whoever does not wait for it never notices it
 LOOK_NOW = signal.SIGURG
@@ -146,13 +147,20 @@ class RunState(TypedDict, total=False):
     runner: ProcessRef
 
 
-class ExitFile(TypedDict):
-    """exit.json: `code` as a shell gives it (128 + n after signal n), `signal` its number or None."""
-
+class _Exit(TypedDict):
     code: Optional[int]
     signal: Optional[int]
     ended_at: float
     stopped: bool
+
+
+class ExitFile(_Exit, total=False):
+    """exit.json: `code` as a shell gives it (128 + n after signal n), `signal` its number or None.
+
+    `oom_kills`: processes that the kernel's out-of-memory killer ended meanwhile, by `cgroup` and `host`.
+    """
+
+    oom_kills: Dict[str, int]
 
 
 class PreemptOrder(TypedDict):

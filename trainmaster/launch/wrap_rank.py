@@ -168,15 +168,18 @@ class _Rank:
 
     def _ended(self, code: int, number: "int | None") -> int:
         stopping = self._stopping()
-        if code and self.run_dir and not (stopping or self.failed_with_peer or self._stop_ordered()):
-            self._record_failure(code, number)
+        if code and self.run_dir:
+            told = stopping or self.failed_with_peer or self._stop_ordered()
+            self._record_end("rank_ended" if told else "rank_failed", code, number)
         self._note("exit", f"{code} {number or 0} {time.time()} {int(self.failed_with_peer)}")
         # In a stop torchrun must not take the first rank that ends for a failure: it would kill the others
         # after its own 30 s, however long the job's grace is. The launch module reads the true code above.
         return 0 if stopping and self.ranks_dir else code
 
-    def _record_failure(self, code: int, number: "int | None") -> None:
-        line = '{"type": "rank_failed", "rank": %d, "code": %d, "signal": %s, "t": %r}\n' % (
+    def _record_end(self, kind: str, code: int, number: "int | None") -> None:
+        """`rank_failed`: by itself; `rank_ended`: because it was told to, with its peers or by a stop."""
+        line = '{"type": "%s", "rank": %d, "code": %d, "signal": %s, "t": %r}\n' % (
+            kind,
             self.rank,
             code,
             "null" if number is None else int(number),
@@ -189,7 +192,7 @@ class _Rank:
             os.write(descriptor, line.encode())
             os.close(descriptor)
         except OSError as error:
-            print(f"rank {self.rank}: its failure cannot be recorded: {error}.", file=sys.stderr)
+            print(f"rank {self.rank}: its end cannot be recorded: {error}.", file=sys.stderr)
 
     def _note(self, suffix: str, text: str) -> None:
         """Write rank<N>.<suffix> for the launch module, whole or not at all."""

@@ -28,6 +28,7 @@ from trainmaster.protocol import (
     RunState,
     Spec,
 )
+from trainmaster.runner import oom_kills
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -51,6 +52,7 @@ class Keeper:
         self._runner_started = 0.0
         self._next_start = 0.0
         self._failures = 0
+        self._oom_kills = oom_kills.counted()
 
     def run(self, started: int) -> None:
         """`started` is the descriptor of the launch lock, closed as soon as state.json names the entrypoint."""
@@ -88,6 +90,7 @@ class Keeper:
             "signal": number,
             "ended_at": time.time(),
             "stopped": read_stop(self.paths) is not None,
+            "oom_kills": oom_kills.since(self._oom_kills),
         }
         write_json(self.paths.exit, record)
         if self.runner is not None:

@@ -79,6 +79,7 @@ def exit_record(
     stopped: bool,
     first_failure: Optional[FirstFailure],
     boot: str,
+    oom_kills: Optional[Dict[str, int]] = None,
 ) -> bytes:
     return _line(
         {
@@ -89,6 +90,7 @@ def exit_record(
             "stopped": stopped,
             "first_failure": first_failure,
             "boot_id": boot,
+            "oom_kills": oom_kills,
         }
     )
 

@@ -156,6 +156,7 @@ class Runner:
                 stopped,
                 self.outbox.first_failure,
                 boot_id(),
+                ended.get("oom_kills") if ended else None,
             )
         )
         self.outbox.exited = True

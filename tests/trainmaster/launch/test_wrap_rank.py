@@ -104,4 +104,4 @@ def test_in_a_stop_the_ranks_end_is_no_failure(tmp_path: Path) -> None:
     (run / "control" / "stop.json").write_text('{"grace_seconds": 30, "reason": "killed"}')
     done = subprocess.run([*WRAP, "0", "sh", "-c", "exit 1"], env=environment_of(run), check=False)
     assert done.returncode == 1
-    assert records(run) == []
+    assert [(record["type"], record["code"]) for record in records(run)] == [("rank_ended", 1)]
