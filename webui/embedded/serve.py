@@ -22,6 +22,7 @@ def main() -> None:
         server_header=False,
         proxy_headers=False,  # nobody stands in front of us; tunnels come from loopback and must not be believed
         ws_max_size=1024 * 1024,
+        ws_per_message_deflate=False,  # lines go to many viewers at once: compressing for each costs more than it saves
         ssl_certfile=options.cert,
         ssl_keyfile=options.key,
         timeout_graceful_shutdown=GRACE_SECONDS,

@@ -4,13 +4,17 @@ The client sends {"after", "ranks", "levels", "hosts", "streams", "search", "reg
 its wishes change. Frames to it:
 
 - {"lines": [[number, time, rank, stream, level, host, text]…], "upto", "last", "generation"}: at most 1,000
-  lines and about 1 MiB. `upto` is the cursor, `last` says that the task has ended and nothing follows.
-- {"ranks": [{"rank", "age", "host", "lines"}…], "upto", "newest", "last", "age", "generation"}: each second;
-  ages in seconds. A client that hears nothing for several seconds shows stale data.
+  lines and about 1 MiB. `upto` is the cursor, `last` says that the task has ended and nothing follows. In a
+  flood lines are gathered for at most 50 ms.
+- {"ranks": [{"rank", "age", "host", "lines"}…], "whole", "upto", "newest", "last", "age", "generation"}: each
+  second; ages in seconds. Where `whole` is false (only above 16 ranks) the frame names the ranks that changed
+  since the frame before; the ages of the others have grown by the time between. The first frame after a
+  request and every fifth one are whole. A client that hears nothing for several seconds shows stale data.
 - {"error": sentence, "generation"}
 
 A client that sends {"ack": number} after each frame of lines is at most WINDOW frames ahead of what it has
-shown; for others the socket's own buffer is the bound.
+shown; for others the socket's own buffer is the bound. Whoever cannot keep up reads the database by himself,
+a few such reads at a time, until he has caught up with what all share.
 """
 
 from __future__ import annotations
@@ -24,20 +28,24 @@ from django.db import Error
 
 from logs import read
 from logs.filters import Filters, PatternTooSlow
-from logs.lines import Line, shown
+from webui.live.recent import LINES_PER_RUN, RUN_CHARACTERS
 from webui.live.requests import Ack, BadRequest, View, parse_frame
+from webui.live.rows import Piece, encode, join
 from webui.live.sockets import NOT_FOUND, Closed, Socket
 from webui.live.tails import Tail, tails
-from webui.live.threads import reading
+from webui.live.threads import catching_up
 
-LINES_PER_FRAME = 1000
-FRAME_CHARACTERS = 1024 * 1024
 WINDOW = 4
-STATUS_SECONDS = 1.0
+#: Without a nudge: a lost one costs this.
+PAUSE_SECONDS = 1.0
+STALE_SECONDS = 3.0
 
 
 class Batch(NamedTuple):
-    lines: list[list[Any]]
+    """A JSON list of rows for one frame, their number, the cursor behind them, and whether more is known of."""
+
+    text: str
+    rows: int
     upto: int
     done: bool
 
@@ -52,7 +60,7 @@ class LogViewer(Socket):
         self._unacked = 0
         self._does_ack = False
         self._said_last = False
-        self._status_at = 0.0
+        self._status_version: int | None = None
         self._nudge = asyncio.Event()
         await super().connect()
 
@@ -67,6 +75,7 @@ class LogViewer(Socket):
             else:
                 self._view, self._cursor = frame, frame.after
                 self._unacked, self._said_last, self._error = 0, False, None
+                self._status_version = None
         self._nudge.set()
 
     async def serve(self) -> None:
@@ -83,9 +92,8 @@ class LogViewer(Socket):
                     await self._pause()
 
     async def _pause(self) -> None:
-        due = self._status_at + STATUS_SECONDS - time.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, due)):
+            async with asyncio.timeout(PAUSE_SECONDS):
                 await self._nudge.wait()
         except TimeoutError:
             pass
@@ -95,12 +103,11 @@ class LogViewer(Socket):
         view = self._view
         if view is None or (self._does_ack and self._unacked >= WINDOW) or tail.looked_at is None:
             return False
-        if self._cursor >= tail.newest and (not tail.ended or self._said_last):
-            return False
         try:
-            batch = await reading(next_batch, tail.task_id, self._cursor, view.filters)
+            batch = await next_batch(tail, self._cursor, view.filters)
         except PatternTooSlow as error:
-            self._view, self._error = None, str(error)
+            if view is self._view:
+                self._view, self._error = None, str(error)
             return False
         except Error:  # the status frames stop with the looks, so the page shows it
             return False
@@ -108,62 +115,65 @@ class LogViewer(Socket):
             return True  # the wishes changed meanwhile
         self._cursor = max(self._cursor, batch.upto)
         is_last = tail.ended and batch.done and self._cursor >= tail.newest
-        if batch.lines or is_last != self._said_last:
+        if batch.rows or is_last != self._said_last:
             self._said_last = is_last
             self._unacked += 1
-            await self._say(lines=batch.lines, upto=self._cursor, last=is_last)
+            await self._say(f'"lines":{batch.text},"upto":{self._cursor},"last":{_json(is_last)}')
         return not batch.done
 
     async def _send_error(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
-            await self._say(error=error)
+            await self._say(f'"error":{_json(error)}')
 
     async def _send_status(self, tail: Tail) -> None:
-        now = time.monotonic()
-        if tail.looked_at is None or now - self._status_at < STATUS_SECONDS:
+        if tail.looked_at is None or self._status_version == tail.status.version:
             return
-        self._status_at = now
-        if now - tail.looked_at > 3 * STATUS_SECONDS:
+        age = time.monotonic() - tail.looked_at
+        if age > STALE_SECONDS:
             return  # nothing is known of the log just now; silence makes the page say so
-        clock = time.time()
-        ranks = [
-            {
-                "rank": rank.rank,
-                "age": round(max(0.0, clock - rank.last_time), 1),
-                "host": rank.host,
-                "lines": rank.lines,
-            }
-            for rank in tail.ranks
-        ]
-        status = {"upto": self._cursor} if self._view else {}
+        ranks = tail.status.fields_since(self._status_version)
+        self._status_version = tail.status.version
+        cursor = f',"upto":{self._cursor}' if self._view else ""
         await self._say(
-            ranks=ranks,
-            newest=tail.newest,
-            last=self._said_last,
-            age=round(now - tail.looked_at, 1),
-            **status,
+            f'{ranks},"newest":{tail.newest},"last":{_json(self._said_last)},"age":{age:.1f}{cursor}'
         )
 
-    async def _say(self, **frame: Any) -> None:
-        if self._view is not None:
-            frame["generation"] = self._view.generation
-        await self.send(json.dumps(frame, ensure_ascii=False, separators=(",", ":")))
+    async def _say(self, fields: str) -> None:
+        generation = f',"generation":{_json(self._view.generation)}' if self._view else ""
+        await self.send(f"{{{fields}{generation}}}")
 
 
-def next_batch(task_id: str, after: int, filters: Filters) -> Batch:
-    """Lines for one frame. Raises PatternTooSlow."""
-    page = read.forward(task_id, after, filters, LINES_PER_FRAME)
-    rows: list[list[Any]] = []
+async def next_batch(tail: Tail, after: int, filters: Filters) -> Batch:
+    """Lines for one frame. Raises PatternTooSlow and django.db.Error."""
+    runs = await tail.recent.behind(after, tail.newest)
+    if runs is None:
+        return await catching_up(own_batch, tail.task_id, after, filters)
+    pieces: list[Piece] = []
+    count = characters = 0
+    upto = after
+    for run in runs:
+        piece = await tail.recent.piece(run, upto, filters)
+        if pieces and (count + piece.rows > LINES_PER_RUN or characters + len(piece.text) > RUN_CHARACTERS):
+            return Batch(join(pieces), count, upto, done=False)
+        pieces.append(piece)
+        count, characters, upto = count + piece.rows, characters + len(piece.text), run.upto
+    return Batch(join(pieces), count, upto, upto >= tail.newest)
+
+
+def own_batch(task_id: str, after: int, filters: Filters) -> Batch:
+    """The same, read for one viewer alone."""
+    page = read.forward(task_id, after, filters, LINES_PER_RUN)
+    lines, upto = page.lines, page.upto
     characters = 0
-    for line in page.lines:
-        rows.append(as_row(line))
+    for index, line in enumerate(lines, 1):
         characters += len(line.text)
-        if characters > FRAME_CHARACTERS:
-            return Batch(rows, line.number, line.number >= page.upto and page.done)
-    return Batch(rows, page.upto, page.done)
+        if characters > RUN_CHARACTERS and index < len(lines):
+            lines, upto = lines[:index], line.number
+            break
+    piece = encode(lines, Filters())
+    return Batch(join([piece]), piece.rows, upto, page.done and upto == page.upto)
 
 
-def as_row(line: Line) -> list[Any]:
-    """A line as it goes to the browser."""
-    return [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -6,46 +6,54 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db import Error
 
 from jobs.models import Task
 from jobs.states import TaskState
 from logs import read, store
-from logs.models import RankSeen
-from webui.live.threads import reading
+from logs.filters import Filters
+from webui.live.rank_status import Rank, RankStatus, ranks_of
+from webui.live.recent import LINES_PER_RUN, Recent, Run, read_encoded
+from webui.live.rows import Piece
+from webui.live.threads import catching_up, reading
 from webui.live.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
-#: A flood announces each of its batches; looking more often than this only heats the processor.
-LOOK_SECONDS_MIN = 0.02
+#: A flood announces each of its batches: lines are gathered for so long, longer for many viewers, before a look.
+GATHER_SECONDS_MIN, GATHER_SECONDS_MAX = 0.01, 0.05
+GATHER_SECONDS_PER_VIEWER = 0.0004
 RANKS_SECONDS = 1.0
+#: What all watched tasks together may hold of their newest lines, and what one may.
+RECENT_BYTES, RECENT_BYTES_PER_TASK = 48 * 1024**2, 8 * 1024**2
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Rank:
-    """A rank that has written; -1 stands for lines outside any rank. `last_time` is its host's clock."""
+class Look(NamedTuple):
+    """What one look at the database has found; `ranks` is None where it did not ask for them."""
 
-    rank: int
-    host: str
-    lines: int
-    last_time: float
+    newest: int
+    ended: bool
+    ranks: list[Rank] | None
+    runs: Sequence[Run]
+    pieces: Sequence[dict[Filters, Piece]]
 
 
 class Tail:
     """The end of one task's log. `looked_at` is None until the first good look, `exists` False without a task."""
 
-    def __init__(self, task_id: str) -> None:
+    def __init__(self, task_id: str, most_bytes: Callable[[], int]) -> None:
         self.task_id = task_id
         self.exists = True
         self.newest = 0
         self.ended = False
-        self.ranks: list[Rank] = []
+        self.status = RankStatus()
+        self.recent = Recent(task_id, most_bytes)
         self.looked_at: float | None = None
+        self._most_bytes = most_bytes
         self._ranks_at = 0.0
         self._nudges: set[asyncio.Event] = set()
 
@@ -67,48 +75,69 @@ class Tail:
                     Error
                 ) as error:  # viewers see the age of what they have grow; the next look may succeed
                     log.info("the log of %s is not looked at: %s", self.task_id, error)
-                await asyncio.sleep(LOOK_SECONDS_MIN)
+                except Exception:  # nobody else would look again
+                    log.exception("a look at the log of %s failed", self.task_id)
+                gather = GATHER_SECONDS_MIN + GATHER_SECONDS_PER_VIEWER * len(self._nudges)
+                await asyncio.sleep(min(GATHER_SECONDS_MAX, gather))
                 await watch.wait(LOOK_AGAIN_SECONDS)
+
+    async def next_lines(self, after: int, filters: Filters, limit: int = LINES_PER_RUN) -> read.Page:
+        """The page behind line `after`, as read.forward has it, from what the process has read anyway.
+
+        `limit` bounds the lines looked at. For followers: who is far behind reads the database here, at most a
+        few at a time. Raises django.db.Error and PatternTooSlow.
+        """
+        runs = None if filters.allocations else await self.recent.behind(after, self.newest)
+        if runs is None:
+            return await catching_up(read.forward, self.task_id, after, filters, limit)
+        lines = []
+        upto = after
+        for run in runs:
+            lines += run.behind(after)
+            upto = run.upto
+            if len(lines) >= limit:
+                break
+        if len(lines) > limit:
+            lines, upto = lines[:limit], lines[limit - 1].number
+        select = catching_up if filters.pattern else reading
+        wanted = await select(filters.select, lines)
+        return read.Page(wanted, upto, upto >= self.newest)
 
     async def _look(self) -> None:
         now = time.monotonic()
         with_ranks = now - self._ranks_at >= RANKS_SECONDS
-        found = await reading(_look, self.task_id, with_ranks=with_ranks, ended_before=self.ended)
+        awaited, self.recent.awaited = self.recent.awaited, None
+        found = await reading(self._read, with_ranks, self.ended, awaited, self.recent.in_use())
         before = (self.exists, self.newest, self.ended, self.looked_at is None)
         if found is None:
             self.exists = False
         else:
-            self.newest, self.ended, ranks = found
-            if with_ranks:
-                self.ranks, self._ranks_at = ranks, now
-        self.looked_at = now
-        if before != (self.exists, self.newest, self.ended, False):
+            self.newest, self.ended = found.newest, found.ended
+            self.recent.take(found.runs, pieces=found.pieces)
+            if found.ranks is not None:
+                self.status.update(found.ranks)
+                self._ranks_at = now
+        self.looked_at = time.monotonic()
+        if with_ranks or before != (self.exists, self.newest, self.ended, False):
             for nudge in self._nudges:
                 nudge.set()
 
-
-def _look(task_id: str, *, with_ranks: bool, ended_before: bool) -> tuple[int, bool, list[Rank]] | None:
-    state = Task.objects.filter(pk=task_id).values_list("state", flat=True).first()
-    if state is None:
-        return None
-    ended = state == TaskState.ENDED
-    if ended and not ended_before:
-        store.merge_events(task_id)  # so that the last line says how it ended
-    ranks = _ranks(task_id) if with_ranks else []
-    return read.last_number(task_id), ended, ranks
-
-
-def _ranks(task_id: str) -> list[Rank]:
-    rows = RankSeen.objects.filter(task_id=task_id).values_list("rank", "host", "lines", "last_time")
-    newest: dict[int, Rank] = {}
-    for rank, host, lines, last_time in rows:  # a rank that moved between hosts is one chip
-        known = newest.get(rank)
-        if known is None:
-            newest[rank] = Rank(rank, host, lines, last_time)
-        else:
-            later = host if last_time > known.last_time else known.host
-            newest[rank] = Rank(rank, later, lines + known.lines, max(last_time, known.last_time))
-    return [newest[rank] for rank in sorted(newest)]
+    def _read(
+        self, with_ranks: bool, ended_before: bool, awaited: int | None, wanted: Sequence[Filters]
+    ) -> Look | None:
+        state = Task.objects.filter(pk=self.task_id).values_list("state", flat=True).first()
+        if state is None:
+            return None
+        ended = state == TaskState.ENDED
+        if ended and not ended_before:
+            store.merge_events(self.task_id)  # so that the last line says how it ended
+        newest = read.last_number(self.task_id)
+        ranks = ranks_of(self.task_id) if with_ranks else None
+        runs: Sequence[Run] = ()
+        pieces: Sequence[dict[Filters, Piece]] = ()
+        if awaited is not None and awaited < newest:
+            runs, pieces = read_encoded(self.task_id, awaited, self._most_bytes() // 2, wanted)
+        return Look(newest, ended, ranks, runs, pieces)
 
 
 class Tails:
@@ -117,9 +146,9 @@ class Tails:
 
     @contextmanager
     def following(self, task_id: str, nudge: asyncio.Event) -> Iterator[Tail]:
-        """The task's tail; `nudge` is set whenever it has grown, and at its first look."""
+        """The task's tail; `nudge` is set whenever it has grown, at its first look, and with news of its ranks."""
         if task_id not in self._tails or self._tails[task_id][1].done():
-            tail = Tail(task_id)
+            tail = Tail(task_id, self._most_bytes)
             self._tails[task_id] = (tail, asyncio.get_running_loop().create_task(tail.follow()))
         tail, follower = self._tails[task_id]
         tail.join(nudge)
@@ -130,6 +159,9 @@ class Tails:
                 follower.cancel()
                 if self._tails.get(task_id, (None,))[0] is tail:
                     del self._tails[task_id]
+
+    def _most_bytes(self) -> int:
+        return min(RECENT_BYTES_PER_TASK, RECENT_BYTES // max(1, len(self._tails)))
 
 
 _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tails] = weakref.WeakKeyDictionary()

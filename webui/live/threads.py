@@ -2,7 +2,8 @@
 
 Each thread keeps its database connection between calls and gives it up when it is broken or too old, as
 Django's own requests do. Shipping has a pool of its own: a flood of log lines cannot keep pages and viewers
-waiting for a thread.
+waiting for a thread. So has catching up: who reads a long way back, or searches with a slow pattern, keeps
+only his like waiting.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _readers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_LIVE_THREADS", 6)), "live")
+_behind = ThreadPoolExecutor(int(environment.number("TRAINMASTER_CATCH_UP_THREADS", 2)), "catch-up")
 _writers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_INTAKE_THREADS", 4)), "intake")
 _files = ThreadPoolExecutor(int(environment.number("TRAINMASTER_FILE_THREADS", 4)), "files")
 
@@ -28,6 +30,11 @@ _files = ThreadPoolExecutor(int(environment.number("TRAINMASTER_FILE_THREADS", 4
 async def reading(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a function that reads the database, for viewers and polls."""
     return await _run(_readers, function, *args, **kwargs)
+
+
+async def catching_up(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function that reads what others have read long ago, or that may take long."""
+    return await _run(_behind, function, *args, **kwargs)
 
 
 async def storing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,0 +1,83 @@
+"""What the status frames say of a task's ranks: read once a second, encoded once for all viewers of the process."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from logs.models import RankSeen
+
+#: Up to so many ranks each frame names them all; above, those that changed, and now and then all of them.
+RANKS_IN_EVERY_FRAME = 16
+WHOLE_EVERY = 5
+#: Ages in a frame are at most so much older than the frame.
+ENCODED_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank that has written; -1 stands for lines outside any rank. `last_time` is its host's clock.
+
+    Two equal ones say that nothing happened in between: times, not ages, belong in here.
+    """
+
+    rank: int
+    host: str
+    lines: int
+    last_time: float
+
+    def entry(self, clock: float) -> dict[str, Any]:
+        """As the frame has it; `clock` is the time now in epoch seconds."""
+        age = round(max(0.0, clock - self.last_time), 1)
+        return {"rank": self.rank, "age": age, "host": self.host, "lines": self.lines}
+
+
+class RankStatus:
+    """The ranks as of the last look. `version` counts the looks."""
+
+    def __init__(self) -> None:
+        self.ranks: list[Rank] = []
+        self.version = 0
+        self._changed: list[Rank] = []
+        self._encoded: dict[bool, tuple[float, str]] = {}
+
+    def update(self, ranks: list[Rank]) -> None:
+        before = {rank.rank: rank for rank in self.ranks}
+        self._changed = [rank for rank in ranks if before.get(rank.rank) != rank]
+        self.ranks = ranks
+        self.version += 1
+        self._encoded.clear()
+
+    def fields_since(self, version: int | None) -> str:
+        """`"ranks":[…],"whole":…` for a viewer who has seen this version (None: none yet)."""
+        whole = (
+            version is None
+            or version != self.version - 1
+            or self.version % WHOLE_EVERY == 0
+            or len(self.ranks) <= RANKS_IN_EVERY_FRAME
+        )
+        now = time.monotonic()
+        at, text = self._encoded.get(whole, (0.0, ""))
+        if not text or now - at > ENCODED_SECONDS:
+            clock = time.time()
+            entries = [rank.entry(clock) for rank in (self.ranks if whole else self._changed)]
+            encoded = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
+            text = f'"ranks":{encoded},"whole":{"true" if whole else "false"}'
+            self._encoded[whole] = (now, text)
+        return text
+
+
+def ranks_of(task_id: str) -> list[Rank]:
+    """The task's ranks that have written, in order. A rank that moved between hosts is one."""
+    rows = RankSeen.objects.filter(task_id=task_id).values_list("rank", "host", "lines", "last_time")
+    newest: dict[int, Rank] = {}
+    for rank, host, lines, last_time in rows:
+        known = newest.get(rank)
+        if known is None:
+            newest[rank] = Rank(rank, host, lines, last_time)
+        else:
+            later = host if last_time > known.last_time else known.host
+            newest[rank] = Rank(rank, later, lines + known.lines, max(last_time, known.last_time))
+    return [newest[rank] for rank in sorted(newest)]

@@ -1,0 +1,33 @@
+"""Lines as they go to the browser: JSON, encoded once for all viewers who wish the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from logs.filters import Filters
+from logs.lines import Line, shown
+
+
+class Piece(NamedTuple):
+    """Some rows as JSON, joined by commas without the list's brackets, so that pieces join to a frame."""
+
+    text: str
+    rows: int
+
+
+def as_row(line: Line) -> list[Any]:
+    """Number, time, rank, stream, level, host, text."""
+    return [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+
+
+def encode(lines: Sequence[Line], filters: Filters) -> Piece:
+    """The lines that the filters leave. Raises PatternTooSlow."""
+    rows = [as_row(line) for line in filters.select(list(lines))]
+    return Piece(json.dumps(rows, ensure_ascii=False, separators=(",", ":"))[1:-1], len(rows))
+
+
+def join(pieces: Sequence[Piece]) -> str:
+    """One JSON list of all their rows."""
+    return f"[{','.join(piece.text for piece in pieces if piece.rows)}]"
