@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import re
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import regex
 
+from logs.chunks import Source
 from logs.levels import Level, bit_of, mask_of
-from logs.lines import NO_RANK, Line, shown
+from logs.lines import NO_RANK, Line, shown, text_of
 
 #: One line against one pattern; a pattern that needs longer is one that explodes.
 PATTERN_SECONDS_PER_LINE = 0.1
+#: All lines of one read against one pattern, without the time for finding and unpacking them.
+PATTERN_SECONDS_PER_READ = 2.0
 PATTERN_CHARACTERS_MAX = 1000
 #: The two characters outside ASCII whose lower case holds an ASCII letter: İ and the Kelvin sign.
 _ASCII_IN_LOWER_CASE = ("\u0130".encode(), "\u212a".encode())
+_WITHOUT_CASE = re.compile(rb"[^a-zA-Z]+")
 
 
 class BadPattern(ValueError):
@@ -23,7 +28,14 @@ class BadPattern(ValueError):
 
 
 class PatternTooSlow(Exception):
-    """The regular expression takes too long on a line of this log; the message is a sentence."""
+    """The regular expression takes too long on a line or a page of this log; the message is a sentence."""
+
+
+class Clock:
+    """How long the lines of one read have taken their pattern so far."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -43,19 +55,22 @@ class Filters:
     before_time: float | None = None
     text: str = ""
     pattern: str = ""
+    #: the members of `allocations`, once a read has looked them up; None: as `allocations` is empty
+    members: frozenset[int] | None = field(compare=False, default=None)
     level_mask: int = field(init=False, repr=False, compare=False, default=0)
     _compiled: Any = field(init=False, repr=False, compare=False, default=None)
     _needle: str = field(init=False, repr=False, compare=False, default="")
     _needle_bytes: bytes = field(init=False, repr=False, compare=False, default=b"")
+    _caseless: bytes = field(init=False, repr=False, compare=False, default=b"")
 
     def __post_init__(self) -> None:
         """Raises BadPattern."""
         object.__setattr__(self, "level_mask", mask_of(self.levels))
         object.__setattr__(self, "_needle", self.text.lower())
-        if (
-            self.text.isascii()
-        ):  # then it stands in a chunk's JSON as it does in the line, but for the escapes
-            object.__setattr__(self, "_needle_bytes", json.dumps(self.text)[1:-1].lower().encode())
+        if self.text.isascii():
+            needle = self._needle.encode()
+            object.__setattr__(self, "_needle_bytes", needle)
+            object.__setattr__(self, "_caseless", max(_WITHOUT_CASE.findall(needle), key=len, default=b""))
         if self.pattern:
             object.__setattr__(self, "_compiled", _compile(self.pattern))
 
@@ -63,45 +78,86 @@ class Filters:
         """The same filters with what a search box holds. Raises BadPattern."""
         return replace(self, text="" if is_regex else search, pattern=search if is_regex else "")
 
+    @property
+    def chooses_runs(self) -> bool:
+        """Whether some runs of a chunk may be left out as a whole."""
+        times = self.after_time is not None or self.before_time is not None
+        return bool(self.ranks or self.hosts or self.streams or times or self.members is not None)
+
+    @property
+    def chooses_lines(self) -> bool:
+        """Whether single lines of a run may be left out."""
+        return bool(self.levels or self.text or self.pattern)
+
+    def wants_run(self, rank: int | None, stream: str, time: float, source: Source) -> bool:
+        """Whether lines of this rank, stream, time and source are wanted, as far as these say."""
+        if self.ranks and (NO_RANK if rank is None else rank) not in self.ranks:
+            return False
+        if self.hosts and source.host not in self.hosts:
+            return False
+        if self.streams and stream not in self.streams:
+            return False
+        if self.after_time is not None and time <= self.after_time:
+            return False
+        if self.before_time is not None and time > self.before_time:
+            return False
+        return self.members is None or source.member_id in self.members
+
     def select(self, lines: list[Line]) -> list[Line]:
         """The wanted ones of some lines. Raises PatternTooSlow."""
-        return lines if self == _ALL else [line for line in lines if self.match(line)]
+        clock = Clock()
+        return lines if self == _ALL else [line for line in lines if self.match(line, clock)]
 
-    def may_match(self, content: bytes) -> bool:
-        """False when no line of these unpacked JSON lines can hold the text."""
-        if not self._needle_bytes or self._needle_bytes in content.lower():
+    def may_match(self, content: bytes, text_at: int) -> bool:
+        """False when no line of `content` from `text_at` on can hold the text."""
+        if not self._needle_bytes:
             return True
-        return any(odd in content for odd in _ASCII_IN_LOWER_CASE)
+        if self._caseless and content.find(self._caseless, text_at) < 0:
+            return False
+        if self._caseless == self._needle_bytes or content.lower().find(self._needle_bytes, text_at) >= 0:
+            return True
+        return _has_odd_letters(content)
 
-    def match(self, line: Line) -> bool:
+    def to_search(self, text: bytes) -> tuple[bytes, bytes] | tuple[str, str]:
+        """The text and what is searched in it, in lower case: in bytes where that is the same as in characters."""
+        if self._needle_bytes and not _has_odd_letters(text):
+            return text.lower(), self._needle_bytes
+        return text_of(text).lower(), self._needle
+
+    def match(self, line: Line, clock: Clock | None = None) -> bool:
         """Whether the line is wanted. Raises PatternTooSlow."""
-        if self.ranks and (NO_RANK if line.rank is None else line.rank) not in self.ranks:
+        if not self.wants_run(line.rank, line.stream, line.time, Source(line.member, line.host)):
             return False
         if self.levels and not bit_of(line.level) & self.level_mask:
             return False
-        if self.hosts and line.host not in self.hosts:
-            return False
-        if self.streams and line.stream not in self.streams:
-            return False
-        if self.after_time is not None and line.time <= self.after_time:
-            return False
-        if self.before_time is not None and line.time > self.before_time:
-            return False
         if self._needle and self._needle not in line.text.lower():
             return False
-        return self._compiled is None or self._found(line.text)
+        return self._compiled is None or self.matches_pattern(line.text, clock or Clock())
 
-    def _found(self, text: str) -> bool:
+    def matches_pattern(self, text: str, clock: Clock) -> bool:
+        """Raises PatternTooSlow, also when all lines on `clock` together take too long."""
+        begin = time.perf_counter()
         try:
-            return self._compiled.search(text, timeout=PATTERN_SECONDS_PER_LINE, concurrent=True) is not None
+            found = self._compiled.search(text, timeout=PATTERN_SECONDS_PER_LINE, concurrent=True) is not None
         except TimeoutError as error:
             raise PatternTooSlow(
                 f"The regular expression {shown(self.pattern)!r} takes longer than "
                 f"{PATTERN_SECONDS_PER_LINE:g} s on a line of this log; nested repeats such as (a+)+ do that."
             ) from error
+        clock.seconds += time.perf_counter() - begin
+        if clock.seconds > PATTERN_SECONDS_PER_READ:
+            raise PatternTooSlow(
+                f"The regular expression {shown(self.pattern)!r} takes longer than {PATTERN_SECONDS_PER_READ:g} s "
+                "on a page of this log; nested repeats such as (a+)+ do that. Narrow it by rank, level or time."
+            )
+        return found
 
 
 _ALL = Filters()
+
+
+def _has_odd_letters(text: bytes) -> bool:
+    return not text.isascii() and any(odd in text for odd in _ASCII_IN_LOWER_CASE)
 
 
 def _compile(pattern: str) -> regex.Pattern[str]:

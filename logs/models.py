@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.utils import timezone
 
 from jobs.models import Member, Task
 
@@ -13,6 +14,8 @@ class TaskLog(models.Model):
 
     task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="log")
     next_line = models.BigIntegerField(default=1)
+    #: chunks up to this line are as large as merging makes them
+    merged_line = models.BigIntegerField(default=0)
     #: event rows up to this id stand in the log as server-side lines
     last_event = models.BigIntegerField(default=0)
     #: event rows above `last_event` that stand in the log; a lower id may still commit after a higher one
@@ -30,26 +33,30 @@ class Stream(models.Model):
 
 
 class Chunk(models.Model):
-    """A run of consecutive lines of one task: a JSON array, zstd.
+    """Consecutive lines of one task, in the form of logs.chunks.
 
-    A line is `[time, rank|null, "o"|"e"|"s", level|null, text]`; s marks the server's own.
+    Lines that came together are one chunk of one member; merged when they are cold, small ones become a chunk
+    of several members with the same line numbers (logs.merging).
     """
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="log_chunks")
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="log_chunks", db_index=False)
     first_line = models.BigIntegerField()
     last_line = models.BigIntegerField()
-    #: null: written by the server
-    member = models.ForeignKey(Member, on_delete=models.CASCADE, null=True, related_name="+")
-    #: name of the host that wrote it, as it was then; empty: the server
-    host = models.CharField(max_length=128, blank=True)
+    #: row ids of the members whose lines are in it; none for the server's own
+    members = ArrayField(models.BigIntegerField())
+    #: names of the hosts that wrote it, as they were then; an empty one stands for the server
+    hosts = ArrayField(models.CharField(max_length=128))
     #: host clock, epoch seconds
     first_time = models.FloatField()
     last_time = models.FloatField()
     #: ranks in it; -1 stands for lines outside any rank
     ranks = ArrayField(models.IntegerField())
-    #: bit per level (logs.levels)
-    levels = models.IntegerField()
-    stored_at = models.DateTimeField(auto_now_add=True)
+    #: bit per level (logs.levels) and per stream (logs.lines) in it
+    kinds = models.IntegerField()
+    #: size of the lines with their newlines, as they were written
+    text_bytes = models.IntegerField()
+    #: when the newest of its lines was stored
+    stored_at = models.DateTimeField(default=timezone.now)
     data = models.BinaryField()
 
     class Meta:
@@ -70,3 +77,28 @@ class RankSeen(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["task", "rank", "host"], name="rank_seen_once")]
+
+
+class MemberPulse(models.Model):
+    """What the runner of a member last said of its ranks (docs/protocol.md "Shipping"); logs.pulse reads it."""
+
+    member = models.OneToOneField(Member, on_delete=models.CASCADE, primary_key=True, related_name="pulse")
+    at = models.DateTimeField()
+    ranks = models.JSONField()
+
+
+class RankStack(models.Model):
+    """What a rank was doing when somebody asked last; asked anew, the row is written over."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="rank_stacks")
+    rank = models.IntegerField()
+    asked_at = models.DateTimeField()
+    asked_by = models.CharField(max_length=160)
+    #: null: the host has not answered yet
+    answered_at = models.DateTimeField(null=True)
+    #: the stacks of its processes' threads, or the sentence that says why there are none
+    text = models.TextField(blank=True)
+    found = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["task", "rank"], name="stack_asked_once_per_rank")]

@@ -1,26 +1,32 @@
-"""Reads of a task's log from a cursor, with filters. Chunks that cannot match are skipped in the database."""
+"""Reads of a task's log from a cursor, with filters. Chunks that cannot match are skipped in the database.
+
+A cursor is a line number, never a chunk: cold chunks may be merged between two statements of one read, and
+each statement sees every line once, in the old chunks or in the new one.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet, Value
+from django.db.models.functions import Coalesce
 
-from logs.chunks import decode, unpack
-from logs.filters import Filters
-from logs.lines import Line, raw
+from jobs.models import Member
+from logs.chunks import unpack
+from logs.contents import Contents, Piece
+from logs.filters import Clock, Filters
+from logs.lines import Line, mask_of_streams
 from logs.models import Chunk, TaskLog
 
-__all__ = ["Filters", "Page", "backward", "download", "forward", "last_number", "tail"]
+__all__ = ["Filters", "Page", "backward", "download", "forward", "last_number", "number_at", "tail"]
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
 #: Chunks fetched at once: one round trip for a page, and bounded memory.
 CHUNKS_PER_FETCH = 8
-
-_COLUMNS = ("first_line", "last_line", "host", "member_id", "data")
 
 
 class Page(NamedTuple):
@@ -41,18 +47,28 @@ def last_number(task_id: str) -> int:
     return following - 1 if following else 0
 
 
+def number_at(task_id: str, time: float) -> int:
+    """The number of the first line at or after this host time (epoch seconds); behind the newest when none is."""
+    newest = last_number(task_id)
+    chunks = Chunk.objects.filter(task_id=task_id, last_time__gte=time).order_by("first_line")
+    row = chunks.values_list("first_line", "data").first()
+    number = Contents(unpack(row[1]), row[0]).number_at(time) if row else None
+    return number or newest + 1
+
+
 def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit: int = 1000) -> Page:
     """Up to `limit` matching lines behind line `after`. Raises filters.PatternTooSlow."""
-    filters = filters or Filters()
+    filters, clock = _resolved(filters), Clock()
     newest = last_number(task_id)
-    chunks = _chunks(task_id, filters).filter(last_line__gt=after).order_by("first_line")
     found: list[Line] = []
     upto, deadline = after, time.monotonic() + SCAN_SECONDS
-    for first, last, lines in _decoded(chunks, filters, "first_line__gt"):
-        found += filters.select(lines[max(0, after + 1 - first) :])
+    for first, last, contents in _behind(task_id, after, filters):
+        left = limit - len(found)
+        indices = contents.indices(filters, upto + 1 - first, last + 1 - first, clock) if contents else []
+        found += contents.lines(indices[:left]) if contents and indices else []
         if len(found) >= limit:
-            upto = last if len(found) == limit else found[limit - 1].number
-            return Page(found[:limit], upto, upto >= newest)
+            upto = found[-1].number if len(indices) > left else last
+            return Page(found, upto, upto >= newest)
         upto = last
         if time.monotonic() > deadline and last < newest:
             return Page(found, upto, False)
@@ -63,45 +79,76 @@ def backward(
     task_id: str, before: int | None = None, filters: Filters | None = None, limit: int = 1000
 ) -> Page:
     """The last `limit` matching lines before line `before` (None: the end). Raises filters.PatternTooSlow."""
-    filters = filters or Filters()
-    chunks = _chunks(task_id, filters).order_by("-first_line")
-    if before is not None:
-        chunks = chunks.filter(first_line__lt=before)
-    found: list[Line] = []
+    filters, clock = _resolved(filters), Clock()
     upto = before if before is not None else last_number(task_id) + 1
-    deadline = time.monotonic() + SCAN_SECONDS
-    for first, _, lines in _decoded(chunks, filters, "first_line__lt"):
-        found[:0] = filters.select(lines if before is None else lines[: max(0, before - first)])
-        if len(found) >= limit:
-            upto = first if len(found) == limit else found[-limit].number
-            return Page(found[-limit:], upto, upto <= 1)
-        upto = first
+    parts: list[list[Line]] = []
+    left, deadline = limit, time.monotonic() + SCAN_SECONDS
+    for first, last, contents in _before(task_id, before, filters):
+        stop = last + 1 if before is None else min(last + 1, before)
+        indices = contents.indices(filters, 0, stop - first, clock) if contents else []
+        before = upto = first
+        if contents and indices:
+            parts.append(contents.lines(indices[-left:]))
+            left -= len(parts[-1])
+        if left <= 0:
+            upto = parts[-1][0].number if len(indices) > len(parts[-1]) else first
+            return Page(_joined(parts), upto, upto <= 1)
         if time.monotonic() > deadline and first > 1:
-            return Page(found, upto, False)
-    return Page(found, min(upto, 1), True)
+            return Page(_joined(parts), upto, False)
+    return Page(_joined(parts), min(upto, 1), True)
+
+
+def _joined(parts: list[list[Line]]) -> list[Line]:
+    return [line for part in reversed(parts) for line in part]
 
 
 def tail(task_id: str, filters: Filters, count: int) -> list[Line]:
     """The last `count` matching lines, however far back they are."""
-    found: list[Line] = []
+    parts: list[list[Line]] = []
     before: int | None = None
-    while len(found) < count:
-        page = backward(task_id, before, filters, count - len(found))
-        found[:0] = page.lines
+    left = count
+    while left > 0:
+        page = backward(task_id, before, filters, left)
+        parts.append(page.lines)
+        left -= len(page.lines)
         before = page.upto
         if page.done:
             break
-    return found
+    return _joined(parts)
 
 
-def download(task_id: str, filters: Filters | None = None) -> Iterator[bytes]:
-    """The exact bytes that were written, line by line as stored, in blocks of a chunk's size at most."""
-    filters = filters or Filters()
-    chunks = _chunks(task_id, filters).order_by("first_line")
-    for _, _, lines in _decoded(chunks, filters, "first_line__gt"):
-        block = b"".join(raw(line.text) + b"\n" for line in filters.select(lines))
+def download(
+    task_id: str, filters: Filters | None = None, after: int = 0, upto: int | None = None
+) -> Iterator[bytes]:
+    """The exact bytes that were written, lines behind `after` up to `upto` (None: the newest), in blocks.
+
+    A line that was cut is joined with what goes on with it, where that comes next.
+    """
+    filters, clock = _resolved(filters), Clock()
+    end = last_number(task_id) if upto is None else upto
+    open_piece: Piece | None = None
+    for first, last, contents in _behind(task_id, after, filters):
+        if first > end:
+            break
+        block = []
+        for piece in contents.pieces(filters, after + 1 - first, end + 1 - first, clock) if contents else ():
+            if open_piece is not None and open_piece.source != piece.source:
+                block.append(b"\n")
+            block.append(piece.data)
+            open_piece = piece if piece.cut else None
+        after = last
         if block:
-            yield block
+            yield b"".join(block)
+    if open_piece is not None:
+        yield b"\n"
+
+
+def _resolved(filters: Filters | None) -> Filters:
+    """The filters with the members of their allocations."""
+    if filters is None or not filters.allocations:
+        return filters or Filters()
+    members = Member.objects.filter(allocation_id__in=filters.allocations)
+    return replace(filters, members=frozenset(members.values_list("pk", flat=True)))
 
 
 def _chunks(task_id: str, filters: Filters) -> QuerySet[Chunk]:
@@ -110,13 +157,14 @@ def _chunks(task_id: str, filters: Filters) -> QuerySet[Chunk]:
     if filters.ranks:
         chunks = chunks.filter(ranks__overlap=sorted(filters.ranks))
     if filters.levels:
-        chunks = chunks.annotate(wanted=F("levels").bitand(filters.level_mask)).filter(wanted__gt=0)
+        chunks = chunks.annotate(wanted=F("kinds").bitand(filters.level_mask)).filter(wanted__gt=0)
     if filters.hosts:
-        chunks = chunks.filter(host__in=filters.hosts)
-    if filters.allocations:
-        chunks = chunks.filter(member__allocation_id__in=filters.allocations)
-    if filters.streams == frozenset("s"):
-        chunks = chunks.filter(Q(member=None))
+        chunks = chunks.filter(hosts__overlap=sorted(filters.hosts))
+    if filters.members is not None:
+        chunks = chunks.filter(members__overlap=sorted(filters.members))
+    if filters.streams:
+        chunks = chunks.annotate(spoken=F("kinds").bitand(mask_of_streams(filters.streams)))
+        chunks = chunks.filter(spoken__gt=0)
     if filters.after_time is not None:
         chunks = chunks.filter(last_time__gt=filters.after_time)
     if filters.before_time is not None:
@@ -124,22 +172,42 @@ def _chunks(task_id: str, filters: Filters) -> QuerySet[Chunk]:
     return chunks
 
 
-def _decoded(chunks: QuerySet[Chunk], filters: Filters, beyond: str) -> Iterator[tuple[int, int, list[Line]]]:
-    """First number, last number and lines of each chunk; no lines for one whose text cannot match."""
-    for first, last, host, member_id, data in _rows(chunks, beyond):
-        content = unpack(data)
-        lines = decode(content, first, host, member_id) if filters.may_match(content) else []
-        yield first, last, lines
+def _behind(task_id: str, after: int, filters: Filters) -> Iterator[tuple[int, int, Contents | None]]:
+    """First number, last number and contents of the chunks with lines behind `after`, in order.
 
-
-def _rows(chunks: QuerySet[Chunk], beyond: str) -> Iterable[tuple[Any, ...]]:
-    """All rows in order by keyset pages that grow: the first line is often found in the first chunk."""
-    size, last_seen = 1, None
+    No contents for a chunk whose text cannot match. A chunk that was merged meanwhile comes with lines that
+    were given already: the caller takes those behind the last number that it was given.
+    """
+    chunks = _chunks(task_id, filters).order_by("first_line")
+    size = 1
     while True:
-        page = chunks if last_seen is None else chunks.filter(**{beyond: last_seen})
-        rows = list(page.values_list(*_COLUMNS)[:size])
-        yield from rows
+        holding = Chunk.objects.filter(task_id=task_id, first_line__lte=after + 1).order_by("-first_line")
+        from_line = Coalesce(holding.values("first_line")[:1], Value(0))
+        page = chunks.filter(first_line__gte=from_line, last_line__gt=after)
+        rows = list(page.values_list("first_line", "last_line", "data")[:size])
+        for first, last, data in rows:
+            yield first, last, _contents(data, first, filters)
+            after = last
         if len(rows) < size:
             return
-        last_seen = rows[-1][0]
         size = min(CHUNKS_PER_FETCH, size * 2)
+
+
+def _before(task_id: str, before: int | None, filters: Filters) -> Iterator[tuple[int, int, Contents | None]]:
+    """The same for lines before `before` (None: the end), newest chunk first."""
+    chunks = _chunks(task_id, filters).order_by("-first_line")
+    size = 1
+    while True:
+        page = chunks if before is None else chunks.filter(first_line__lt=before)
+        rows = list(page.values_list("first_line", "last_line", "data")[:size])
+        for first, last, data in rows:
+            yield first, last, _contents(data, first, filters)
+            before = first
+        if len(rows) < size:
+            return
+        size = min(CHUNKS_PER_FETCH, size * 2)
+
+
+def _contents(data: bytes | memoryview, first_line: int, filters: Filters) -> Contents | None:
+    contents = Contents(unpack(data), first_line)
+    return contents if contents.may_match(filters) else None

@@ -12,8 +12,8 @@ from django.utils import timezone
 from events.announce import announce
 from events.models import Event
 from jobs.models import Member
-from logs.chunks import LINES_PER_CHUNK, pack
-from logs.lines import NO_RANK, SERVER, NewLine
+from logs.chunks import Packed, Source, pack
+from logs.lines import NO_RANK, SERVER, STREAM_LETTERS, Block, NewLine, blocks_of
 from logs.models import Chunk, TaskLog
 from logs.sentences import sentence
 
@@ -29,16 +29,16 @@ _UPSERT_RANK = """
 
 
 @transaction.atomic
-def append(task_id: str, member: Member | None, host_name: str, lines: Sequence[NewLine]) -> tuple[int, int]:
+def append(task_id: str, member: Member | None, host_name: str, blocks: Sequence[Block]) -> tuple[int, int]:
     """Store lines of one member (None: the server's own) and say which numbers they got, first and last.
 
-    Runs in the caller's transaction and holds the task's log until it commits. With no lines the answer is
+    Runs in the caller's transaction and holds the task's log until it commits. With no blocks the answer is
     (n, n - 1), where n is the next number. Server-side lines of events that happened before come first.
     """
     log = _locked(task_id)
     _merge(log)
     first = log.next_line
-    _write(log, member.pk if member else None, host_name, lines)
+    _write(log, Source(member.pk if member else None, host_name), blocks)
     _save(log)
     return first, log.next_line - 1
 
@@ -95,7 +95,7 @@ def _merge(log: TaskLog) -> bool:
         said = sentence(event)
         if said is not None:
             lines.append(NewLine(event.at.timestamp(), None, SERVER, said.level.name, said.text))
-    _write(log, None, "", lines)
+    _write(log, Source(None, ""), blocks_of(lines))
     settled_before = timezone.now() - timedelta(seconds=EVENTS_SETTLE_SECONDS)
     merged = [*log.recent_events, *(event.pk for event in new)]
     settled = Event.objects.filter(pk__in=merged, at__lt=settled_before).order_by("-id").first()
@@ -105,27 +105,41 @@ def _merge(log: TaskLog) -> bool:
     return True
 
 
-def _write(log: TaskLog, member_id: int | None, host: str, lines: Sequence[NewLine]) -> None:
-    if not lines:
-        return
+def _write(log: TaskLog, source: Source, blocks: Sequence[Block]) -> None:
     chunks = []
-    for start in range(0, len(lines), LINES_PER_CHUNK):
-        part = lines[start : start + LINES_PER_CHUNK]
-        chunks.append(pack(log.pk, log.next_line, member_id, host, part))
-        log.next_line += len(part)
+    for packed in pack(source, blocks):
+        chunks.append(as_chunk(log.pk, log.next_line, packed))
+        log.next_line += packed.lines
     Chunk.objects.bulk_create(chunks)
-    _note_ranks(log.pk, host, lines)
+    _note_ranks(log.pk, source.host, blocks)
 
 
-def _note_ranks(task_id: str, host: str, lines: Sequence[NewLine]) -> None:
+def as_chunk(task_id: str, first_line: int, packed: Packed) -> Chunk:
+    """The packed lines as an unsaved row; the first of them gets the number `first_line`."""
+    return Chunk(
+        task_id=task_id,
+        first_line=first_line,
+        last_line=first_line + packed.lines - 1,
+        members=packed.members,
+        hosts=packed.hosts,
+        first_time=packed.first_time,
+        last_time=packed.last_time,
+        ranks=packed.ranks,
+        kinds=packed.kinds,
+        text_bytes=packed.text_bytes,
+        data=packed.data,
+    )
+
+
+def _note_ranks(task_id: str, host: str, blocks: Sequence[Block]) -> None:
     counts: dict[int, int] = {}
     last: dict[int, float] = {}
-    for line in lines:
-        if line.stream == SERVER:
+    for block in blocks:
+        if STREAM_LETTERS[block.stream] == SERVER:
             continue  # the server is no rank: it has no chip
-        rank = NO_RANK if line.rank is None else line.rank
-        counts[rank] = counts.get(rank, 0) + 1
-        last[rank] = max(last.get(rank, -math.inf), line.time)
+        rank = NO_RANK if block.rank is None else block.rank
+        counts[rank] = counts.get(rank, 0) + block.text.count("\n") + 1
+        last[rank] = max(last.get(rank, -math.inf), block.time)
     rows = [(task_id, rank, host, counts[rank], last[rank]) for rank in sorted(counts)]
     if rows:
         with connection.cursor() as cursor:

@@ -22,7 +22,7 @@ from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
 from logs import store as log_store
 from logs import streams
-from logs.lines import NewLine
+from logs.lines import SERVER, STDERR, STDOUT, Block, NewLine, blocks_of
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +86,9 @@ def parse(body: bytes) -> list[dict[str, Any]]:
 
 
 def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
-    lines = [_line(record) for record in records if record.get("k") in {"log", "gap"}]
-    if lines:
-        log_store.append(member.allocation.task_id, member, member.host.name, lines)
+    blocks = _blocks(records)
+    if blocks:
+        log_store.append(member.allocation.task_id, member, member.host.name, blocks)
     missing = sum(int(record.get("bytes") or 0) for record in records if record.get("k") == "gap")
     if missing:
         streams.count_missing(member.pk, missing)
@@ -133,25 +133,66 @@ def _report(experiment: Experiment, trial: Trial, member: Member, data: object) 
         kind = data.get("type") if isinstance(data, dict) else None
         text = f"[a report of type {kind!r} could not be stored: {type(error).__name__}: {error}]"
         line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
-        log_store.append(member.allocation.task_id, member, member.host.name, [line])
+        log_store.append(member.allocation.task_id, member, member.host.name, blocks_of([line]))
+
+
+def _blocks(records: Sequence[dict[str, Any]]) -> list[Block]:
+    """The lines among the records, in their order; a gap stands in the log as what it is."""
+    blocks: list[Block] = []
+    lines: list[NewLine] = []
+    for record in records:
+        match record.get("k"):
+            case "lines":
+                blocks += blocks_of(lines)
+                lines.clear()
+                blocks.append(_block(record))
+            case "log":
+                lines.append(_line(record))
+            case "gap":
+                lines.append(_gap(record))
+    return blocks + blocks_of(lines)
+
+
+def _block(record: dict[str, Any]) -> Block:
+    """Lines that were read together. The host wrote them: fields of another form count as not given."""
+    levels, cut = record.get("l"), record.get("c")
+    try:
+        named = [(int(index), str(name)) for index, name in levels] if levels else []
+        cut_at = [int(index) for index in cut] if cut else []
+    except (TypeError, ValueError):
+        named, cut_at = [], []
+    return Block(_time(record), record.get("r"), _stream(record), named, cut_at, str(record.get("m", "")))
 
 
 def _line(record: dict[str, Any]) -> NewLine:
-    """A log record as a line; a gap stands in the log as what it is."""
-    if record["k"] == "gap":
-        return NewLine(
-            time=timezone.now().timestamp(),
-            rank=None,
-            stream="s",
-            level="WARNING",
-            text=f"[{int(record.get('bytes') or 0):,} bytes missing: the spool on the host was full]",
-        )
+    """The record of a single line, which older runners write."""
+    level = record.get("l")
     return NewLine(
-        time=float(record.get("t") or 0.0),
-        rank=record.get("r"),
-        stream="e" if record.get("s") == "stderr" else "o",
-        level=record.get("l"),
-        text=str(record.get("m", "")),
+        _time(record),
+        record.get("r"),
+        _stream(record),
+        level if isinstance(level, str) else None,
+        str(record.get("m", "")),
+        bool(record.get("c")),
+    )
+
+
+def _time(record: dict[str, Any]) -> float:
+    time = record.get("t")
+    return float(time) if isinstance(time, int | float) else 0.0
+
+
+def _stream(record: dict[str, Any]) -> str:
+    return STDERR if record.get("s") == "stderr" else STDOUT
+
+
+def _gap(record: dict[str, Any]) -> NewLine:
+    return NewLine(
+        time=timezone.now().timestamp(),
+        rank=None,
+        stream=SERVER,
+        level="WARNING",
+        text=f"[{int(record.get('bytes') or 0):,} bytes missing: the spool on the host was full]",
     )
 
 

@@ -11,7 +11,7 @@ from jobs.models import Member
 from logs import read, store
 from logs.filters import BadPattern, Filters, PatternTooSlow
 from logs.levels import Level, UnknownLevel, and_higher, parse
-from logs.lines import Line, NewLine
+from logs.lines import Line, NewLine, blocks_of, raw, text_of
 from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ def gang(db: None) -> list[Member]:
             rank = chance.choice([None, member.index * 2, member.index * 2 + 1])
             stream, level = chance.choice(["stdout", "stderr"]), chance.choice(LEVELS)
             batch.append(NewLine(1000.0 + number, rank, stream, level, f"step {number} of Éclair"))
-        store.append(member.allocation.task_id, member, member.host.name, batch)
+        store.append(member.allocation.task_id, member, member.host.name, blocks_of(batch))
     return members
 
 
@@ -93,7 +93,9 @@ def test_hosts_and_allocations_are_told_apart(gang: list[Member]) -> None:
 
 def test_lines_of_another_task_never_appear(gang: list[Member]) -> None:
     other = make_gang()[0]
-    store.append(other.allocation.task_id, other, "x", [NewLine(1.0, None, "stdout", None, "other")])
+    store.append(
+        other.allocation.task_id, other, "x", blocks_of([NewLine(1.0, None, "stdout", None, "other")])
+    )
     lines = read.tail(gang[0].allocation.task_id, Filters(ranks=frozenset({-1, 0})), 9999)
     assert "other" not in {line.text for line in lines}
     assert [line.text for line in read.tail(other.allocation.task_id, Filters(), 5)] == ["other"]
@@ -110,7 +112,8 @@ def test_the_download_of_a_rank_is_the_exact_bytes(member: Member) -> None:
     task_id = member.allocation.task_id
     written = [b"\xff\x00 odd", b"plain", "Gleis 9¾".encode(), b""]
     lines = [NewLine(1.0, 3, "stdout", None, text.decode("utf-8", "surrogateescape")) for text in written]
-    store.append(task_id, member, "h", [*lines, NewLine(1.0, 4, "stdout", None, "of another rank")])
+    lines.append(NewLine(1.0, 4, "stdout", None, "of another rank"))
+    store.append(task_id, member, "h", blocks_of(lines))
     assert b"".join(read.download(task_id, Filters(ranks=frozenset({3})))) == b"\n".join(written) + b"\n"
 
 
@@ -122,7 +125,8 @@ def test_a_bad_pattern_gets_a_sentence(pattern: str) -> None:
 
 def test_a_pattern_that_explodes_is_given_up_with_a_sentence(member: Member) -> None:
     task_id = member.allocation.task_id
-    store.append(task_id, member, "h", [NewLine(1.0, 0, "stdout", None, "a" * 5000 + "b" * 5000 + "!")])
+    line = NewLine(1.0, 0, "stdout", None, "a" * 5000 + "b" * 5000 + "!")
+    store.append(task_id, member, "h", blocks_of([line]))
     begin = time.monotonic()
     with pytest.raises(PatternTooSlow, match="nested repeats"):
         read.forward(task_id, 0, Filters(pattern=r"^(a+|b+|(ab|a|b)+)+$"))
@@ -143,8 +147,9 @@ def test_levels_are_read_in_both_spellings() -> None:
 )
 def test_any_text_is_found_by_any_part_of_it(member: Member, texts: list[str], data: st.DataObject) -> None:
     task_id = member.allocation.task_id
-    texts = [text.replace("\n", "") for text in texts]
-    first, last = store.append(task_id, member, "h", [NewLine(1.0, 0, "stdout", None, t) for t in texts])
+    texts = [text_of(raw(text.replace("\n", ""))) for text in texts]
+    lines = [NewLine(1.0, 0, "stdout", None, text) for text in texts]
+    first, last = store.append(task_id, member, "h", blocks_of(lines))
     page = read.forward(task_id, first - 1, limit=len(texts))
     assert [line.text for line in page.lines] == texts and page.upto == last
     chosen = data.draw(st.sampled_from(texts))

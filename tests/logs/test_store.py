@@ -12,22 +12,24 @@ from events.record import record
 from jobs.models import Member
 from jobs.states import AllocationState, Reason
 from logs import store, streams
-from logs.chunks import decode, unpack
-from logs.lines import Line, NewLine, raw, shown
+from logs.chunks import LINES_PER_CHUNK, unpack
+from logs.contents import Contents
+from logs.filters import Clock, Filters
+from logs.lines import Block, Line, NewLine, blocks_of, raw, shown
 from logs.models import Chunk, RankSeen, Stream, TaskLog
 
 pytestmark = pytest.mark.django_db
 
 
 def stored_lines(task_id: str) -> list[Line]:
-    rows = Chunk.objects.filter(task_id=task_id)
+    chunks = [Contents(unpack(row.data), row.first_line) for row in Chunk.objects.filter(task_id=task_id)]
     return [
-        line for row in rows for line in decode(unpack(row.data), row.first_line, row.host, row.member_id)
+        line for each in chunks for line in each.lines(each.indices(Filters(), 0, LINES_PER_CHUNK, Clock()))
     ]
 
 
-def new_lines(*texts: str, rank: int | None = 0, start: float = 1000.0) -> list[NewLine]:
-    return [NewLine(start + i, rank, "stdout", None, text) for i, text in enumerate(texts)]
+def new_lines(*texts: str, rank: int | None = 0, start: float = 1000.0) -> list[Block]:
+    return blocks_of(NewLine(start + i, rank, "stdout", None, text) for i, text in enumerate(texts))
 
 
 def test_lines_get_consecutive_numbers_and_come_back_as_they_were(member: Member) -> None:
@@ -46,7 +48,7 @@ def test_lines_get_consecutive_numbers_and_come_back_as_they_were(member: Member
         NewLine(5.5, None, "stderr", "ERROR", "boom"),
         NewLine(6.5, 3, "stdout", "NONSENSE", "odd level"),
     ]
-    assert store.append(task_id, member, "gpu1", second) == (len(poison) + 1, len(poison) + 2)
+    assert store.append(task_id, member, "gpu1", blocks_of(second)) == (len(poison) + 1, len(poison) + 2)
     lines = stored_lines(task_id)
     assert [line.number for line in lines] == list(range(1, len(poison) + 3))
     assert [line.text for line in lines[:-2]] == poison

@@ -14,7 +14,7 @@ from accounts.models import LoginToken
 from jobs.models import Member, Task
 from jobs.states import TaskState
 from logs import store
-from logs.lines import NewLine
+from logs.lines import NewLine, blocks_of
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
 
@@ -41,7 +41,7 @@ def write(
     member: Member, *texts: str, rank: int | None = 0, level: str | None = None, at: float = 0.0
 ) -> None:
     lines = [NewLine(at or time.time(), rank, "stdout", level, text) for text in texts]
-    store.append(member.allocation.task_id, member, member.host.name, lines)
+    store.append(member.allocation.task_id, member, member.host.name, blocks_of(lines))
 
 
 def records(answer: httpx.Response) -> list[Record]:

@@ -19,7 +19,7 @@ from accounts.models import LoginToken, User
 from jobs.models import Member, Task
 from jobs.states import TaskState
 from logs import store
-from logs.lines import NewLine
+from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
 from webui.embedded.redis import Redis
@@ -36,7 +36,7 @@ def member(db: None) -> Member:
 
 def write(member: Member, *texts: str, rank: int | None = 0, level: str | None = None) -> int:
     lines = [NewLine(time.time(), rank, "stdout", level, text) for text in texts]
-    return store.append(member.allocation.task_id, member, member.host.name, lines)[1]
+    return store.append(member.allocation.task_id, member, member.host.name, blocks_of(lines))[1]
 
 
 def open_log(web: Web, member: Member, **options: Any) -> ClientConnection:
