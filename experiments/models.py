@@ -100,6 +100,8 @@ class Trial(models.Model):
     searcher_metric = models.FloatField(null=True)
     metadata = models.JSONField(default=dict)
     early_exit = models.CharField(max_length=32, blank=True)
+    #: names of the log policies that a line of its log has matched, in that order
+    log_labels = models.JSONField(default=list)
     started_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
 

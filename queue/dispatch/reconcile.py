@@ -165,6 +165,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         ended_at=ended_at,
         first_failure=None,
         boot_id=boot_id,
+        oom_kills=exit_file.get("oom_kills"),
     )
 
 

@@ -47,11 +47,12 @@ def member_exited(
     ended_at: float | None,
     first_failure: dict[str, Any] | None,
     boot_id: str = "",
+    oom_kills: dict[str, int] | None = None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
     The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
-    restart is the restart's.
+    restart is the restart's. `oom_kills` is what the host counted meanwhile (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
@@ -59,12 +60,13 @@ def member_exited(
     detail = None
     # a peer that was stopped may still have failed first: its record came later than the other's
     if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):
-        skew = member.host.clock_skew_seconds or 0.0
         detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
         stamp = detail.get("t") or ended_at
         detail |= {"host": member.host.name, "member": member.index}
-        if stamp is not None:
-            detail["t"] = float(stamp) - skew  # in the server's clock, so that hosts can be compared
+        if stamp is not None:  # in the server's clock, so that hosts can be compared
+            detail["t"] = transitions.server_time(member, float(stamp))
+        if oom_kills:
+            detail["oom_kills"] = oom_kills
     return member_over(member, code=code, signal=signal, reason=reason, detail=detail)
 
 

@@ -26,3 +26,26 @@ def words(code: int | None, signal: int | None) -> str:
     if signal:
         parts.append(f"killed by {signal_name(signal)}")
     return ", ".join(parts)
+
+
+#: what happened, for the story of an end; `words` is the short form
+_MEANINGS = {
+    126: "not executable",
+    127: "command not found",
+    130: "interrupted (SIGINT)",
+    132: "an illegal instruction (SIGILL)",
+    134: "it aborted itself (SIGABRT)",
+    135: "a bus error (SIGBUS)",
+    136: "an arithmetic error (SIGFPE)",
+    137: "killed by SIGKILL",
+    139: "a segmentation fault (SIGSEGV)",
+    143: "ended by SIGTERM",
+}
+
+
+def meaning(code: int | None, signal: int | None) -> str:
+    """`exit code 139: a segmentation fault (SIGSEGV)`, `exit code 3`, as much as the code alone says."""
+    if code is None and signal:
+        code = 128 + signal
+    known = _MEANINGS.get(code) if code is not None else None
+    return f"exit code {code}: {known}" if known else words(code, signal)

@@ -168,6 +168,9 @@ class Member(models.Model):
     exit_code = models.IntegerField(null=True)
     exit_signal = models.IntegerField(null=True)
     exit_reason = models.CharField(max_length=32, choices=Reason.choices, blank=True)
+    #: [{"rank", "code", "signal", "at", "failed"}]: its ranks that ended with another code than 0, in order of arrival;
+    #: `at` in the server's clock, `failed`: by itself, not because it was told to
+    rank_ends = models.JSONField(default=list)
     #: when a stop was last sent over SSH, so that it is sent again only after a while
     stop_sent_at = models.DateTimeField(null=True)
     #: its runner has nothing left to do: all is shipped and uploaded, or was given up

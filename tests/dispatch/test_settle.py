@@ -1,6 +1,7 @@
 """What follows from an end: done, once more from the checkpoint, or over with the first cause."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,10 @@ def running(slots: int = 2, hosts: int = 1, **more: int) -> Experiment:
     return experiment
 
 
-def end(member: Member, exit_code: int | None, **failure: object) -> None:
+def end(member: Member, exit_code: int | None, **failure: Any) -> None:
+    """`t`: when the rank failed, in microseconds after the attempt's begin."""
+    if failure:
+        failure["t"] = member.allocation.assigned_at.timestamp() + failure["t"] / 1e6
     settle.member_exited(
         member.pk,
         code=exit_code,
