@@ -13,6 +13,18 @@ from urllib.parse import parse_qs, unquote, urlsplit
 TOKEN = "run-token"
 
 
+def lines_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The single lines of `lines` records: `f r s t`, its level `l` or None, whether it is cut `c`, its text `m`."""
+    lines = []
+    for record in records:
+        levels = dict(record.get("l", []))
+        cut = record.get("c", [])
+        for index, text in enumerate(record["m"].split("\n")):
+            own = {key: record[key] for key in ("f", "r", "s", "t")}
+            lines.append({**own, "l": levels.get(index), "c": index in cut, "m": text})
+    return lines
+
+
 class StreamServer:
     """Stores one stream and its checkpoints in memory; can go away, come back, refuse and give orders."""
 
@@ -61,8 +73,11 @@ class StreamServer:
         records = [json.loads(line) for line in lines if line.strip()]
         return [record for record in records if kind in (None, record["k"])]
 
+    def lines(self) -> list[dict[str, Any]]:
+        return lines_of(self.records("lines"))
+
     def texts(self, file: str) -> list[str]:
-        return [record["m"] for record in self.records("log") if record["f"] == file]
+        return [line["m"] for line in self.lines() if line["f"] == file]
 
     def exit(self) -> dict[str, Any] | None:
         return next(iter(self.records("exit")), None)

@@ -2,11 +2,12 @@
 
 import re
 from itertools import pairwise
+from typing import NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainmaster.runner.lines import Line, LineSplitter, cut_at, level_of, rank_prefix
+from trainmaster.runner.lines import Block, LineSplitter, cut_at, rank_prefix, rank_runs, shown
 
 LIMIT = 20
 PIECES = st.sampled_from([b"a", b"bc", "ä€😀".encode(), b"\xff", b"\n", b"\n", b"word " * 5])
@@ -19,31 +20,72 @@ def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:stop] for start, stop in pairwise(places)]
 
 
-def split(
-    data: bytes, cuts: list[int], offset: int = 0, after_cr: bool = False, now: float = 0.0
-) -> list[Line]:
-    splitter = LineSplitter(offset, LIMIT, after_cr)
-    lines: list[Line] = []
+class Line(NamedTuple):
+    text: bytes
+    end: int  # behind the block that it came in
+    cut: bool
+
+
+def lines_in(blocks: list[Block]) -> list[Line]:
+    lines = []
+    for block in blocks:
+        texts = shown(block.text).split(b"\n")
+        lines += [Line(text, block.end, False) for text in texts[:-1]]
+        lines.append(Line(texts[-1], block.end, block.cut))
+        assert not (block.cut or block.continues) or len(texts) == 1
+    return lines
+
+
+def blocks_of(
+    data: bytes,
+    cuts: list[int],
+    offset: int = 0,
+    before: bytes = b"",
+    now: float = 0.0,
+    block_bytes: int = 64,
+) -> list[Block]:
+    splitter = LineSplitter(offset, LIMIT, before, block_bytes)
+    blocks: list[Block] = []
     for chunk in chunked(data, cuts):
-        lines.extend(splitter.feed(chunk, now))
-    return lines + splitter.finish()
+        blocks.extend(splitter.feed(chunk, now))
+    return blocks + splitter.finish()
 
 
-@given(STREAMS, st.lists(st.integers(0, 500)))
-def test_joined_pieces_are_the_stream_itself(data: bytes, cuts: list[int]) -> None:
-    lines = split(data, cuts)
+def split(
+    data: bytes,
+    cuts: list[int],
+    offset: int = 0,
+    before: bytes = b"",
+    now: float = 0.0,
+    block_bytes: int = 64,
+) -> list[Line]:
+    return lines_in(blocks_of(data, cuts, offset, before, now, block_bytes))
+
+
+@given(STREAMS, st.lists(st.integers(0, 500)), st.sampled_from([0, 1, 30, 64, 1000]))
+def test_joined_pieces_are_the_stream_itself(data: bytes, cuts: list[int], block_bytes: int) -> None:
+    blocks = blocks_of(data, cuts, block_bytes=block_bytes)
+    lines = lines_in(blocks)
     joined = b"".join(line.text + (b"" if line.cut else b"\n") for line in lines)
     assert joined in (data, data + b"\n")
     assert all(len(line.text) <= LIMIT for line in lines)
+    assert all(len(block.text) <= max(block_bytes, LIMIT) for block in blocks)
 
 
 @given(STREAMS, st.lists(st.integers(0, 500)))
-def test_a_splitter_started_at_any_line_end_gives_the_rest(data: bytes, cuts: list[int]) -> None:
-    lines = split(data, cuts)
-    for done, line in enumerate(lines, start=1):
-        assert split(data[line.end :], [], line.end) == split(data[line.end :], cuts, line.end)
-        rest = b"".join(later.text for later in lines[done:])
-        assert b"".join(later.text for later in split(data[line.end :], [], line.end)) == rest
+def test_a_splitter_started_behind_any_block_gives_the_rest(data: bytes, cuts: list[int]) -> None:
+    blocks = blocks_of(data, cuts)
+    for done, block in enumerate(blocks, start=1):
+        before, rest = data[block.end - 1 : block.end], data[block.end :]
+        again = blocks_of(rest, [], block.end, before)
+        assert [line[::2] for line in lines_in(again)] == [line[::2] for line in lines_in(blocks[done:])]
+        assert not again or again[0].continues == block.cut
+
+
+@given(STREAMS, st.lists(st.integers(0, 500)))
+def test_a_piece_of_a_cut_line_says_so(data: bytes, cuts: list[int]) -> None:
+    blocks = blocks_of(data, cuts)
+    assert [block.continues for block in blocks] == [False, *(block.cut for block in blocks)][: len(blocks)]
 
 
 @given(BAR_STREAMS, st.lists(st.integers(0, 500)))
@@ -65,20 +107,19 @@ def test_progress_bars_lose_only_what_is_overwritten(data: bytes, cuts: list[int
 def test_a_bar_read_anew_from_any_line_ends_the_same(data: bytes, cuts: list[int]) -> None:
     lines = split(data, cuts)
     for line in lines:
-        after_cr = data[line.end - 1 : line.end] == b"\r"
-        again = split(data[line.end :], [], line.end, after_cr)
+        again = split(data[line.end :], [], line.end, data[line.end - 1 : line.end])
         later = [other for other in lines if other.end > line.end]
         assert [other.end for other in again[-1:]] == [other.end for other in later[-1:]]
 
 
 def test_a_bar_is_kept_once_per_second_and_in_its_last_state() -> None:
     splitter = LineSplitter(0, 100)
-    lines = []
+    blocks: list[Block] = []
     for tick in range(301):
-        lines += splitter.feed(b"\r%d%%" % tick, tick / 100)
-        lines += splitter.idle(tick / 100)
-    lines += splitter.feed(b"\ndone\n", 3.1)
-    texts = [line.text for line in lines]
+        blocks += splitter.feed(b"\r%d%%" % tick, tick / 100)
+        blocks += splitter.idle(tick / 100)
+    blocks += splitter.feed(b"\ndone\n", 3.1)
+    texts = [line.text for line in lines_in(blocks)]
     assert texts[-2:] == [b"300%", b"done"]
     assert 4 <= len(texts) <= 6
 
@@ -86,11 +127,11 @@ def test_a_bar_is_kept_once_per_second_and_in_its_last_state() -> None:
 def test_a_finished_bar_without_newline_appears_when_it_rests() -> None:
     splitter = LineSplitter(0, 100)
     assert splitter.feed(b"50%\r", 0.0) == []
-    assert splitter.idle(0.1) == [Line(b"50%", 4, False)]
+    assert splitter.idle(0.1) == [Block(b"50%", 4)]
     assert splitter.feed(b"100%\r", 0.2) == []
     assert splitter.idle(0.3) == []
-    assert splitter.idle(1.2) == [Line(b"100%", 9, False)]
-    assert splitter.feed(b"\nnext\n", 1.3) == [Line(b"next", 15, False)], "the newline belonged to the bar"
+    assert splitter.idle(1.2) == [Block(b"100%", 9)]
+    assert splitter.feed(b"\nnext\n", 1.3) == [Block(b"next", 15)], "the newline belonged to the bar"
 
 
 def test_windows_line_ends_are_line_ends_wherever_they_are_cut() -> None:
@@ -104,28 +145,16 @@ def test_no_character_is_split(text: str, limit: int) -> None:
         data[: cut_at(data, limit)].decode()
 
 
-def test_levels_are_read_at_the_start_and_behind_a_timestamp() -> None:
-    expected = {
-        b"INFO: started": "INFO",
-        b" WARNING: hot": "WARNING",
-        b"[ERROR] no": "ERROR",
-        b"CRITICAL:x": "CRITICAL",
-        b"2026-11-21 05:12:43,123 - root - DEBUG - text": "DEBUG",
-        b"2026-11-21 05:12:43,123 INFO text": "INFO",
-        b"2026-11-21T05:12:43.123456Z WARN text": "WARNING",
-        b"[2026-11-21 05:12:43,123][torch.distributed][ERROR] - text": "ERROR",
-        b"05:12:43 | INFO | text": "INFO",
-        b"W1121 05:12:43.123000 1234 torch/run.py:766] text": "WARNING",
-        b"INFO started": None,
-        b"the INFO: of it": None,
-        b"INFORMATION: x": None,
-        b"2026-11-21 05:12:43 all is well, no ERROR was seen": None,
-        b"": None,
-    }
-    assert {text: level_of(text) for text in expected} == expected
-
-
 def test_a_rank_prefix_is_read_and_removed() -> None:
     assert rank_prefix(b"[rank=12] hello [rank=3]") == (12, b"hello [rank=3]")
     assert rank_prefix(b" [rank=1]x") == (1, b"x")
     assert rank_prefix(b"2026 [rank=0] x") == (None, b"2026 [rank=0] x")
+
+
+def test_lines_of_ranks_become_runs_with_the_offsets_of_the_file() -> None:
+    text = b"[rank=1] a\n[rank=1] b\nnobody's\n[rank=0] 1%\r[rank=0] 2%"
+    assert list(rank_runs(Block(text, len(text) + 1))) == [
+        (1, b"a\nb", 22),
+        (None, b"nobody's", 31),
+        (0, b"1%\r[rank=0] 2%", len(text) + 1),
+    ]

@@ -3,70 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
-from trainmaster.paths import RunPaths, rank_of
+from trainmaster.paths import RunPaths
 from trainmaster.protocol import Limits
-from trainmaster.runner.lines import Line, LineSplitter, level_of, rank_prefix
+from trainmaster.runner.lines import Block
 from trainmaster.runner.outbox import Outbox
-from trainmaster.runner.records import core_record, gap_record, log_record, parse_core
+from trainmaster.runner.records import core_record, gap_record, parse_core
+from trainmaster.runner.sources import Source, is_source
 
-CORE_LINE_BYTES = 8 * 1024 * 1024
-_READ_BYTES = 256 * 1024  # per source and poll, so that one flood does not hold up the others
 _GAP_SECONDS = 1.0  # how often a gap that still grows is written down
-_NAME = re.compile(r"(launcher|rank\d{1,9})\.(stdout|stderr)|core\.rank\d{1,9}\.jsonl")
 
 CoreHandler = Callable[[Dict[str, Any]], None]
-
-
-class Source:
-    """One file of the spool, and how far it has become records."""
-
-    def __init__(self, path: Path, offset: int, line_bytes: int) -> None:
-        self.path = path
-        self.name = path.name
-        self.is_core = path.suffix == ".jsonl"
-        self.rank = rank_of(path.name)
-        self.stream = path.suffix[1:]
-        self._limit = CORE_LINE_BYTES if self.is_core else line_bytes
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        self._continued: Optional[Line] = None
-        self._head: tuple[Optional[int], Optional[str]] = (
-            None,
-            None,
-        )  # rank and level of a line that was cut
-        self.gap = 0  # bytes dropped and not yet written down
-        self.gap_end = 0
-        self.rewind(offset)
-
-    def rewind(self, offset: int) -> None:
-        """Read on from `offset`, forgetting what was read beyond it."""
-        before = os.pread(self._descriptor, 1, offset - 1) if offset else b""
-        self.splitter = LineSplitter(offset, self._limit, after_cr=before == b"\r" and not self.is_core)
-        self.gap = 0
-
-    def read(self, now: float) -> List[Line]:
-        """The lines that came since; progress states that are due when nothing came."""
-        data = os.pread(self._descriptor, _READ_BYTES, self.splitter.offset)
-        return self.splitter.feed(data, now) if data else self.splitter.idle(now)
-
-    def log_line(self, line: Line, at: float) -> bytes:
-        """The record of one line; a later piece of a cut line has the rank and level of its first."""
-        rank, text, level = self.rank, line.text, None
-        if self._continued is not None:
-            rank, level = self._head
-        else:
-            if rank is None:
-                rank, text = rank_prefix(text)
-            level = level_of(text)
-        self._continued, self._head = (line if line.cut else None), (rank, level)
-        return log_record(self.name, line.end, at, rank, self.stream, level, text, line.cut)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 class _Round:
@@ -76,6 +26,9 @@ class _Round:
         self.records: List[bytes] = []
         self.size = 0
         self.notes: List[Dict[str, Any]] = []  # what the outbox has to know of them
+
+    def note_end(self, file: str, end: int) -> None:
+        self.notes.append({"k": "lines", "f": file, "e": end})
 
     def add(self, record: bytes) -> None:
         self.records.append(record)
@@ -114,7 +67,7 @@ class Collector:
         """Append what has no line end, when nobody writes any more. OSError: nothing was taken."""
         self._round(lambda source: source.splitter.finish(), True)
 
-    def _round(self, read: Callable[[Source], List[Line]], gaps_due: bool) -> bool:
+    def _round(self, read: Callable[[Source], List[Block]], gaps_due: bool) -> bool:
         round_, at = _Round(), time.time()
         try:
             moved = False
@@ -136,43 +89,38 @@ class Collector:
 
     def _discover(self) -> None:
         for entry in os.scandir(self._spool):
-            if entry.name in self._sources or not _NAME.fullmatch(entry.name):
+            if entry.name in self._sources or not is_source(entry.name):
                 continue
             if entry.is_file(follow_symlinks=False):
                 start = self._outbox.ends.get(entry.name, 0)
-                self._sources[entry.name] = Source(Path(entry.path), start, self._limits["line_bytes"])
+                self._sources[entry.name] = Source(Path(entry.path), start, self._limits)
 
-    def _take(self, source: Source, lines: List[Line], at: float, round_: _Round) -> None:
+    def _take(self, source: Source, blocks: List[Block], at: float, round_: _Round) -> None:
         limit = self._limits["spool_bytes"]
         if source.is_core:
             limit += limit // 4  # metrics and checkpoints are small: they go on when the log is cut already
         free = limit - self._unshipped()
-        written: Optional[Line] = None
-        for line in lines:
-            record = None
+        for block in blocks:
+            records: List[bytes] = []
             if round_.size < free:
-                record = (
-                    self._core_line(source, line, round_) if source.is_core else source.log_line(line, at)
-                )
-            if record is None:
-                source.gap += len(line.text)
-                source.gap_end = line.end
+                records = self._core(source, block, round_) if source.is_core else source.records(block, at)
+            if not records:
+                source.drop(block)
                 continue
             if source.gap:
                 self._close_gap(source, round_)
-            round_.add(record)
-            written = line
-        if written is not None:
-            round_.notes.append({"k": "log", "f": source.name, "e": written.end})
+            for record in records:
+                round_.add(record)
+            round_.note_end(source.name, block.end)
 
-    def _core_line(self, source: Source, line: Line, round_: _Round) -> Optional[bytes]:
-        """None for a line that is no SDK record: it counts as dropped."""
-        parsed = None if line.cut else parse_core(line.text)
+    def _core(self, source: Source, block: Block, round_: _Round) -> List[bytes]:
+        """The record of an SDK's line; none for one that is no such record: it counts as dropped."""
+        parsed = None if block.cut or block.continues else parse_core(block.text)
         if parsed is None:
-            return None
+            return []
         self._on_core(parsed[0])
         round_.notes.append({"k": "core", "d": parsed[0]})
-        return core_record(source.name, line.end, parsed[1])
+        return [core_record(source.name, block.end, parsed[1])]
 
     def _close_gap(self, source: Source, round_: _Round) -> None:
         round_.add(gap_record(source.name, source.gap_end, source.gap))

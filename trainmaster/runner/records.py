@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import json
 from json.encoder import encode_basestring_ascii
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from trainmaster.protocol import FirstFailure
 
 _CONSTANTS = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
 
 
-def log_record(
+def lines_record(
     file: str,
     end: int,
     at: float,
     rank: Optional[int],
     stream: str,
-    level: Optional[str],
-    text: bytes,
+    levels: Sequence[Tuple[int, str]],
     cut: bool,
+    text: bytes,
 ) -> bytes:
-    """One line of a stream; bytes that are not UTF-8 become lone surrogates (`\\udcXX`). Written by hand: it is hot."""
-    message: str = encode_basestring_ascii(text.decode("utf-8", "surrogateescape"))
-    return (
-        f'{{"k":"log","f":"{file}","e":{end},"t":{at:.6f},"r":{"null" if rank is None else rank},"s":"{stream}",'
-        f'"l":{"null" if level is None else chr(34) + level + chr(34)},"m":{message}{_CUT if cut else ""}}}\n'
-    ).encode("ascii")
+    """Lines of a stream, joined by `\\n`; bytes that are not UTF-8 become lone surrogates (`\\udcXX`).
 
-
-_CUT = ',"c":true'
+    `levels` are (index of a line, its level), `cut` says that the next record continues the last line.
+    """
+    decoded = text.decode("utf-8", "surrogateescape")
+    message: str = encode_basestring_ascii(decoded)
+    stated = ",".join(f'[{index},"{level}"]' for index, level in levels)
+    marks = (f'"l":[{stated}],' if stated else "") + (f'"c":[{decoded.count(chr(10))}],' if cut else "")
+    who = "null" if rank is None else rank
+    record = (
+        f'{{"k":"lines","f":"{file}","e":{end},"t":{at:.6f},"r":{who},"s":"{stream}",{marks}"m":{message}}}\n'
+    )
+    return record.encode("ascii")
 
 
 def parse_core(text: bytes) -> Optional[Tuple[Dict[str, Any], bytes]]:

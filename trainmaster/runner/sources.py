@@ -1,0 +1,94 @@
+"""The files of the spool that become records: streams of launcher and ranks, and what the SDK reports."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+from trainmaster.paths import rank_of
+from trainmaster.protocol import Limits
+from trainmaster.runner.levels import levels_of
+from trainmaster.runner.lines import BLOCK_BYTES, Block, LineSplitter, rank_runs, shown
+from trainmaster.runner.records import lines_record
+
+CORE_LINE_BYTES = 8 * 1024 * 1024
+READ_BYTES = 256 * 1024  # per source and poll, so that one flood does not hold up the others
+_BLOCKS_PER_BATCH = 16  # a byte becomes six at worst (`\udcff`), so the longest record fills 6/16 of a batch
+_NAME = re.compile(r"(launcher|rank\d{1,9})\.(stdout|stderr)|core\.rank\d{1,9}\.jsonl")
+
+
+def is_source(file_name: str) -> bool:
+    return _NAME.fullmatch(file_name) is not None
+
+
+class Source:
+    """One file of the spool, and how far it has become records. OSError when it cannot be opened or read."""
+
+    def __init__(self, path: Path, offset: int, limits: Limits) -> None:
+        self.path = path
+        self.name = path.name
+        self.is_core = path.suffix == ".jsonl"
+        self.rank = rank_of(path.name)
+        self.stream = path.suffix[1:]
+        self._limit = CORE_LINE_BYTES if self.is_core else limits["line_bytes"]
+        self._block_bytes = (
+            0 if self.is_core else min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
+        )
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        #: rank and level of the last line: of those that continue it, too
+        self._head: Tuple[Optional[int], Optional[str]] = (self.rank, None)
+        self.gap = 0  # bytes dropped and not yet written down
+        self.gap_end = 0
+        self.full = False  # the last read brought all that it may: there is more
+        self.rewind(offset)
+
+    def rewind(self, offset: int) -> None:
+        """Read on from `offset`, forgetting what was read beyond it."""
+        before = os.pread(self._descriptor, 1, offset - 1) if offset and not self.is_core else b""
+        self.splitter = LineSplitter(offset, self._limit, before, self._block_bytes)
+        self.gap = 0
+
+    def read(self, now: float) -> List[Block]:
+        """The lines that came since; progress states that are due when nothing came."""
+        data = os.pread(self._descriptor, READ_BYTES, self.splitter.offset)
+        self.full = len(data) == READ_BYTES
+        return self.splitter.feed(data, now) if data else self.splitter.idle(now)
+
+    def records(self, block: Block, at: float) -> List[bytes]:
+        """The records of a block read at `at` (epoch seconds): one, or one for each run of lines of one rank."""
+        if block.continues:
+            rank, level = self._head
+            stated = [(0, level)] if level else []
+            return [self._record(block, rank, shown(block.text), block.end, stated, at)]
+        runs = rank_runs(block) if self.rank is None else [(self.rank, block.text, block.end)]
+        records = []
+        for rank, raw, end in runs:
+            text = shown(raw)
+            levels = levels_of(text)
+            records.append(self._record(block, rank, text, end, levels, at))
+            if block.cut:  # its one line goes on in the next block
+                self._head = rank, levels[0][1] if levels else None
+        return records
+
+    def drop(self, block: Block) -> None:
+        """Count the block as missing. Its bytes without line ends, for these are no text."""
+        self.gap += len(block.text) - block.text.count(b"\n")
+        self.gap_end = block.end
+        self._head = self.rank, None
+
+    def _record(
+        self,
+        block: Block,
+        rank: Optional[int],
+        text: bytes,
+        end: int,
+        levels: List[Tuple[int, str]],
+        at: float,
+    ) -> bytes:
+        cut = block.cut and end == block.end
+        return lines_record(self.name, end, at, rank, self.stream, levels, cut, text)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
