@@ -221,6 +221,10 @@ LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
 SPOOL_BYTES = int(environment.number("TRAINMASTER_SPOOL_BYTES", 2 * 1024**3))
 LOG_LINE_BYTES = int(environment.number("TRAINMASTER_LOG_LINE_BYTES", 65_536))
+# Log chunks that are older are merged where they are small, every so often, for so long at most.
+LOG_COLD_SECONDS = environment.number("TRAINMASTER_LOG_COLD_SECONDS", 60.0)
+LOG_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_EVERY_SECONDS", 30.0)
+LOG_MERGE_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_SECONDS", 3.0)
 # a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
 REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
@@ -267,6 +271,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "dispatch.tasks.sweep",
         "schedule": SWEEP_SECONDS,
         "options": {"expires": 5 * SWEEP_SECONDS},
+    },
+    "merge_cold_logs": {
+        "task": "dispatch.tasks.merge_cold_logs",
+        "schedule": LOG_MERGE_EVERY_SECONDS,
+        "options": {"expires": LOG_MERGE_EVERY_SECONDS},
     },
     "probe": {
         "task": "dispatch.host_tasks.probe_all",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from celery import shared_task
+from django.conf import settings
 from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
@@ -18,6 +19,7 @@ from dispatch.going_on import going_on
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, ResourcePool
+from logs import merging
 from logs import store as log_store
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
@@ -25,6 +27,7 @@ __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this modu
 #: first key of the advisory locks of tasks that run one at a time; the second says which
 ALONE_LOCK_CLASS = 0x7265_6164
 _SWEEP = 1
+_MERGE_COLD_LOGS = 2
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -56,6 +59,14 @@ def merge_logs(task_ids: list[str]) -> None:
     """The same for many tasks, which a pass has started together."""
     for task_id in task_ids:
         log_store.merge_events(task_id)
+
+
+@shared_task(name="dispatch.tasks.merge_cold_logs")
+def merge_cold_logs() -> None:
+    """Make small chunks of logs large once they are cold, a few seconds' worth of them."""
+    with _alone(_MERGE_COLD_LOGS) as alone:
+        if alone:
+            merging.merge_cold(settings.LOG_MERGE_SECONDS)
 
 
 @shared_task(name="dispatch.tasks.sweep")
