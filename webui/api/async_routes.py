@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import URLPattern, path
 
-from webui.api import allocations, log_streams
+from webui.api import allocations, log_files, log_streams
 from webui.api.openapi import SCHEMES
 from webui.api.views import Json
 
@@ -22,10 +22,12 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     (f"{_ALLOCATION}/notify_container_running", allocations.notify_container_running, ("POST",)),
     ("trials/<int:trial_id>/logs", log_streams.trial_logs, ("GET",)),
     ("trials/<int:trial_id>/logs/fields", log_streams.trial_logs_fields, ("GET",)),
-    ("trials/<int:trial_id>/logs/raw", log_streams.trial_logs_raw, ("GET",)),
+    ("trials/<int:trial_id>/logs/raw", log_files.trial_logs_raw, ("GET",)),
+    ("trials/<int:trial_id>/logs/archive", log_files.trial_logs_archive, ("GET",)),
     ("tasks/<str:task_id>/logs", log_streams.task_logs, ("GET",)),
     ("tasks/<str:task_id>/logs/fields", log_streams.task_logs_fields, ("GET",)),
-    ("tasks/<str:task_id>/logs/raw", log_streams.task_logs_raw, ("GET",)),
+    ("tasks/<str:task_id>/logs/raw", log_files.task_logs_raw, ("GET",)),
+    ("tasks/<str:task_id>/logs/archive", log_files.task_logs_archive, ("GET",)),
 ]
 
 urlpatterns: list[URLPattern] = [path(f"api/v1/{route}", view) for route, view, _ in _ROUTES]

@@ -1,122 +1,183 @@
-"""The query string of a log stream, checked (features.md 3.2)."""
+"""The query string of a log stream, checked (features.md 3.2). A parameter that is wrong or unknown is refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
 from jobs.models import Member
+from logs import rank_facts
 from logs.filters import BadPattern, Filters
 from logs.levels import Level, UnknownLevel, parse
-from logs.lines import SERVER, STDERR, STDOUT
+from logs.lines import SERVER, STDERR, STDOUT, STREAM_NAMES
+from logs.rank_expression import Expression, RankFault
+from logs.rank_expression import parse as parse_ranks
 from webui.api.errors import BadRequest
 
 #: Who wrote a line, in the dialect: the training code, or the server.
 TASK_SOURCE, SERVER_SOURCE = "task", "master"
-_ORDERS = {"", "ORDER_BY_UNSPECIFIED", "ORDER_BY_ASC", "ORDER_BY_DESC"}
-_STDTYPES = {"stdout": frozenset({STDOUT, SERVER}), "stderr": frozenset({STDERR})}
-_SOURCES = {
+_Letters = Mapping[str, frozenset[str]]
+_STDTYPES: _Letters = {"stdout": frozenset({STDOUT, SERVER}), "stderr": frozenset({STDERR})}
+_SOURCES: _Letters = {
     TASK_SOURCE: frozenset({STDOUT, STDERR}),
     SERVER_SOURCE: frozenset({SERVER}),
-    "agent": frozenset(""),
+    "agent": frozenset(),  # Determined's word for what its agents wrote; ours write nothing
 }
+#: ours beside the dialect, where the server's lines count as stdout
+_STREAMS: _Letters = {name: frozenset({letter}) for letter, name in STREAM_NAMES.items()}
+_ORDERS = {"", "ORDER_BY_UNSPECIFIED", "ORDER_BY_ASC", "ORDER_BY_DESC"}
+_FILTERS = frozenset(
+    {"agentIds", "containerIds", "allocationIds", "rankIds", "levels", "stdtypes", "sources", "streams"}
+    | {"timestampBefore", "timestampAfter", "searchText", "enableRegex"}
+)
+_STREAMED = _FILTERS | {"limit", "follow", "orderBy", "after"}
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+_NAME_CHARACTERS_MAX = 256
 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """`limit` None means all. `filters` None: nothing can match. `after` is the number of the last line seen."""
+    """`limit` None means all. `after` is the number of the last line seen. `_filters` None: nothing can match."""
 
-    filters: Filters | None
+    task_id: str
     limit: int | None
     follow: bool
     newest_first: bool
     after: int
+    ranks: tuple[Expression, ...]
+    _filters: Filters | None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the chosen ranks may change as the job goes on, so that a follower asks for `filters` anew."""
+        return any(expression.needs_facts for expression in self.ranks)
+
+    def filters(self) -> Filters | None:
+        """The filters as of now; None when nothing can match. Reads the database where ranks are chosen by facts."""
+        if self._filters is None or not self.ranks:
+            return self._filters
+        known = rank_facts.known(self.task_id) if self.changes else []
+        chosen = frozenset[int]().union(*(expression.ranks(known) for expression in self.ranks))
+        return replace(self._filters, ranks=chosen) if chosen else None
+
+    def may_match(self) -> bool:
+        """False when no line ever can."""
+        return self._filters is not None
 
 
-def log_query(query: QueryDict, task_id: str) -> LogQuery:
-    """Read and check the query. Raises BadRequest. Reads the database for container ids."""
-    limit, follow = _number(query, "limit"), _flag(query, "follow")
+def stream_query(query: QueryDict, task_id: str) -> LogQuery:
+    """The query of a stream of records. Raises BadRequest. Reads the database for container ids."""
+    _refuse_unknown(query, _STREAMED)
+    limit, follow = _number(query, "limit"), flag(query, "follow")
     if limit and follow:
         raise BadRequest("Limit cannot be specified when following")
     order = query.get("orderBy", "")
     if order not in _ORDERS:
         raise BadRequest(f"orderBy is {order!r}; allowed: ORDER_BY_ASC, ORDER_BY_DESC.")
+    newest_first = order == "ORDER_BY_DESC"
+    if newest_first and follow:
+        raise BadRequest("orderBy cannot be ORDER_BY_DESC when following: new lines come last.")
     return LogQuery(
-        filters=_filters(query, task_id),
-        limit=limit or None,
-        follow=follow,
-        newest_first=order == "ORDER_BY_DESC" and not follow,
-        after=_number(query, "after"),
+        task_id, limit or None, follow, newest_first, _number(query, "after"), *_filtered(query, task_id)
     )
 
 
-def _filters(query: QueryDict, task_id: str) -> Filters | None:
-    hosts, allocations = frozenset(query.getlist("agentIds")), frozenset(query.getlist("allocationIds"))
-    if containers := query.getlist("containerIds"):  # a container is one run: an attempt's part on a host
-        runs = [
-            (member.run_key, member.host.name, member.allocation_id)
-            for member in Member.objects.filter(allocation__task_id=task_id).select_related("host")
-        ]
-        named = [run for run in runs if run[0] in containers]
-        hosts = _both(hosts, frozenset(host for _, host, _ in named))
-        allocations = _both(allocations, frozenset(allocation for _, _, allocation in named))
-        if not named or not hosts or not allocations:
-            return None
+def file_query(query: QueryDict, task_id: str) -> LogQuery:
+    """The query of a download: filters alone. Raises BadRequest. Reads the database for container ids."""
+    _refuse_unknown(query, _FILTERS)
+    return LogQuery(task_id, None, False, False, 0, *_filtered(query, task_id))
+
+
+def fields_query(query: QueryDict) -> bool:
+    """Whether the fields are to be followed. Raises BadRequest."""
+    _refuse_unknown(query, {"follow"})
+    return flag(query, "follow")
+
+
+def _refuse_unknown(query: QueryDict, allowed: Iterable[str]) -> None:
+    for name in query:
+        if name not in allowed:
+            raise BadRequest(f"There is no parameter {name!r}; allowed: {', '.join(sorted(allowed))}.")
+
+
+def _filtered(query: QueryDict, task_id: str) -> tuple[tuple[Expression, ...], Filters | None]:
+    ranks = _ranks(query)
+    hosts, allocations = _names(query, "agentIds"), _names(query, "allocationIds")
     streams = _streams(query)
-    if streams is None:
-        return None
     try:
-        levels: frozenset[Level] = frozenset(parse(level) for level in query.getlist("levels"))
         filters = Filters(
-            ranks=frozenset(_ranks(query)),
-            levels=levels,
-            hosts=hosts,
-            streams=streams,
-            allocations=allocations,
+            levels=frozenset[Level](parse(level) for level in query.getlist("levels")),
+            streams=streams or frozenset(),
             after_time=_time(query, "timestampAfter"),
             before_time=_time(query, "timestampBefore"),
-        )
-        return filters.searching(query.get("searchText", ""), is_regex=_flag(query, "enableRegex"))
+        ).searching(query.get("searchText", ""), is_regex=flag(query, "enableRegex"))
     except (UnknownLevel, BadPattern) as error:
         raise BadRequest(str(error)) from error
+    if containers := _names(query, "containerIds"):  # a container is one run: an attempt's part on a host
+        members = Member.objects.filter(allocation__task_id=task_id).select_related("host")
+        named = [member for member in members if member.run_key in containers]
+        hosts = _both(hosts, frozenset(member.host.name for member in named))
+        allocations = _both(allocations, frozenset(member.allocation_id for member in named))
+        if not hosts or not allocations:
+            return ranks, None
+    if streams is None:
+        return ranks, None
+    return ranks, replace(filters, hosts=hosts, allocations=allocations)
 
 
 def _both(asked: frozenset[str], found: frozenset[str]) -> frozenset[str]:
     return asked & found if asked else found
 
 
+def _names(query: QueryDict, name: str) -> frozenset[str]:
+    names = frozenset(query.getlist(name))
+    for text in names:
+        if not text.isprintable() or len(text) > _NAME_CHARACTERS_MAX:
+            raise BadRequest(
+                f"{name} holds {text[:40]!r}; allowed: names of up to {_NAME_CHARACTERS_MAX} characters."
+            )
+    return names
+
+
 def _streams(query: QueryDict) -> frozenset[str] | None:
-    """The letters that stdtypes and sources leave: empty for all, None for none."""
+    """The letters that stdtypes, sources and streams leave: empty for all, None for none."""
     left = frozenset({STDOUT, STDERR, SERVER})
-    for name, letters in (("stdtypes", _STDTYPES), ("sources", _SOURCES)):
+    for name, letters in (("stdtypes", _STDTYPES), ("sources", _SOURCES), ("streams", _STREAMS)):
         asked = query.getlist(name)
+        for value in asked:
+            if value not in letters:
+                raise BadRequest(f"{name} holds {value!r}; allowed: {', '.join(letters)}.")
         if asked:
-            left &= frozenset().union(*(letters.get(value, frozenset()) for value in asked))
+            left &= frozenset[str]().union(*(letters[value] for value in asked))
     if not left:
         return None
     return frozenset() if len(left) == 3 else left
 
 
-def _ranks(query: QueryDict) -> list[int]:
-    ranks = []
-    for text in query.getlist("rankIds"):
-        if not text.lstrip("-").isdecimal() or not -1 <= int(text) < 2**31:
-            raise BadRequest(f"rankIds holds {text!r}; allowed: ranks, and -1 for lines without one.")
-        ranks.append(int(text))
-    return ranks
+def _ranks(query: QueryDict) -> tuple[Expression, ...]:
+    """What each `rankIds` chooses; they add to one another. -1 stands for lines without a rank."""
+    try:
+        return tuple(
+            parse_ranks("none" if text.strip() == "-1" else text) for text in query.getlist("rankIds")
+        )
+    except RankFault as error:
+        raise BadRequest(f"rankIds: {error} -1 stands for lines without a rank.") from error
 
 
 def _number(query: QueryDict, name: str) -> int:
     text = query.get(name, "") or "0"
-    if not text.isdecimal() or len(text) > 18:
+    if not _WHOLE_NUMBER.fullmatch(text):
         raise BadRequest(f"{name} is {text!r}; allowed: 0 or a positive whole number.")
     return int(text)
 
 
-def _flag(query: QueryDict, name: str) -> bool:
+def flag(query: QueryDict, name: str) -> bool:
+    """A parameter that is true or false. Raises BadRequest."""
     text = query.get(name, "").lower()
     if text not in {"", "true", "false", "1", "0"}:
         raise BadRequest(f"{name} is {text!r}; allowed: true or false.")

@@ -48,6 +48,8 @@ class Encoder:
             "source": SERVER_SOURCE if line.stream == SERVER else TASK_SOURCE,
             "stdtype": "stderr" if line.stream == STDERR else "stdout",
         }
+        if line.cut:  # ours: the next record of this rank and stream goes on with the same line
+            record["continues"] = True
         if line.host:
             record["agentId"] = line.host
         if line.rank is not None:

@@ -1,7 +1,8 @@
 """Streams of log lines in the dialect: `/api/v1/{trials,tasks}/<id>/logs` and `…/logs/fields` (features.md 3.2).
 
-Beside the dialect: `after=<id>` begins behind that line, so that a broken stream goes on without gap or repeat;
-and `…/logs/raw` is the exact bytes of the chosen lines.
+Beside the dialect: `after=<id>` begins behind that line, so that a broken stream goes on without gap or repeat,
+`rankIds` takes expressions such as `0-7,!5` or `host:gpu-2` (logs.rank_expression), and `streams` tells the server's
+lines from stdout.
 """
 
 from __future__ import annotations
@@ -17,16 +18,14 @@ from typing import Any
 from django.db import Error
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
-from experiments.models import Trial
-from jobs.models import Allocation, Task
 from logs import read
 from logs.filters import Filters, PatternTooSlow
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
-from webui.api.errors import Missing, body, describe
-from webui.api.log_query import LogQuery, log_query
+from webui.api.errors import body, describe
+from webui.api.log_access import own_task, task_of_trial
+from webui.api.log_query import LogQuery, fields_query, stream_query
 from webui.api.log_records import Encoder, fields
-from webui.live.log_download import blocks
 from webui.live.tails import Tail, tails
 from webui.live.threads import reading, release_thread
 from webui.live.wakeups import LOOK_AGAIN_SECONDS
@@ -39,67 +38,40 @@ LOGIN_CHECK_SECONDS = 300.0
 log = logging.getLogger(__name__)
 
 
-def _task_of_trial(who: Principal, trial_id: int) -> str:
-    task_id = Trial.objects.filter(pk=trial_id).values_list("task_id", flat=True).first()
-    if task_id is None or (isinstance(who, Allocation) and who.task_id != task_id):
-        raise Missing(f"trial {trial_id} not found")
-    return task_id
-
-
-def _own_task(who: Principal, task_id: str) -> str:
-    if isinstance(who, Allocation) and who.task_id != task_id:
-        raise Missing(f"task {task_id} not found")
-    if not Task.objects.filter(pk=task_id).exists():
-        raise Missing(f"task {task_id} not found")
-    return task_id
-
-
 @async_view("GET")
 async def trial_logs(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Lines of a trial's log, one record a line, of all its attempts."""
-    task_id = await reading(_task_of_trial, who, trial_id)
+    task_id = await reading(task_of_trial, who, trial_id)
     return await _lines(request, task_id, {"trialId": trial_id})
 
 
 @async_view("GET")
 async def task_logs(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """Lines of a task's log, one record a line."""
-    return await _lines(request, await reading(_own_task, who, task_id), {"taskId": task_id})
+    return await _lines(request, await reading(own_task, who, task_id), {"taskId": task_id})
 
 
 @async_view("GET")
 async def trial_logs_fields(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """What the filters of a trial's log may choose from; with `follow` again every 5 s until the end."""
-    return _fields(request, await reading(_task_of_trial, who, trial_id), with_allocations=False)
+    return _fields(request, await reading(task_of_trial, who, trial_id), with_allocations=False)
 
 
 @async_view("GET")
 async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """What the filters of a task's log may choose from; with `follow` again every 5 s until the end."""
-    return _fields(request, await reading(_own_task, who, task_id), with_allocations=True)
-
-
-@async_view("GET")
-async def trial_logs_raw(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
-    """The exact bytes of the chosen lines of a trial's log, without times and names."""
-    return await _raw(request, await reading(_task_of_trial, who, trial_id))
-
-
-@async_view("GET")
-async def task_logs_raw(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
-    """The exact bytes of the chosen lines of a task's log, without times and names."""
-    return await _raw(request, await reading(_own_task, who, task_id))
+    return _fields(request, await reading(own_task, who, task_id), with_allocations=True)
 
 
 async def _lines(request: HttpRequest, task_id: str, about: dict[str, Any]) -> HttpResponseBase:
-    query = await reading(log_query, request.GET, task_id)
+    query = await reading(stream_query, request.GET, task_id)
     encoder = Encoder(task_id, about)
     if query.follow:
-        lines = _followed(request, task_id, query, encoder)
+        lines = _followed(request, query, encoder)
     elif query.newest_first:
-        lines = _newest_first(task_id, query, encoder)
+        lines = _newest_first(query, encoder)
     else:
-        lines = _oldest_first(task_id, query, encoder)
+        lines = _oldest_first(query, encoder)
     return _ndjson(lines)
 
 
@@ -122,11 +94,12 @@ async def _ending_with_errors(parts: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield json.dumps(body(*describe(error))).encode() + b"\n"
 
 
-async def _oldest_first(task_id: str, query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
+async def _oldest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
+    filters = await reading(query.filters)
     after, left = query.after, query.limit
-    while query.filters is not None and left != 0:
+    while filters is not None and left != 0:
         size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await reading(_forward, task_id, after, query.filters, size, encoder)
+        page, part = await reading(_forward, query.task_id, after, filters, size, encoder)
         if part:
             yield part
         after, left = page.upto, None if left is None else left - len(page.lines)
@@ -141,12 +114,13 @@ def _forward(
     return page, encoder.ndjson(page.lines)
 
 
-async def _newest_first(task_id: str, query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
+async def _newest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
+    filters = await reading(query.filters)
     before: int | None = None
     left = query.limit
-    while query.filters is not None and left != 0:
+    while filters is not None and left != 0:
         size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await reading(_backward, task_id, before, query, size, encoder)
+        page, part = await reading(_backward, query, before, filters, size, encoder)
         if part:
             yield part
         before, left = page.upto, None if left is None else left - len(page.lines)
@@ -155,23 +129,21 @@ async def _newest_first(task_id: str, query: LogQuery, encoder: Encoder) -> Asyn
 
 
 def _backward(
-    task_id: str, before: int | None, query: LogQuery, size: int, encoder: Encoder
+    query: LogQuery, before: int | None, filters: Filters, size: int, encoder: Encoder
 ) -> tuple[read.Page, bytes]:
-    page = read.backward(task_id, before, query.filters, size)
+    page = read.backward(query.task_id, before, filters, size)
     wanted = [line for line in reversed(page.lines) if line.number > query.after]
     return page, encoder.ndjson(wanted)
 
 
-async def _followed(
-    request: HttpRequest, task_id: str, query: LogQuery, encoder: Encoder
-) -> AsyncIterator[bytes]:
+async def _followed(request: HttpRequest, query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
     """Until the task has ended and nothing follows, or the login ends."""
     nudge, after, checked = asyncio.Event(), query.after, time.monotonic()
-    with tails().following(task_id, nudge) as tail:
+    with tails().following(query.task_id, nudge) as tail:
         while tail.exists:
             nudge.clear()
-            if tail.looked_at is not None and after < tail.newest and query.filters is not None:
-                page, part = await _read_on(task_id, after, query.filters, encoder)
+            if tail.looked_at is not None and after < tail.newest and query.may_match():
+                page, part = await _read_on(query, after, encoder)
                 if part:
                     yield part
                 after = max(after, page.upto)
@@ -191,21 +163,34 @@ async def _followed(
                     await nudge.wait()
 
 
-async def _read_on(task_id: str, after: int, filters: Filters, encoder: Encoder) -> tuple[read.Page, bytes]:
+async def _read_on(query: LogQuery, after: int, encoder: Encoder) -> tuple[read.Page, bytes]:
     """The next lines; none while the database is away, so that a follower outlives its restart."""
     try:
-        return await reading(_forward, task_id, after, filters, LINES_PER_READ, encoder)
+        return await reading(_further, query, after, encoder)
     except Error as error:
         log.info("a followed log is not read: %s", error)
         return read.Page([], after, True), b""
 
 
+def _further(query: LogQuery, after: int, encoder: Encoder) -> tuple[read.Page, bytes]:
+    """The next lines by the ranks that are chosen then: a rank whose first line came meanwhile is not passed over."""
+    filters = query.filters()
+    while True:
+        if filters is None:
+            page = read.Page([], read.last_number(query.task_id), True)
+        else:
+            page = read.forward(query.task_id, after, filters, LINES_PER_READ)
+        before, filters = filters, query.filters() if query.changes else filters
+        if filters == before:
+            return page, encoder.ndjson(page.lines)
+
+
 def _is_over(tail: Tail, after: int, query: LogQuery) -> bool:
-    return tail.looked_at is not None and tail.ended and (after >= tail.newest or query.filters is None)
+    return tail.looked_at is not None and tail.ended and (after >= tail.newest or not query.may_match())
 
 
 def _fields(request: HttpRequest, task_id: str, *, with_allocations: bool) -> HttpResponseBase:
-    follow = request.GET.get("follow", "").lower() in {"true", "1"}
+    follow = fields_query(request.GET)
 
     async def parts() -> AsyncIterator[bytes]:
         nudge = asyncio.Event()
@@ -223,17 +208,3 @@ def _fields(request: HttpRequest, task_id: str, *, with_allocations: bool) -> Ht
                     nudge.clear()
 
     return _ndjson(parts())
-
-
-async def _raw(request: HttpRequest, task_id: str) -> HttpResponseBase:
-    query = await reading(log_query, request.GET, task_id)
-
-    async def parts() -> AsyncIterator[bytes]:
-        await release_thread()
-        if query.filters is not None:
-            async for block in blocks(task_id, query.filters):
-                yield block
-
-    response = StreamingHttpResponse(parts(), content_type="text/plain; charset=utf-8")
-    response["X-Content-Type-Options"] = "nosniff"
-    return response

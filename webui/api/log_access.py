@@ -1,0 +1,24 @@
+"""Whose log is asked for: a task's by its id or its trial's, and to a run its own alone."""
+
+from __future__ import annotations
+
+from experiments.models import Trial
+from jobs.models import Allocation, Task
+from webui.api.async_views import Principal
+from webui.api.errors import Missing
+
+
+def task_of_trial(who: Principal, trial_id: int) -> str:
+    """The id of the trial's task. Raises Missing."""
+    task_id = Trial.objects.filter(pk=trial_id).values_list("task_id", flat=True).first()
+    if task_id is None or (isinstance(who, Allocation) and who.task_id != task_id):
+        raise Missing(f"trial {trial_id} not found")
+    return task_id
+
+
+def own_task(who: Principal, task_id: str) -> str:
+    """The id itself. Raises Missing."""
+    is_another = isinstance(who, Allocation) and who.task_id != task_id
+    if is_another or "\x00" in task_id or not Task.objects.filter(pk=task_id).exists():
+        raise Missing(f"task {task_id!r} not found")
+    return task_id
