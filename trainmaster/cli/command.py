@@ -13,7 +13,8 @@ from urllib.parse import quote
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
-from trainmaster.cli.log_stream import add_log_options, follow, print_logs
+from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_stream import End, Source, follow, show_log
 from trainmaster.cli.output import Bar, Column, done, local_time, say
 from trainmaster.cli.prefixes import SHOWN
 from trainmaster.cli.submission import config_text, packed
@@ -241,12 +242,21 @@ def _config(client: Client, args: argparse.Namespace) -> int:
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
     command_id = str(client.command(args.command_id)["command"]["id"])
-    args.reopen = f"trainmaster command logs -f {command_id[:SHOWN]}"
     args.goes_on = f"Command {command_id[:SHOWN]} goes on."
-    print_logs(client, _log_of(command_id), args, lambda: _phase(client, command_id) in _ENDED)
-    if args.follow:
-        say(f"Command log stream ended. To reopen log stream, run: {args.reopen}", "green")
-    return OK
+    source = Source(
+        f"Command {command_id[:SHOWN]}",
+        f"/api/v1/tasks/{quote(command_id, safe='')}",
+        f"trainmaster command logs -f {command_id[:SHOWN]}",
+        lambda: _phase(client, command_id) in _ENDED,
+        lambda: _end(client, command_id),
+        lambda: _queued_job(client, command_id),
+    )
+    return show_log(client, source, args)
+
+
+def _end(client: Client, command_id: str) -> End:
+    record = client.command(command_id)["command"]
+    return End(record["phase"] == "COMPLETED", record["phase"] == "ERROR", record.get("exitCode"))
 
 
 def _kill(client: Client, args: argparse.Namespace) -> int:

@@ -6,17 +6,19 @@ import argparse
 import json
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import output, submission
 from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.log_lines import plain
+from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import (
-    add_log_options,
+    end_of,
     follow,
-    print_logs,
-    print_text,
-    trial_is_over,
+    log_of_trial,
+    queued_job_of_experiment,
+    show_log,
     wait_for_experiment,
 )
 from trainmaster.cli.output import Column, done, local_time, percent, say, state
@@ -70,8 +72,9 @@ def _add_views(verbs: Any) -> None:
     parser = verbs.add_parser("config", help="the config in force, as YAML")
     parser.add_argument("experiment_id", type=int)
     parser.set_defaults(run=_config, action="show the config")
-    parser = verbs.add_parser("logs", help="the log of the first trial")
+    parser = verbs.add_parser("logs", help="the log of its trial; of several, of the first or a chosen one")
     parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--trial", metavar="ID", help="first (default), latest, or a trial's id")
     add_log_options(parser)
     parser.set_defaults(run=_logs, action="show the log")
     parser = verbs.add_parser("list-trials", aliases=["lt"], help="the trials of an experiment")
@@ -245,12 +248,25 @@ def _result(experiment_id: int, ended: str) -> int:
 
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
-    trial_id = _first_trial(client, args.experiment_id, wait=args.follow)
-    args.reopen = f"trainmaster trial logs -f {trial_id}"
-    print_logs(client, f"/api/v1/trials/{trial_id}/logs", args, lambda: trial_is_over(client, trial_id))
-    if args.follow:
-        say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
-    return OK
+    _first_trial(client, args.experiment_id, wait=args.follow)
+    return show_log(client, log_of_trial(client, _chosen_trial(client, args)), args)
+
+
+def _chosen_trial(client: Client, args: argparse.Namespace) -> int:
+    ids = [int(trial["id"]) for trial in client.trials_of(args.experiment_id)]
+    if args.trial in (None, "first"):
+        if len(ids) > 1 and args.trial is None:
+            others = "others by --trial ID, the newest by --trial latest"
+            say(
+                f"Experiment {args.experiment_id} has {len(ids)} trials; this is the first, trial {ids[0]}; {others}."
+            )
+        return ids[0]
+    if args.trial == "latest":
+        return ids[-1]
+    if args.trial in map(str, ids):
+        return int(args.trial)
+    shown = ", ".join(output.lines_of([str(one) for one in ids]))
+    raise CliError(f"experiment {args.experiment_id} has no trial {args.trial}; it has {shown}.")
 
 
 def _first_trial(client: Client, experiment_id: int, wait: bool) -> int:
@@ -274,19 +290,11 @@ def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int
     trial_id = _first_trial(client, experiment_id, wait=True)
     args.reopen = f"trainmaster trial logs -f {trial_id}"
     say(f"Following first trial with ID {trial_id}")
-    tell_what_it_waits_for(client, lambda: _queued_job(client, experiment_id))
-    follow(client, f"/api/v1/trials/{trial_id}/logs", [], print_text, lambda: trial_is_over(client, trial_id))
+    tell_what_it_waits_for(client, lambda: queued_job_of_experiment(client, experiment_id))
+    source = log_of_trial(client, trial_id)
+    follow(client, source.path, [], plain(), source.is_over)
     sys.stdout.flush()
     say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
     ended = wait_for_experiment(client, experiment_id)
-    failure = client.trial(trial_id).get("failure") if ended == "STATE_ERROR" else None
-    if failure:
-        say(f"{failure['sentence']}", "red")
+    end_of(client, source)
     return _result(experiment_id, ended)
-
-
-def _queued_job(client: Client, experiment_id: int) -> Optional[str]:
-    """The id of its job while that is queued."""
-    found = client.experiment(experiment_id)
-    queued = state((found.get("jobSummary") or {}).get("state", "")) == "QUEUED"
-    return str(found["experiment"]["jobId"]) if queued else None

@@ -1,133 +1,149 @@
-"""Prints logs, follows them across broken connections, and waits for what is followed."""
+"""Shows logs, follows them across broken connections, and ends with the exit code of what is followed."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
-from trainmaster.cli.errors import CliError
+from trainmaster.cli import log_end
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.log_lines import Printer
+from trainmaster.cli.log_options import Query, check, query_of
 from trainmaster.cli.output import say
+from trainmaster.cli.waiting import say_what_it_waits_for, tell_what_it_waits_for
 from trainmaster.client import Client, StreamFailed, StreamQuiet
 from trainmaster.http import Answered, Later, Unreachable
 
 Json = Dict[str, Any]
-Query = List[Tuple[str, Any]]
+Show = Callable[[Json], None]
 
-LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR", "STATE_DELETED", "STATE_DELETE_FAILED")
 RECONNECT_LIMIT_SECONDS = 120.0
 _POLL_SECONDS = 1.0
 _AWAY = 503  # what the server says while its database is away
 
 
-def add_log_options(parser: argparse.ArgumentParser) -> None:
-    part = parser.add_mutually_exclusive_group()
-    part.add_argument("-f", "--follow", action="store_true", help="go on until the end")
-    part.add_argument("--head", type=_count, metavar="N", help="the first N lines")
-    part.add_argument("--tail", type=_count, metavar="N", help="the last N lines")
-    parser.add_argument(
-        "--rank",
-        "--rank-id",
-        dest="ranks",
-        type=int,
-        action="append",
-        metavar="N",
-        help="lines of this rank (may be repeated)",
-    )
-    parser.add_argument("--level", choices=LEVELS, help="lines of this level and above")
-    parser.add_argument("--search", metavar="TEXT", help="lines that contain TEXT")
-    for name, help_text in _FILTERS:
-        parser.add_argument(f"--{name}", action="append", metavar="NAME", help=help_text)
-    parser.add_argument("--timestamp-before", metavar="TIME", help="lines until this time (RFC 3339)")
-    parser.add_argument("--timestamp-after", metavar="TIME", help="lines after this time (RFC 3339)")
-    parser.add_argument("--json", action="store_true", help="one JSON record per line")
+class End(NamedTuple):
+    """How a job ended. One that neither completed nor failed was canceled or killed; `code` is of the failure."""
+
+    completed: bool
+    failed: bool
+    code: Optional[int] = None
 
 
-_FILTERS = [
-    ("agent-id", "lines from this host"),
-    ("container-id", "lines from this container"),
-    ("source", "lines from this source"),
-    ("stdtype", "stdout or stderr"),
-]
+class Source(NamedTuple):
+    """A log and whose it is. `name` begins a sentence (`Trial 7`), `owner_path` is its REST path.
+
+    `is_over`: nothing more will come. `queued_job`: the id of its job while that is queued.
+    """
+
+    name: str
+    owner_path: str
+    reopen: str
+    is_over: Callable[[], bool]
+    end: Callable[[], End]
+    queued_job: Callable[[], Optional[str]]
+
+    @property
+    def path(self) -> str:
+        return f"{self.owner_path}/logs"
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"found {text}, allowed: 1 or more")
-    return number
-
-
-def query_of(args: argparse.Namespace) -> Query:
-    query: Query = [("rankIds", rank) for rank in args.ranks or []]
-    if args.level:
-        query += [("levels", f"LOG_LEVEL_{level}") for level in LEVELS[LEVELS.index(args.level) :]]
-    for name, _ in _FILTERS:
-        key = {
-            "agent-id": "agentIds",
-            "container-id": "containerIds",
-            "source": "sources",
-            "stdtype": "stdtypes",
-        }[name]
-        query += [(key, value) for value in getattr(args, name.replace("-", "_")) or []]
-    if args.search:
-        query.append(("searchText", args.search))
-    if args.timestamp_before:
-        query.append(("timestampBefore", args.timestamp_before))
-    if args.timestamp_after:
-        query.append(("timestampAfter", args.timestamp_after))
-    return query
-
-
-def print_logs(client: Client, path: str, args: argparse.Namespace, is_over: Callable[[], bool]) -> None:
-    """Print what the options ask for. `is_over` tells whether more can still come, for -f."""
-    show = print_json if args.json else print_text
-    query = query_of(args)
+def show_log(client: Client, source: Source, args: argparse.Namespace) -> int:
+    """Print what the options ask for; the exit code (log_options.EXIT_CODES)."""
+    check(args)
+    args.reopen = source.reopen
+    printer, query = Printer(args, sys.stdout), query_of(args)
     if args.follow:
-        follow(client, path, query, show, is_over)
-    elif args.tail:
-        newest = list(client.lines(path, [*query, ("orderBy", "ORDER_BY_DESC"), ("limit", args.tail)]))
-        for record in reversed(newest):
-            show(record)
-    else:
-        limit: Query = [("limit", args.head)] if args.head else []
-        for record in client.lines(path, [*query, *limit]):
-            show(record)
-
-
-def print_text(record: Json) -> None:
-    message = record.get("message")
-    text = message if message is not None else record.get("log", "")
-    sys.stdout.write(str(text).rstrip("\n").encode("utf-8", "replace").decode() + "\n")
+        return _follow_to_the_end(client, source, args, printer, query)
+    for record in _part(client, source.path, args, query):
+        printer(record)
     sys.stdout.flush()
+    if printer.count == 0 and args.ranks:
+        return _no_such_rank(client, source, args)
+    job_id = source.queued_job() if printer.count == 0 else None
+    if job_id is not None:
+        say_what_it_waits_for(client, job_id)
+    return OK
 
 
-def print_json(record: Json) -> None:
-    print(json.dumps(record), flush=True)
+def _part(client: Client, path: str, args: argparse.Namespace, query: Query) -> Iterator[Json]:
+    """All lines, the first or the last ones."""
+    if args.tail:
+        newest = client.lines(path, [*query, ("orderBy", "ORDER_BY_DESC"), ("limit", args.tail)])
+        yield from reversed(list(newest))
+    else:
+        yield from client.lines(path, [*query, *([("limit", args.head)] if args.head else [])])
+
+
+def _follow_to_the_end(
+    client: Client, source: Source, args: argparse.Namespace, printer: Printer, query: Query
+) -> int:
+    last: Optional[str] = None
+    job_id = source.queued_job()
+    if args.tail or job_id is not None:  # what is there already comes before the reason why it waits
+        for record in _part(client, source.path, args, query):
+            printer(record)
+            last = record.get("id")
+    if job_id is not None:
+        tell_what_it_waits_for(client, source.queued_job)
+    follow(client, source.path, query, printer, source.is_over, last=last)
+    sys.stdout.flush()
+    kind = source.name.split()[0]
+    say(f"{kind} log stream ended. To reopen log stream, run: {source.reopen}", "green")
+    code = end_of(client, source)
+    if printer.count == 0 and args.ranks:
+        return _no_such_rank(client, source, args) or code
+    return code
+
+
+def end_of(client: Client, source: Source) -> int:
+    """Say why a failed run stopped, on stderr; the exit code of its job."""
+    end = source.end()
+    if end.completed:
+        return OK
+    why = log_end.why_stopped(client, source.owner_path)
+    log_end.tell(why)
+    return log_end.exit_code(why, end.code) if end.failed else FAILED
+
+
+def _no_such_rank(client: Client, source: Source, args: argparse.Namespace) -> int:
+    """Nothing was shown: say so where that is for want of the ranks alone."""
+    (found,) = client.lines(f"{source.path}/fields")
+    written = log_end.ranks_in_words([rank for rank in found.get("rankIds") or [] if rank >= 0])
+    asked = " ".join(str(rank) for rank in args.ranks)
+    filters = (
+        "" if query_of(args) == [("rankIds", rank) for rank in args.ranks] else " that fits the other options"
+    )
+    verb = "has" if written.startswith(("rank ", "no ")) else "have"
+    say(f"{source.name} has no line of --rank {asked}{filters}; {written} {verb} written.", "yellow")
+    return FAILED
 
 
 def follow(
     client: Client,
     path: str,
     query: Query,
-    show: Callable[[Json], None],
+    show: Show,
     is_over: Callable[[], bool],
     patience_seconds: float = RECONNECT_LIMIT_SECONDS,
+    last: Optional[str] = None,
 ) -> None:
-    """Show every record once, in order, until the stream ends properly and `is_over` agrees.
+    """Show every record behind the one with the id `last` once, in order, until the stream ends and `is_over` agrees.
 
     A stream that breaks is taken up again after the last record. Raises CliError when that fails for too long.
     """
-    last: Optional[str] = None
     broken_since: Optional[float] = None
     while True:
         try:
             for record in _after(client.lines(path, _query_from(query, last)), last):
+                if broken_since is not None:
+                    say("The log goes on behind its last line.", "green")
+                    broken_since = None
                 show(record)
-                last, broken_since = record.get("id"), None
+                last = record.get("id")
             if is_over():
                 return
             broken_since = None
@@ -178,7 +194,19 @@ def wait_for_experiment(client: Client, experiment_id: int, poll_seconds: float 
         time.sleep(poll_seconds)
 
 
-def trial_is_over(client: Client, trial_id: int) -> bool:
+def log_of_trial(client: Client, trial_id: int) -> Source:
+    """The log of a trial."""
+    return Source(
+        f"Trial {trial_id}",
+        f"/api/v1/trials/{trial_id}",
+        f"trainmaster trial logs -f {trial_id}",
+        lambda: _trial_is_over(client, trial_id),
+        lambda: _end_of_trial(client, trial_id),
+        lambda: _queued_job_of_trial(client, trial_id),
+    )
+
+
+def _trial_is_over(client: Client, trial_id: int) -> bool:
     """Whether no more lines of the trial will come; one that is gone has said all."""
     try:
         return client.trial(trial_id)["state"] in ENDED
@@ -186,3 +214,23 @@ def trial_is_over(client: Client, trial_id: int) -> bool:
         if error.status == 404:
             return True
         raise
+
+
+def _end_of_trial(client: Client, trial_id: int) -> End:
+    trial = client.trial(trial_id)
+    code = (trial.get("failure") or {}).get("code")
+    return End(trial["state"] == "STATE_COMPLETED", trial["state"] == "STATE_ERROR", code)
+
+
+def _queued_job_of_trial(client: Client, trial_id: int) -> Optional[str]:
+    trial = client.trial(trial_id)
+    if trial["state"] in ENDED:
+        return None
+    return queued_job_of_experiment(client, int(trial["experimentId"]))
+
+
+def queued_job_of_experiment(client: Client, experiment_id: int) -> Optional[str]:
+    """The id of its job while that is queued."""
+    found = client.experiment(experiment_id)
+    queued = (found.get("jobSummary") or {}).get("state", "") == "STATE_QUEUED"
+    return str(found["experiment"]["jobId"]) if queued else None

@@ -1,6 +1,6 @@
 """The command line `trainmaster`, also installed as `tm` and `det`.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted. A log that is shown has its own (log_options.EXIT_CODES).
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _interrupted(args: argparse.Namespace) -> int:
     if reopen:
         goes_on = getattr(args, "goes_on", "The job goes on.")
         say(f"{goes_on} To reopen the log, run: {reopen}")
-    return INTERRUPTED
+    return int(getattr(args, "interrupted", INTERRUPTED))
 
 
 def _drop_stdout() -> None:

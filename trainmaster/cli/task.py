@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK
-from trainmaster.cli.log_stream import add_log_options, print_logs
-from trainmaster.cli.output import Column, local_time, say
+from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_stream import End, Source, show_log
+from trainmaster.cli.output import Column, local_time
 from trainmaster.cli.prefixes import the_one
 from trainmaster.client import Client
 from trainmaster.http import Answered
@@ -26,8 +27,7 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run=_list, action="list the tasks")
     parser = verbs.add_parser("logs", help="the log of a task")
     parser.add_argument("task_id")
-    parser.add_argument("--allocation-id", action="append", metavar="ID")
-    add_log_options(parser)
+    add_log_options(parser, with_allocations=True)
     parser.set_defaults(run=_logs, action="show the log")
 
 
@@ -64,13 +64,15 @@ def _list(client: Client, args: argparse.Namespace) -> int:
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
     task_id = _whole_id(client, args.task_id)
-    args.reopen = f"trainmaster task logs -f {task_id}"
-    print_logs(
-        client, f"/api/v1/tasks/{quote(task_id, safe='')}/logs", args, lambda: _is_over(client, task_id)
+    source = Source(
+        f"Task {task_id}",
+        f"/api/v1/tasks/{quote(task_id, safe='')}",
+        f"trainmaster task logs -f {task_id}",
+        lambda: _is_over(client, task_id),
+        lambda: _end(client, task_id),
+        lambda: _queued_job(client, task_id),
     )
-    if args.follow:
-        say(f"Task log stream ended. To reopen log stream, run: {args.reopen}", "green")
-    return OK
+    return show_log(client, source, args)
 
 
 def _whole_id(client: Client, given: str) -> str:
@@ -79,12 +81,29 @@ def _whole_id(client: Client, given: str) -> str:
     return the_one(given, ids, "Task") if any(one.startswith(given) for one in ids) else given
 
 
+def _task(client: Client, task_id: str) -> Json:
+    return dict(client.get(f"/api/v1/tasks/{quote(task_id, safe='')}")["task"])
+
+
 def _is_over(client: Client, task_id: str) -> bool:
     try:
-        task = client.get(f"/api/v1/tasks/{quote(task_id, safe='')}")["task"]
+        return bool(_task(client, task_id).get("endTime"))
     except Answered as error:
-        return error.status == 404
-    allocations = task.get("allocations") or []
-    return bool(task.get("endTime")) or (
-        bool(allocations) and all(one.get("state") == "STATE_TERMINATED" for one in allocations)
-    )
+        if error.status == 404:  # it was deleted, and has said all
+            return True
+        raise
+
+
+def _end(client: Client, task_id: str) -> End:
+    """By its newest attempt: a task has no exit code of its own."""
+    attempts = _task(client, task_id).get("allocations") or [{}]
+    code = attempts[0].get("statusCode")
+    return End(completed=code == 0, failed=bool(code), code=code)
+
+
+def _queued_job(client: Client, task_id: str) -> Optional[str]:
+    """A task without an open attempt waits, or is paused, of which the queue knows no reason."""
+    task = _task(client, task_id)
+    attempts = task.get("allocations") or []
+    is_open = bool(attempts) and attempts[0].get("state") != "STATE_TERMINATED"
+    return None if task.get("endTime") or is_open else str(task["jobId"])

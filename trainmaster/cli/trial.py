@@ -8,8 +8,9 @@ from typing import Callable
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
-from trainmaster.cli.log_stream import add_log_options, print_logs, trial_is_over
-from trainmaster.cli.output import Column, done, say
+from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_stream import log_of_trial, show_log
+from trainmaster.cli.output import Column, done
 from trainmaster.client import Client
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -73,13 +74,7 @@ def _workloads(client: Client, args: argparse.Namespace) -> None:
 
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
-    args.reopen = f"trainmaster trial logs -f {args.trial_id}"
-    print_logs(
-        client, f"/api/v1/trials/{args.trial_id}/logs", args, lambda: trial_is_over(client, args.trial_id)
-    )
-    if args.follow:
-        say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
-    return OK
+    return show_log(client, log_of_trial(client, args.trial_id), args)
 
 
 def _kill(client: Client, args: argparse.Namespace) -> int:

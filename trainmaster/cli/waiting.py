@@ -50,6 +50,13 @@ def tell_what_it_waits_for(
         time.sleep(poll_seconds if said is None else max(_POLL_SECONDS, poll_seconds))
 
 
+def say_what_it_waits_for(client: Client, job_id: str) -> None:
+    """Say it once, if the server gives a reason."""
+    reason = _reason(client, job_id)
+    if reason is not None:
+        say(f"It waits: {reason}. All reasons: trainmaster job explain {job_id[:SHOWN]}", "yellow")
+
+
 def _say(reason: str, job_id: str, again: bool) -> None:
     if again:
         say(f"It still waits: {reason}. Ctrl-C leaves it in the queue.", "yellow")

@@ -1,0 +1,156 @@
+"""The options of every command that shows a log, and the query that they make."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import datetime, timedelta, timezone
+from typing import Any, List, Tuple
+
+from trainmaster.cli.errors import UsageError
+
+Query = List[Tuple[str, Any]]
+
+LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+STREAMS = ["stdout", "stderr", "server"]
+INTERRUPTED_LOG = 130  # as a shell gives it after Ctrl-C
+
+EXIT_CODES = """exit codes:
+  0    the lines were shown; with -f: and the job completed
+  N    with -f: the failed job's own exit code (128 + n after signal n)
+  1    it failed without one, was canceled or killed, the log broke off, or no line of the ranks asked for is there
+  2    the command line is wrong
+  130  Ctrl-C; the job goes on"""
+
+_AGO = re.compile(r"(?:[0-9]{1,9}[smhdw])+")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_MOMENT = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?)?"
+    r" ?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
+
+def add_log_options(parser: argparse.ArgumentParser, with_allocations: bool = False) -> None:
+    """`args` gets what `query_of`, `log_stream` and `log_lines` read."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXIT_CODES
+    parser.set_defaults(interrupted=INTERRUPTED_LOG)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--head", type=_count, metavar="N", help="the first N lines")
+    part.add_argument("--tail", type=_count, metavar="N", help="the last N lines; with -f, and what follows")
+    _add_filters(parser, with_allocations)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON record per line")
+    form.add_argument("--no-prefix", action="store_true", help="the text alone, without time, host and rank")
+    parser.add_argument(
+        "--timestamps",
+        choices=["utc", "local", "none"],
+        default="utc",
+        help="how times are shown (default: utc)",
+    )
+    parser.add_argument("--utc", dest="timestamps", action="store_const", const="utc", help="times in UTC")
+
+
+def _add_filters(parser: argparse.ArgumentParser, with_allocations: bool) -> None:
+    parser.add_argument(
+        "--rank", "--rank-id", dest="ranks", action="append", metavar="EXPR",
+        help="lines of these ranks: 3, 0-7,!5, host:gpu-2, silent, failed, one-per-host, none (may be repeated)",
+    )  # fmt: skip
+    parser.add_argument("--level", choices=LEVELS, help="lines of this level and above")
+    parser.add_argument("--stream", action="append", choices=STREAMS, help="lines of this stream")
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument("--search", metavar="TEXT", help="lines that contain TEXT, in upper or lower case")
+    words.add_argument("--grep", metavar="REGEX", help="lines in which the regular expression is found")
+    parser.add_argument(
+        "--since", "--timestamp-after", type=_moment, metavar="TIME",
+        help="lines after this time: 2h (ago), 2026-01-31T12:00 (local), 2026-01-31T12:00:00Z",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", "--timestamp-before", type=_moment, metavar="TIME", help="lines until this time"
+    )
+    for option, (_, text) in _NAMES.items():
+        if option != "--allocation-id" or with_allocations:
+            names = ["--host", option] if option == "--agent-id" else [option]
+            parser.add_argument(*names, dest=_dest(option), action="append", metavar="NAME", help=text)
+
+
+#: option → (parameter, help)
+_NAMES = {
+    "--agent-id": ("agentIds", "lines from this host"),
+    "--container-id": ("containerIds", "lines from this container"),
+    "--allocation-id": ("allocationIds", "lines of this attempt"),
+    "--source": ("sources", "lines from this source: task or master"),
+    "--stdtype": ("stdtypes", "stdout or stderr; the server's lines count as stdout"),
+}
+
+
+def _dest(option: str) -> str:
+    return option[2:].replace("-", "_")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises UsageError for options that exclude one another across groups."""
+    if args.follow and args.head:
+        raise UsageError("--head ends after its lines and -f goes on; allowed with -f: --tail.")
+
+
+def query_of(args: argparse.Namespace) -> Query:
+    """The filters that the options ask for."""
+    query: Query = [("rankIds", rank) for rank in args.ranks or []]
+    if args.level:
+        query += [("levels", f"LOG_LEVEL_{level}") for level in LEVELS[LEVELS.index(args.level) :]]
+    query += [("streams", stream) for stream in args.stream or []]
+    for option, (parameter, _) in _NAMES.items():
+        query += [(parameter, value) for value in getattr(args, _dest(option), None) or []]
+    if args.search:
+        query.append(("searchText", args.search))
+    if args.grep:
+        query += [("searchText", args.grep), ("enableRegex", "true")]
+    if args.since:
+        query.append(("timestampAfter", args.since))
+    if args.until:
+        query.append(("timestampBefore", args.until))
+    return query
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"found {text}, allowed: 1 or more")
+    return number
+
+
+def _moment(text: str) -> str:
+    """`2h`, `1d12h` ago, or a date and time, as RFC 3339 in UTC; a time without a zone is this machine's."""
+    try:
+        if _AGO.fullmatch(text):
+            moment = datetime.now(timezone.utc) - _span(text)
+        else:
+            moment = _absolute(text).astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}, allowed: a span such as 30m, 2h or 1d12h, or a time such as 2026-01-31T12:00:00Z"
+        ) from None
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _span(text: str) -> timedelta:
+    parts = re.findall(r"([0-9]+)([smhdw])", text)
+    return sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta())
+
+
+def _absolute(text: str) -> datetime:
+    found = _MOMENT.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    microsecond = int((found[7] or "").ljust(6, "0")[:6])
+    moment = datetime(year, month, day, hour, minute, second, microsecond)
+    zone = (found[8] or "").upper()
+    if not zone:
+        return moment.astimezone()  # as this machine's clock says it
+    if zone == "Z":
+        return moment.replace(tzinfo=timezone.utc)
+    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    return moment.replace(tzinfo=timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes)))
