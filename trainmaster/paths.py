@@ -150,6 +150,15 @@ class RunPaths:
         """Where the SDK of one rank appends its records, one whole JSON line per write."""
         return self.spool / f"core.rank{rank}.jsonl"
 
+    def sign(self, rank: int) -> Path:
+        """A rank's sign of life, which the SDK overwrites in place."""
+        return self.spool / f"sign.rank{rank}"
+
+    @property
+    def stacks(self) -> Path:
+        """Where Python processes of the run write their stacks when they are asked for them."""
+        return self.root / "stacks"
+
     def checkpoint(self, uuid: str) -> Path:
         """Files of a checkpoint in `server` storage until they are uploaded."""
         return self.checkpoints / uuid

@@ -22,6 +22,10 @@ RANK = "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and s
 #: from the launcher to the runner when the entrypoint has ended; whoever does not wait for it never notices it
 LOOK_NOW = signal.SIGURG
 
+#: at it a Python process of a run writes its stacks (compat/sitecustomize.py). A real-time signal in the middle of the
+#: range: SIGUSR1 and SIGUSR2 belong to trainings and their frameworks, the ends of the range to libc and to tools.
+SHOW_STACKS = int(signal.SIGRTMIN) + 11
+
 PROTOCOL_HEADER = "X-Trainmaster-Protocol"
 
 EXIT_NOT_FOUND = 127  # the entrypoint's command does not exist

@@ -20,6 +20,7 @@ from hosts import observe
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
+from logs import pulse
 from logs import store as log_store
 from logs import streams
 from logs.lines import SERVER, STDERR, STDOUT, Block, NewLine, blocks_of
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
+#: Records of the launch modules -> whether the rank ended by itself, not because it was told to.
+_RANK_ENDS = {"rank_failed": True, "rank_ended": False}
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
         return
     trial = _trial(member) if any(record["k"] == "core" for record in stateful) else None
     for record in stateful:
+        if record["k"] == "core" and _rank_ended(member, record.get("d")):
+            continue
         if record["k"] == "core" and trial:
             _report(trial.experiment, trial, member, record.get("d"))
         elif record["k"] == "state" and record.get("state") == "running":
@@ -114,6 +119,18 @@ def _trial(member: Member) -> Trial | None:
     if trial and experiment:
         trial.experiment = experiment
     return trial
+
+
+def _rank_ended(member: Member, data: object) -> bool:
+    """Keep how a rank ended, of any kind of work. False: the report is another one, or none that can be read."""
+    kind = data.get("type") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or kind not in _RANK_ENDS:
+        return False
+    try:
+        transitions.rank_ended(member, data, failed=_RANK_ENDS[kind])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _report(experiment: Experiment, trial: Trial, member: Member, data: object) -> None:
@@ -199,7 +216,7 @@ def _gap(record: dict[str, Any]) -> NewLine:
 def _exited(member: Member, record: dict[str, Any]) -> None:
     """The last record: everything before it is stored, so the end may be shown."""
     streams.close(member.pk)
-    failure = record.get("first_failure")
+    failure, kills = record.get("first_failure"), record.get("oom_kills")
     settle.member_exited(
         member,
         code=record.get("code"),
@@ -207,6 +224,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         ended_at=record.get("t"),
         first_failure=failure if isinstance(failure, dict) else None,
         boot_id=str(record.get("boot_id") or ""),
+        oom_kills=kills if isinstance(kills, dict) else None,
     )
 
 
@@ -216,6 +234,7 @@ def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
     _refuse_over(member.allocation)
     spool = {key: int(body.get(key) or 0) for key in ("spool_bytes", "unshipped_bytes", "dropped_bytes")}
     Member.objects.filter(pk=member_id).update(heartbeat_at=timezone.now(), spool=spool)
+    pulse.keep(member_id, body.get("pulse"))
     observe.heartbeat(member.host_id)
     begins = str(body.get("state")) == "running" and member.state != MemberState.RUNNING
     if begins and transitions.member_running(member_id):

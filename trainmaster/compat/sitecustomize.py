@@ -1,9 +1,10 @@
 """Run by Python at its start when the folder of this file is on PYTHONPATH, beside the package `trainmaster`.
 
-It makes `determined` a name of ours, and then runs the sitecustomize that it hides, if the host has one.
+It makes `determined` a name of ours, lets the process show its stacks when it is asked for them, and then runs
+the sitecustomize that it hides, if the host has one.
 The finder is loaded at the first import of that name: most Python programs of a job never ask for it.
 """
-# ruff: noqa: PTH100, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
+# ruff: noqa: PTH100, PTH102, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
 
 from __future__ import annotations
 
@@ -36,6 +37,33 @@ def _run_hidden() -> None:
             return
 
 
+def _show_stacks_when_asked():  # type: ignore[no-untyped-def]
+    """In a run: on a signal that nobody else uses, write what all threads are doing to a file of the run.
+
+    Written by the interpreter's own handler, so it works while the main thread hangs in a C library.
+    trainmaster/host/stacks.py asks, and only a process that has this very file open: anything else it would end.
+    """
+    run_dir = os.environ.get("TRAINMASTER_RUN_DIR")
+    if not run_dir:
+        return
+    rank = os.environ.get("TRAINMASTER_RANK") or os.environ.get("RANK") or ""
+    folder = os.path.join(run_dir, "stacks")
+    try:
+        import _signal  # `signal` itself imports enum
+        import faulthandler
+
+        try:  # noqa: SIM105  # contextlib is slow to import
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            pass
+        path = os.path.join(folder, "rank" + rank if rank.isdigit() else "launcher")
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        faulthandler.register(_signal.SIGRTMIN + 11, file=file, all_threads=True, chain=False)
+    except Exception:  # the job must start whatever this costs
+        return
+
+
+_show_stacks_when_asked()
 if os.environ.get("TRAINMASTER_SDK", "") != "installed":
     sys.meta_path.insert(0, _Lazy)
 _run_hidden()

@@ -10,7 +10,7 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, ContextManager, Dict, Iterator, Optional, Tuple, Union
 
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
@@ -94,7 +94,8 @@ class CheckpointContext:
         path = self._storage.path(storage_id)
         path.mkdir(parents=True, exist_ok=True)
         try:
-            yield path, storage_id
+            with self._saving():
+                yield path, storage_id
             agreement = (
                 self._agree_on_stored(path, plain)
                 if shard
@@ -243,11 +244,15 @@ class CheckpointContext:
     def _guarded_copy(self, folder: Path, files: Dict[str, int], storage_id: str) -> None:
         target = self._storage.path(storage_id)
         try:
-            for name in files:
-                copy_file(folder / name, target / name)
+            with self._saving():
+                for name in files:
+                    copy_file(folder / name, target / name)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
+
+    def _saving(self) -> ContextManager[None]:
+        return self._distributed._sign.doing("saves a checkpoint")
 
     def _finish(self, storage_id: str, agreement: Agreement, shard: bool) -> None:
         """Add metadata.json and say that the checkpoint is complete.

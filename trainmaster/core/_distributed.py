@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Tuple, Union
 
 from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster.core._sign import sign_of
 from trainmaster.core._star import Chief, Worker, listen
 
 DEFAULT_PORT = 12360
@@ -49,11 +50,12 @@ class DistributedContext:
         self._closed = False
         self._star: Optional[_Star] = None
         self._local_star: Optional[_Star] = None
+        info = get_cluster_info()
+        self._sign = sign_of(info, self.rank)
         if self.size == 1:
             return
         if self.local_size != self.size:
             assert chief_ip is not None, "chief_ip must be given when the ranks are on more than one host."
-        info = get_cluster_info()
         address = (_chief_address(self, chief_ip), _port(info, pub_port, port_offset))
         secret = _secret(info)
         self._star = _join("global", self.rank, self.size, address, secret)
@@ -97,15 +99,24 @@ class DistributedContext:
 
     def gather(self, stuff: Any) -> Optional[List[Any]]:
         """All ranks call; the chief gets every rank's value in rank order, the others None."""
-        return self._need().gather(stuff) if self.size > 1 else [stuff]
+        if self.size == 1:
+            return [stuff]
+        with self._sign.collective():
+            return self._need().gather(stuff)
 
     def allgather(self, stuff: Any) -> List[Any]:
         """All ranks call; each gets every rank's value in rank order."""
-        return self._need().allgather(stuff) if self.size > 1 else [stuff]
+        if self.size == 1:
+            return [stuff]
+        with self._sign.collective():
+            return self._need().allgather(stuff)
 
     def broadcast(self, stuff: Any) -> Any:
         """All ranks call; each gets the chief's value."""
-        return self._need().broadcast(stuff) if self.size > 1 else stuff
+        if self.size == 1:
+            return stuff
+        with self._sign.collective():
+            return self._need().broadcast(stuff)
 
     def gather_local(self, stuff: Any) -> Optional[List[Any]]:
         """`gather` among the ranks of this host, to its local rank 0."""
@@ -122,12 +133,15 @@ class DistributedContext:
     def close(self) -> None:
         """Leave the group; the other ranks may still finish what they have received."""
         self._closed = True
+        self._sign.leave()
         if self._local_star is not None and self._local_star is not self._star:
             self._local_star.close()
         if self._star is not None:
             self._star.close()
 
     def _need(self, local: bool = False) -> _Star:
+        if local:
+            self._sign.beat()
         star = self._local_star if local else self._star
         assert star is not None  # a group of more than one rank has joined its star
         return star

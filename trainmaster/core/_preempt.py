@@ -58,6 +58,7 @@ class PreemptContext:
                 "should_preempt() was called before the context was started or after it was closed."
             )
         self._note_asked()
+        self._distributed._sign.beat()
         answer = self._ask()
         if answer and auto_ack:
             self.acknowledge_preemption_signal()

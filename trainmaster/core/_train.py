@@ -77,6 +77,7 @@ class TrainContext:
         steps = int(steps_completed)
         if steps < 0:
             raise ValueError(f"steps_completed is {steps}, it must be 0 or more.")
+        self._distributed._sign.step(steps)
         where = f"{group} metrics at step {steps}"
         fields: Dict[str, Any] = {"metrics": encode_metrics(metrics, where)}
         if batch_metrics is not None:
@@ -92,6 +93,7 @@ class TrainContext:
         value = float(progress)
         if math.isnan(value) or not 0 <= value <= 1:
             raise ValueError(f"The progress is {progress!r}, it must be between 0 and 1.")
+        self._distributed._sign.beat()
         if self._records is None:
             logger.info("progress: %.1f %%", value * 100)
         else:

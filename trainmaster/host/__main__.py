@@ -15,7 +15,7 @@ sys.path[0] = str(
     Path(__file__).resolve().parents[2]
 )  # the bundle, in place of this folder: it shadows nothing
 
-VERBS = ("probe", "launch", "status", "stop", "preempt", "server", "remove", "check", "meet", "all_reduce")
+VERBS = ("probe", "launch", "status", "stop", "preempt", "server", "remove", "check", "meet", "all_reduce", "stack")
 
 
 def main(arguments: List[str]) -> int:
@@ -78,6 +78,10 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         from trainmaster.host.meeting import meet
 
         return meet(request, workdir)
+    if verb == "stack":
+        from trainmaster.host.stacks import stack
+
+        return stack(request, workdir)
     if verb == "all_reduce":
         from trainmaster.host.reducing import all_reduce
 

@@ -22,6 +22,7 @@ import time
 # Names and layout that trainmaster.protocol and trainmaster.paths own; importing them costs more than this
 # program.
 _RUN_DIR = "TRAINMASTER_RUN_DIR"
+_RANK = "TRAINMASTER_RANK"
 # Where the launch module follows its ranks: rank<N>.pid, rank<N>.exit, stopping.
 RANKS_DIR = "TRAINMASTER_RANKS_DIR"
 STOPPING = "stopping"  # in that folder: the ranks end because the job is stopped
@@ -131,6 +132,7 @@ class _Rank:
             os.dup2(streams[1], 2)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             os.environ.setdefault("PYTHONUNBUFFERED", "1")
+            os.environ[_RANK] = str(self.rank)
             os.execvp(self.command[0], self.command)
         except OSError as error:
             code = 127 if isinstance(error, FileNotFoundError) else 126

@@ -17,6 +17,7 @@ from trainmaster.runner.collecting import Collector
 from trainmaster.runner.link import Link, Weather
 from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
 from trainmaster.runner.outbox import Outbox
+from trainmaster.runner.pulse import Pulse
 from trainmaster.runner.records import exit_record, state_record
 from trainmaster.runner.shipping import Shipper, say
 from trainmaster.runner.state import (
@@ -60,6 +61,7 @@ class Runner:
         self.collector = Collector(
             paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core
         )
+        self.pulse = Pulse(paths, self.spec)
         self.ended = threading.Event()  # the entrypoint has: no orders, no heartbeats any more
         self._state_seen = False
         self._upkeep_at = 0.0
@@ -74,6 +76,7 @@ class Runner:
             self._start(
                 lambda: send_heartbeats(self._link(), self.orders, self.limits, self._facts, self.ended)
             )
+            self._start(lambda: self.pulse.run(self.ended))
             self._follow()
             self._write_exit()
         self.ended.set()
@@ -208,6 +211,7 @@ class Runner:
             "spool_bytes": self.outbox.size - self.outbox.freed,
             "unshipped_bytes": self.shipper.unshipped(),
             "dropped_bytes": self.outbox.dropped,
+            "pulse": self.pulse.facts(),
         }
 
     def _link(self) -> Link:

@@ -1,0 +1,105 @@
+"""A rank's sign of life: a few numbers that the SDK overwrites in place at each of its calls.
+
+Only the chief reports metrics, so every rank needs a sign of its own. It is one small write into the page cache at
+calls that cost more anyway: no network, no thread, nothing that could hold up a training. Written and not mapped,
+because a mapped page of a full disk would end the process. The runner reads it (trainmaster/runner/pulse.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Dict, Iterator, Optional, Tuple
+
+from trainmaster._info import ClusterInfo
+from trainmaster.paths import RunPaths
+
+#: of the file: each write replaces all of it
+SIGN_BYTES = 128
+
+
+class Sign:
+    """`spool/sign.rank<N>` of the run; off the cluster (`path` None) nothing is written.
+
+    `calls` counts collectives of the whole gang that this rank has entered: all ranks make the same ones, so who
+    has entered fewer is the one that the others wait for.
+    """
+
+    def __init__(self, path: Optional[Path]) -> None:
+        self._path = path
+        self._descriptor: Optional[int] = None
+        self._step: Optional[int] = None
+        self._calls = 0
+        self._waits = False
+        self._beats = 0
+        self._doing = ""
+
+    @contextlib.contextmanager
+    def collective(self) -> Iterator[None]:
+        """This rank is in a collective of the whole gang, where it may wait for others."""
+        self._calls += 1
+        self._waits = True
+        self.beat()
+        try:
+            yield
+        finally:
+            self._waits = False
+            self.beat()
+
+    def beat(self) -> None:
+        """This rank has come to a call of the SDK."""
+        self._beats += 1
+        self._write()
+
+    def step(self, steps_completed: int) -> None:
+        """This rank has completed so many steps."""
+        self._step = steps_completed
+        self.beat()
+
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Long work of this rank alone, in a word or two: the others may wait for it with good reason."""
+        before, self._doing = self._doing, what
+        self.beat()
+        try:
+            yield
+        finally:
+            self._doing = before
+            self.beat()
+
+    def leave(self) -> None:
+        """This rank has nothing more to do with its peers."""
+        self._doing = "has left"
+        self.beat()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        text = '{"step": %s, "calls": %d, "waits": %s, "beats": %d, "doing": "%s"}' % (  # at every step
+            "null" if self._step is None else self._step,
+            self._calls,
+            "true" if self._waits else "false",
+            self._beats,
+            self._doing,
+        )
+        try:
+            if self._descriptor is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(self._path, flags, 0o600)
+            os.pwrite(self._descriptor, text.ljust(SIGN_BYTES - 1).encode("ascii", "replace") + b"\n", 0)
+        except OSError:  # the disk is full or the folder gone: the sign is missing, and nothing else
+            self._path = None
+
+
+_known: Dict[Tuple[str, int], Sign] = {}
+
+
+def sign_of(info: Optional[ClusterInfo], rank: int) -> Sign:
+    """The one sign of this rank in this process."""
+    if info is None:
+        return Sign(None)
+    key = (info._run_dir, rank)
+    if key not in _known:
+        _known[key] = Sign(RunPaths(Path(info._run_dir)).sign(rank))
+    return _known[key]

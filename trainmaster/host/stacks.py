@@ -1,0 +1,212 @@
+"""`stack`: what the ranks of a run are doing right now, as the stacks of their Python threads.
+
+A process that was started under our sitecustomize writes them itself when it is signalled. Whether it was is read
+from /proc first, because the signal would end any other process. py-spy, where the host has it, needs no consent of
+the process: it alone can look into one that is stopped, and it shows native frames too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from trainmaster.host.accounts import for_each_owner
+from trainmaster.host.errors import VerbError
+from trainmaster.paths import RunPaths, Workdir
+from trainmaster.processes import PROC, boot_id, is_alive
+from trainmaster.protocol import SHOW_STACKS, ProtocolError, check_run_key
+from trainmaster.rank_processes import RankProcesses, Seen, look_at, waits_in
+from trainmaster.runner.state import locked, read_spec
+
+#: for all ranks that are asked for together
+ANSWER_SECONDS = 5.0
+_QUIET_SECONDS = 0.1
+_POLL_SECONDS = 0.02
+_PY_SPY_SECONDS = 5.0
+_PY_SPIES_SECONDS = 15.0
+TEXT_BYTES = 128 * 1024
+_STOPPED = ("T", "t")
+
+
+def stack(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """By {"runs": {run key: {"ranks": [number…] or null for all}}}, {"runs": {run key: {"ranks": {number: answer}}}}.
+
+    An answer has `pid` and `state` of the process that was asked, and `text` or the sentence `message`.
+    """
+    runs = request.get("runs")
+    if not isinstance(runs, dict) or not all(isinstance(asked, dict) for asked in runs.values()):
+        raise VerbError(
+            "bad_request", 'The verb `stack` needs {"runs": {run key: {"ranks": [number…] or null}}}.'
+        )
+    try:
+        checked = {check_run_key(key): asked for key, asked in runs.items()}
+    except ProtocolError as error:
+        raise VerbError("bad_request", str(error)) from error
+    return {"runs": for_each_owner("stack", _stacks_of_own, checked, {}, workdir)}
+
+
+def _stacks_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    answers: Dict[str, Any] = {}
+    for key, asked in request["runs"].items():
+        paths = workdir.run(key)
+        if not paths.spec.exists():
+            answers[key] = {"error": "absent", "message": f"The run {key} is not on this host."}
+            continue
+        paths.stacks.mkdir(mode=0o700, exist_ok=True)
+        with locked(paths.stacks / ".lock"):  # who truncates a file must not take what another has asked for
+            answers[key] = {"ranks": _ask(paths, asked.get("ranks"))}
+    return {"runs": answers}
+
+
+def _ask(paths: RunPaths, wanted: Optional[Sequence[int]]) -> Dict[str, Any]:
+    found = RankProcesses(paths.key, alone=read_spec(paths)["members"] == 1).look()
+    ranks = sorted(found) if wanted is None else [int(rank) for rank in wanted]
+    asked = {rank: Asked(paths, found[rank]) for rank in ranks if rank in found}
+    for one in asked.values():
+        one.signal()
+    until = time.monotonic() + ANSWER_SECONDS
+    while any(one.writes() for one in asked.values()) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+    spies_until = time.monotonic() + _PY_SPIES_SECONDS
+    answers: Dict[str, Any] = {}
+    for rank in ranks:
+        if rank in asked:
+            answers[str(rank)] = asked[rank].answer(spies_until)
+        else:
+            answers[str(rank)] = {"message": f"No process of rank {rank} runs here."}
+    return answers
+
+
+class Asked:
+    """One rank that is asked: the first of its processes that can answer, else its first process."""
+
+    def __init__(self, paths: RunPaths, processes: List[Seen]) -> None:
+        files = [(seen, answer_file(paths, seen.pid)) for seen in processes]
+        self._process, self._file = next((pair for pair in files if pair[1]), (processes[0], None))
+        self._others = len(processes) - 1
+        self._asked = False
+        self._size = 0
+        self._grown_at = 0.0
+
+    def signal(self) -> None:
+        """Ask, unless the process is stopped (it would answer when it goes on) or has no handler."""
+        if self._file is None or self._process.state in _STOPPED:
+            return
+        process = {"pid": self._process.pid, "start_time": self._process.start_time}
+        if not is_alive(process, boot_id()):  # type: ignore[arg-type]  # a ProcessRef
+            return
+        os.truncate(self._file, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, SHOW_STACKS)
+            self._asked, self._grown_at = True, time.monotonic()
+
+    def writes(self) -> bool:
+        """True until its answer has not grown for a moment."""
+        if not self._asked or self._file is None:
+            return False
+        size, now = self._file.stat().st_size, time.monotonic()
+        if size != self._size:
+            self._size, self._grown_at = size, now
+        return size == 0 or now - self._grown_at < _QUIET_SECONDS
+
+    def answer(self, spies_until: float) -> Dict[str, Any]:
+        now = look_at(self._process.pid)
+        answer: Dict[str, Any] = {
+            "pid": self._process.pid,
+            "state": now.state if now else "",
+            "others": self._others,
+        }
+        if now is None:
+            return {**answer, "message": f"Process {self._process.pid} has just ended."}
+        place = waits_in(now.pid)
+        if place:
+            answer["waits_in"] = place
+        own = self._own_words()
+        spied = by_py_spy(now, spies_until)
+        if own or spied:
+            return {**answer, "text": "\n".join(filter(None, [own, spied]))}
+        return {**answer, "message": self._why_not(now)}
+
+    def _own_words(self) -> str:
+        if self._file is None or not self._size:
+            return ""
+        with self._file.open("rb") as file:
+            return file.read(TEXT_BYTES).decode("utf-8", "replace").rstrip()
+
+    def _why_not(self, now: Seen) -> str:
+        if now.state in _STOPPED:
+            return (
+                f"Process {now.pid} is stopped (state {now.state}): it can answer once it goes on (SIGCONT). "
+                "With py-spy on the host its stack could be read as it is."
+            )
+        if self._file is None:
+            return (
+                f"Process {now.pid} has no handler that shows its stack: it is no Python program, or was started "
+                "without the run's environment (python -I, -E or -S). With py-spy on the host its stack could be read."
+            )
+        return (
+            f"Process {now.pid} did not answer within {ANSWER_SECONDS:.0f} s (state {now.state}): it waits in the "
+            "kernel, or blocks all signals."
+        )
+
+
+def answer_file(paths: RunPaths, pid: int) -> Optional[Path]:
+    """Where the process writes its stacks when it is signalled; None if the signal would end it.
+
+    It must catch the signal, and still have the file open that our handler writes to.
+    """
+    try:
+        status = Path(PROC, str(pid), "status").read_text(errors="replace")
+        caught = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), 16)
+        if not caught >> (SHOW_STACKS - 1) & 1:
+            return None
+        folder = paths.stacks.resolve()
+        for link in Path(PROC, str(pid), "fd").iterdir():
+            target = Path(os.readlink(link))  # noqa: PTH115  # Path.readlink needs Python 3.9
+            if target.parent == folder and target.exists():
+                return target
+    except (OSError, StopIteration, ValueError):  # gone meanwhile, or another account's
+        return None
+    return None
+
+
+def by_py_spy(process: Seen, until: float) -> str:
+    """What py-spy says of the process, with native frames unless it is stopped; empty where it cannot."""
+    program = _py_spy(process.pid)
+    left = min(_PY_SPY_SECONDS, until - time.monotonic())
+    if program is None or left <= 0:
+        return ""
+    # native frames need the process to be stopped for a moment, and one that is stopped already cannot be
+    way = "--nonblocking" if process.state in _STOPPED else "--native"
+    command = [program, "dump", way, "--pid", str(process.pid)]
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=left,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    text = result.stdout[:TEXT_BYTES].decode("utf-8", "replace").rstrip()
+    return f"As py-spy sees it:\n{text}" if result.returncode == 0 and text else ""
+
+
+def _py_spy(pid: int) -> Optional[str]:
+    """The program, from beside the process's Python or from PATH."""
+    try:
+        # not resolved: in a virtual environment the link itself lies beside its programs
+        beside = str(Path(os.fsdecode(Path(PROC, str(pid), "cmdline").read_bytes().split(b"\0")[0])).parent)
+    except OSError:
+        beside = ""
+    path = os.pathsep.join(
+        filter(None, [beside if beside.startswith("/") else "", os.environ.get("PATH", os.defpath)])
+    )
+    return shutil.which("py-spy", path=path)

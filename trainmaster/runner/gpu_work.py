@@ -1,0 +1,59 @@
+"""How much of its GPUs each process has used lately, where NVIDIA's driver can tell."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from trainmaster.host.vendored import import_vendored
+
+_LOOK_BACK_MICROSECONDS = 5_000_000
+
+
+class GpuWork:
+    """The driver's library, kept open: opening it may wake a GPU up, which takes seconds."""
+
+    def __init__(self, uuids: List[str]) -> None:
+        self._uuids = uuids
+        self._nvml: Any = None
+        self._devices: List[Any] = []
+        self._opened = not uuids  # nothing to open where the run has no GPUs
+
+    def by_pid(self) -> Optional[Dict[int, int]]:
+        """Percent of a GPU's time by pid, of those that used any; None where nobody can tell (MIG, no driver)."""
+        if not self._opened:
+            self._opened = True
+            self._open()
+        if not self._devices:
+            return None
+        found: Dict[int, int] = {}
+        known = False
+        for device in self._devices:
+            samples = self._samples(device)
+            known = known or samples is not None
+            for pid, percent in (samples or {}).items():
+                found[pid] = found.get(pid, 0) + percent
+        return found if known else None
+
+    def _open(self) -> None:
+        nvml = import_vendored("pynvml")
+        if nvml is None:
+            return
+        try:
+            nvml.nvmlInit()
+            self._devices = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids]
+            self._nvml = nvml
+        except nvml.NVMLError:
+            self._devices = []
+
+    def _samples(self, device: Any) -> Optional[Dict[int, int]]:
+        """The newest sample of each process; None when this device keeps none."""
+        nvml = self._nvml
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(device, 0)
+        except nvml.NVMLError_NotFound:  # nobody has used it of late
+            return {}
+        except nvml.NVMLError:
+            return None
+        newest = max((int(sample.timeStamp) for sample in samples), default=0)
+        recent = [s for s in samples if newest - int(s.timeStamp) <= _LOOK_BACK_MICROSECONDS]
+        return {int(sample.pid): int(sample.smUtil) for sample in recent}

@@ -1,0 +1,136 @@
+"""The pulse of a run's ranks here: how far each has come, and whether its processes do anything.
+
+Looked at every two seconds from outside: a rank's sign of life (core/_sign.py) where it uses the SDK, and what the
+kernel and the GPU's driver say of its processes in any case. It goes with the heartbeats; what it means is the
+server's to say, which sees all hosts of the gang (logs/pulse_marks.py). Nothing here can hold up or end a training.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from trainmaster.paths import RunPaths
+from trainmaster.protocol import Spec
+from trainmaster.rank_processes import RankProcesses, Seen, waits_in
+from trainmaster.runner.gpu_work import GpuWork
+from trainmaster.runner.shipping import say
+
+SAMPLE_SECONDS = 2.0
+#: of one processor: below it a rank's processes only wait, apart from their timers
+IDLE_CPU = 0.02
+#: where a rank sleeps is asked once it has been idle for so long
+_WAITS_SECONDS = 4.0
+#: the usual pause between two signs of life shrinks by this at each, so that one long pause is forgotten
+_FORGETTING = 0.9
+#: states of processes, the most telling first: stopped by a signal or a debugger, waiting in the kernel, running
+_STATES = ("T", "t", "D", "R")
+
+
+class RankPulse:
+    """What was seen of one rank. All times are this host's monotonic clock."""
+
+    def __init__(self, rank: int, now: float) -> None:
+        self.rank = rank
+        self._state, self._state_at, self._pid = "", now, 0
+        self._used: Dict[int, float] = {}
+        self._seen_at: Optional[float] = None
+        self._busy_at = now
+        self._cpu = 0.0
+        self._gpu: Optional[int] = None
+        self._sign: Dict[str, Any] = {}
+        self._beat_at = now
+        self._gap = 0.0
+        self._waits_in = ""
+
+    def look(self, processes: Sequence[Seen], sign: Dict[str, Any], gpu: Optional[int], now: float) -> None:
+        """Take in one sample."""
+        self._note_state(processes, now)
+        self._note_cpu(processes, now)
+        self._gpu = gpu
+        if gpu:
+            self._busy_at = now
+        if sign and sign != self._sign:
+            if self._sign:
+                self._gap = max(self._gap * _FORGETTING, now - self._beat_at)
+            self._sign, self._beat_at = sign, now
+        self._waits_in = waits_in(processes[0].pid) if now - self._busy_at >= _WAITS_SECONDS else ""
+
+    def facts(self, now: float) -> Dict[str, Any]:
+        """As it goes to the server (docs/protocol.md, "Shipping")."""
+        facts = {
+            "rank": self.rank,
+            "state": self._state,
+            "pid": self._pid,
+            "state_seconds": round(now - self._state_at, 1),
+            "cpu": round(self._cpu, 2),
+            "idle_seconds": round(now - self._busy_at, 1),
+            "gpu": self._gpu,
+            "waits_in": self._waits_in,
+        }
+        if self._sign:
+            facts.update(self._sign)
+            facts["beat_seconds"] = round(now - self._beat_at, 1)
+            facts["gap_seconds"] = round(self._gap, 1)
+        return {name: value for name, value in facts.items() if value is not None and value != ""}
+
+    def _note_state(self, processes: Sequence[Seen], now: float) -> None:
+        """The most telling state of all its processes: one that is stopped stops its rank."""
+        telling = min(processes, key=lambda seen: _STATES.index(seen.state) if seen.state in _STATES else 9)
+        if telling.state != self._state:
+            self._state, self._state_at = telling.state, now
+        self._pid = telling.pid
+
+    def _note_cpu(self, processes: Sequence[Seen], now: float) -> None:
+        used = {seen.pid: seen.cpu_seconds for seen in processes}
+        if self._seen_at is not None and now > self._seen_at:
+            spent = sum(seconds - self._used.get(pid, 0.0) for pid, seconds in used.items())
+            self._cpu = max(0.0, spent) / (now - self._seen_at)
+            if self._cpu >= IDLE_CPU:
+                self._busy_at = now
+        self._used, self._seen_at = used, now
+
+
+class Pulse:
+    """The ranks of a run on this host; `run` is the body of a thread, `facts` the newest answer."""
+
+    def __init__(self, paths: RunPaths, spec: Spec) -> None:
+        self._paths = paths
+        self._processes = RankProcesses(paths.key, alone=spec["members"] == 1)
+        self._gpus = GpuWork([slot["uuid"] for slot in spec["slots"] if slot["kind"] == "cuda"])
+        self._ranks: Dict[int, RankPulse] = {}
+        self._complained = False
+
+    def run(self, ended: threading.Event) -> None:
+        """Until the run has ended. Whatever goes wrong costs one look: it is said once, and tried again."""
+        while not ended.wait(SAMPLE_SECONDS):
+            try:
+                self.look(time.monotonic())
+            except Exception as error:
+                if not self._complained:
+                    say(f"The pulse of {self._paths.key} cannot be taken: {error!r}. It is tried again.")
+                self._complained = True
+
+    def look(self, now: float) -> None:
+        found = self._processes.look()
+        gpus = self._gpus.by_pid()
+        ranks: Dict[int, RankPulse] = {}
+        for rank, processes in found.items():
+            work = None if gpus is None else sum(gpus.get(seen.pid, 0) for seen in processes)
+            ranks[rank] = self._ranks.get(rank) or RankPulse(rank, now)
+            ranks[rank].look(processes, self._sign(rank), work, now)
+        self._ranks = ranks  # a rank that has ended is not there any more
+
+    def facts(self) -> List[Dict[str, Any]]:
+        ranks, now = self._ranks, time.monotonic()
+        return [ranks[rank].facts(now) for rank in sorted(ranks)]
+
+    def _sign(self, rank: int) -> Dict[str, Any]:
+        """Empty where there is none, or where it was read while it was written."""
+        try:
+            sign = json.loads(self._paths.sign(rank).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return sign if isinstance(sign, dict) else {}
