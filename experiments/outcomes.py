@@ -81,7 +81,7 @@ def _launch_failures_exhausted(trial: Trial, reason: Reason) -> bool:
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:
     """Back into the queue, or to rest with a paused experiment, from the latest checkpoint."""
-    detail = {"restarts": trial.restarts, "max_restarts": experiment.config.get("max_restarts", 5)}
+    detail = _restarts(experiment, trial)
     if experiment.state == ExperimentState.PAUSED:
         jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=_ACTOR, detail=detail)
         return
@@ -100,6 +100,10 @@ def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:
     )
 
 
+def _restarts(experiment: Experiment, trial: Trial) -> dict[str, int]:
+    return {"restarts": trial.restarts, "max_restarts": int(experiment.config.get("max_restarts", 5))}
+
+
 def _end(
     experiment: Experiment,
     trial: Trial,
@@ -110,7 +114,8 @@ def _end(
     searcher_reason: searching.ExitReason | None = None,
 ) -> None:
     set_trial_state(trial, state, reason=reason, actor=_ACTOR)
-    jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR)
+    detail = _restarts(experiment, trial)
+    jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR, detail=detail)
     _search_goes_on(experiment, trial, searcher_reason or _SEARCHER_REASON[state], actor)
     if (
         experiment.state in GOING_ON

@@ -35,6 +35,7 @@ from webui.api import (
     trial_work,
     trials,
     users,
+    why_stopped,
     workspaces,
 )
 from webui.api.errors import json_error
@@ -111,6 +112,7 @@ _queue = [
     _at("tasks", tasks.Tasks),
     _at("tasks/count", tasks.TaskCount),
     _at("tasks/<str:task_id>", tasks.OneTask),
+    _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),
 ]
 _commands = [
     _at("commands", commands.Commands),
@@ -147,6 +149,7 @@ _trials = [
     _at("trials/time-series", trial_work.TimeSeries),
     _at(_T, trials.OneTrial),
     _at(f"{_T}/kill", trials.TrialKill),
+    _at(f"{_T}/why-stopped", why_stopped.TrialWhyStopped),
     _at(f"{_T}/workloads", trial_work.TrialWorkloads),
     _at(f"{_T}/checkpoints", trials.TrialCheckpoints),
     _at(f"{_T}/metrics", trials.TrialMetrics),

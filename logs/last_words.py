@@ -1,0 +1,59 @@
+"""What the process that failed said last: its traceback where it has one, else its last lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jobs.models import Allocation
+from logs import read, tracebacks
+from logs.lines import NO_RANK, STDERR, STDOUT, Line
+
+#: How far back a traceback is looked for.
+LINES_LOOKED_AT = 400
+LAST_LINES = 12
+#: Of a longer traceback its beginning and its end are shown.
+TRACEBACK_LINES = (10, 50)
+#: Signals that a crashing process sends itself and may say a word about before; one that was killed says none.
+_OWN_SIGNALS = {4, 6, 7, 8, 11}
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """`lines` as they stand in the log, `traceback`: they are one; `cause` its last line (empty: none is known)."""
+
+    lines: list[Line] = field(default_factory=list)
+    traceback: bool = False
+    cause: str = ""
+
+
+def of(allocation: Allocation, rank: int | None, code: int | None, signal: int | None) -> LastWords:
+    """Of a rank of the attempt; of no rank in particular, what stands outside any rank, or else all lines."""
+    lines = _lines(allocation, NO_RANK if rank is None else rank)
+    if rank is None and not lines:
+        lines = _lines(allocation, None)
+    if code and code > 128 and signal is None:
+        signal = code - 128
+    if signal is None or signal in _OWN_SIGNALS:
+        for stream in (STDERR, STDOUT):
+            said = _traceback([line for line in lines if line.stream == stream])
+            if said is not None:
+                return said
+    telling = [line for line in lines if not tracebacks.is_noise(line.text)] or lines
+    cause = "" if signal else tracebacks.last_exception([line.text for line in telling[-LAST_LINES:]])
+    return LastWords(telling[-LAST_LINES:], False, cause)
+
+
+def _lines(allocation: Allocation, rank: int | None) -> list[Line]:
+    ranks = frozenset() if rank is None else frozenset({rank})
+    filters = read.Filters(ranks=ranks, allocations=frozenset({allocation.pk}))
+    return read.tail(allocation.task_id, filters, LINES_LOOKED_AT)
+
+
+def _traceback(lines: list[Line]) -> LastWords | None:
+    block = tracebacks.last_block([line.text for line in lines])
+    if block is None:
+        return None
+    head, tail = TRACEBACK_LINES
+    found = lines[block.first : block.last + 1]
+    shown = found if len(found) <= head + tail else found[:head] + found[-tail:]
+    return LastWords(shown, True, block.cause)

@@ -1,0 +1,131 @@
+"""Finds in the lines of a process that ended badly what it said about it: its last traceback. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: PyTorch's excepthook puts it before every line of a rank's traceback.
+_RANK = re.compile(r"^\[rank\d+\]:[ ]?")
+_BEGIN = re.compile(r"^[\s+|]*(?:Exception Group )?Traceback \(most recent call last\):\s*$")
+_FATAL = re.compile(r"^Fatal Python error: ")
+_STACK = re.compile(r"^(?:\s|Thread 0x|Current thread 0x|Python runtime state|Extension modules|$)")
+_INDENTED = re.compile(r"^[\s+|]|^$")
+_RAISED = re.compile(r"^[\s+|]*(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: |:?$)")
+_GROUP = re.compile(r"^[\s|]+((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*: .*\(\d+ sub-exceptions?\))")
+_EXCEPTION = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:: |$)"
+)
+_CHAINS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+#: torchrun's word about its workers, which says nothing that the failing rank has not said.
+_TORCHRUN = "ChildFailedError"
+_NOISE = re.compile(
+    r"Sending process \d+ closing signal|closing signal SIGTERM|ChildFailedError"
+    r"|torch[./]distributed[./](?:elastic|run|launcher)|^=+$|^-+$|^(?:Root Cause|Other Failures|Failures)"
+    r"|<NO_OTHER_FAILURES>|destroy_process_group\(\) was not called"
+    r"|^\s+(?:time|host|rank|exitcode|error_file|traceback)\s*: "
+)
+#: An exception's message may have lines of its own; more than this is something else.
+_MESSAGE_LINES = 15
+#: What may stand below a traceback although the process died of it: last words of exit handlers.
+_LINES_BELOW = 40
+
+
+class Block(NamedTuple):
+    """Lines `first` to `last` (indices) of a traceback, with all that it was raised from; `cause` its last line."""
+
+    first: int
+    last: int
+    cause: str
+
+
+def is_noise(text: str) -> bool:
+    """True for what a launcher says when it ends the other ranks, and when they end."""
+    return _NOISE.search(text) is not None
+
+
+def without_rank(text: str) -> str:
+    """The line without PyTorch's `[rank2]: `."""
+    return _RANK.sub("", text)
+
+
+def last_block(lines: Sequence[str]) -> Block | None:
+    """The last traceback among the lines of one stream, if it stands near their end; torchrun's own is none."""
+    texts = [without_rank(line) for line in lines]
+    found: Block | None = None
+    index = 0
+    while index < len(texts):
+        block = _block(texts, index)
+        if block is None:
+            index += 1
+            continue
+        if _TORCHRUN not in block.cause:
+            found = block
+        index = block.last + 1
+    if found is None or len(texts) - found.last > _LINES_BELOW:
+        return None
+    return found
+
+
+def last_exception(lines: Sequence[str]) -> str:
+    """The last line that reads like an exception's, for what died without a traceback; empty where none does."""
+    texts = (without_rank(line) for line in reversed(lines))
+    return next((text.strip() for text in texts if _EXCEPTION.match(text) and not is_noise(text)), "")
+
+
+def _block(texts: Sequence[str], first: int) -> Block | None:
+    if _FATAL.match(texts[first]):
+        last = first
+        while last + 1 < len(texts) and _STACK.match(texts[last + 1]):
+            last += 1
+        return Block(first, _without_blank_end(texts, first, last), texts[first].strip())
+    if not _BEGIN.match(texts[first]):
+        return None
+    last, cause = _raised(texts, first)
+    while (following := _chained(texts, last)) is not None:
+        last, cause = _raised(texts, following)
+    return Block(first, last, cause)
+
+
+def _raised(texts: Sequence[str], begin: int) -> tuple[int, str]:
+    """The last line of one traceback, and the line of its exception."""
+    index = begin + 1
+    while index < len(texts) and _INDENTED.match(texts[index]) and not _BEGIN.match(texts[index]):
+        index += 1
+    if "Exception Group" in texts[begin]:  # all of it is indented
+        group = next(filter(None, map(_GROUP.match, texts[begin:index])), None)
+        return index - 1, group[1].strip() if group else texts[index - 1].strip()
+    if index >= len(texts) or not _RAISED.match(texts[index]):
+        return index - 1, texts[index - 1].strip()
+    cause, end = texts[index].strip(), index
+    while end + 1 < len(texts) and end - index < _MESSAGE_LINES and _goes_on(texts[end + 1]):
+        end += 1
+    return end, cause
+
+
+def _goes_on(text: str) -> bool:
+    """Whether a line may belong to the message of the exception above it."""
+    return bool(text.strip()) and not (_BEGIN.match(text) or text.startswith("[") or is_noise(text))
+
+
+def _chained(texts: Sequence[str], last: int) -> int | None:
+    """Where the traceback begins that was raised from the one that ends at `last`."""
+    index = last + 1
+    while index < len(texts) and not texts[index].strip():
+        index += 1
+    if index >= len(texts) or texts[index].strip() not in _CHAINS:
+        return None
+    index += 1
+    while index < len(texts) and not texts[index].strip():
+        index += 1
+    return index if index < len(texts) and _BEGIN.match(texts[index]) else None
+
+
+def _without_blank_end(texts: Sequence[str], first: int, last: int) -> int:
+    while last > first and not texts[last].strip():
+        last -= 1
+    return last

@@ -1,0 +1,227 @@
+"""Why an attempt ended, as a story: what failed first and where, its exit code in words and its last words, who or
+what stopped it, and what follows (ux.md 5). For trials and commands alike, from rows and lines alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from events.models import Event
+from jobs import exits
+from jobs.models import Allocation, Task
+from jobs.states import NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
+from logs import last_words, log_labels, stops
+from logs.last_words import LastWords
+from logs.log_labels import Match
+
+#: Ends that a process of the job brought about, so that its last words tell why.
+OWN_FAILURES = frozenset(
+    {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.RUN_VANISHED,
+     Reason.PORT_IN_USE}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Story:
+    """The end of one attempt. `sentences` are empty while it goes on; `rank` is None where none is known.
+
+    `meaning` is the exit code in words, `words` what the process said last, `stopped_by` is {"user"?, "reason"} of an
+    attempt that was told to end, `matches` the log policies that its lines matched. `failed`: nobody wanted this end.
+    """
+
+    attempt: int | None = None
+    sentences: list[str] = field(default_factory=list)
+    rank: int | None = None
+    host: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    meaning: str = ""
+    words: LastWords = field(default_factory=LastWords)
+    stopped_by: dict[str, str] | None = None
+    matches: list[Match] = field(default_factory=list)
+    failed: bool = False
+
+    @property
+    def line(self) -> int | None:
+        """The number of the first line that tells why."""
+        return self.words.lines[0].number if self.words.lines else None
+
+
+def of_task(task: Task, attempt: int | None = None) -> Story:
+    """The end of an attempt, by its number; without one, of the newest."""
+    rows = task.allocations.order_by("-number")
+    if attempt is not None:
+        rows = rows.filter(number=attempt)
+    allocation = rows.first()
+    if allocation is None:
+        return _without_attempt(task) if attempt is None else Story()
+    allocation.task = task
+    return of_attempt(allocation)
+
+
+def last_failure(task: Task) -> Story | None:
+    """The end of the newest attempt that is over, if nobody wanted it: what a page shows while it is tried again."""
+    over = task.allocations.filter(state=AllocationState.TERMINATED).order_by("-number").first()
+    if over is None:
+        return None
+    over.task = task
+    story = of_attempt(over)
+    return story if story.failed else None
+
+
+def of_attempt(allocation: Allocation) -> Story:
+    """The end of one attempt, with its task."""
+    if allocation.state != AllocationState.TERMINATED:
+        return Story(allocation.number)
+    reason = Reason(allocation.exit_reason)
+    members = list(allocation.members.select_related("host"))
+    matches = log_labels.of_attempt(allocation)
+    told = stops.told(allocation, reason)
+    if told is not None:
+        return Story(
+            allocation.number,
+            [*stops.sentences(allocation, members, reason), *_policies(matches), *_what_follows(allocation)],
+            host=members[0].host.name if len(members) == 1 else "",
+            exit_code=allocation.exit_code,
+            meaning=exits.meaning(allocation.exit_code, None),
+            stopped_by=told,
+            matches=matches,
+            failed=reason == Reason.TIME_LIMIT,
+        )
+    if reason == Reason.COMPLETED:
+        return Story(
+            allocation.number,
+            ["It ended with exit code 0."],
+            exit_code=0,
+            meaning="exit code 0",
+            matches=matches,
+        )
+    return _failure(allocation, reason, [end for member in members for end in _ends(member)], matches)
+
+
+def _ends(member: Any) -> list[dict[str, Any]]:
+    return [{**end, "host": member.host.name} for end in member.rank_ends]
+
+
+def _failure(
+    allocation: Allocation, reason: Reason, ends: list[dict[str, Any]], matches: list[Match]
+) -> Story:
+    detail = allocation.exit_detail
+    rank, host = detail.get("rank"), str(detail.get("host") or "")
+    code, signal = detail.get("code", allocation.exit_code), detail.get("signal")
+    words = last_words.of(allocation, rank, code, signal) if reason in OWN_FAILURES else LastWords()
+    meaning = exits.meaning(code, signal)
+    if words.cause and code == 1:
+        meaning = f"exit code 1: {words.cause}"
+    elif words.cause:
+        meaning = f"{meaning} ({words.cause})"
+    sentences = [
+        _headline(reason, detail, rank, host, meaning),
+        *_memory(detail.get("oom_kills"), code, signal, host),
+        *_others(ends, rank),
+        *_policies(matches),
+        *_what_follows(allocation),
+    ]
+    return Story(
+        allocation.number, sentences, rank, host, code, signal, meaning, words, matches=matches, failed=True
+    )
+
+
+def _headline(reason: Reason, detail: dict[str, Any], rank: int | None, host: str, meaning: str) -> str:
+    where = f" on {host}" if host else ""
+    if detail.get("sentence"):
+        return _sentence(f"{reason.label}{where}: {detail['sentence']}")
+    if reason == Reason.HOST_LOST:
+        return stops.lost_host(host)
+    if rank is not None:
+        return _sentence(f"rank {rank}{where} failed first: {meaning}")
+    if reason in {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND}:
+        return _sentence(f"it failed{where}: {meaning}")
+    return _sentence(f"{reason.label}{where}")
+
+
+def _memory(kills: object, code: int | None, signal: int | None, host: str) -> list[str]:
+    """Who sent SIGKILL, as far as the kernel's counters say; a guess is never stated as a fact."""
+    if signal != 9 and code != 137:
+        return []
+    counts = kills if isinstance(kills, dict) else {}
+    own, anywhere = counts.get("cgroup", 0), counts.get("host", 0)
+    if own:
+        count = f"{own} process" + ("" if own == 1 else "es")
+        return [
+            f"Out of memory: the kernel ended {count} of its cgroup on {host} for want of memory meanwhile."
+        ]
+    if anywhere:
+        count = f"{anywhere} process" + ("" if anywhere == 1 else "es")
+        return [
+            f"Perhaps out of memory: the kernel ended {count} somewhere on {host} for want of memory meanwhile."
+        ]
+    if counts:
+        return [f"Not for want of memory: the kernel of {host} ended no process for that meanwhile."]
+    return ["Whether memory had run out is not known: nothing on the host counted it."]
+
+
+def _others(ends: list[dict[str, Any]], first: int | None) -> list[str]:
+    """What became of the other ranks, folded into one sentence."""
+    if first is None:
+        return []
+    codes = Counter(end["code"] for end in ends if end["rank"] != first)
+    if not codes:
+        return []
+    count = sum(codes.values())
+    if len(codes) == 1:
+        how = f"{next(iter(codes))}"
+    else:
+        how = ", ".join(f"{number} with {code}" for code, number in codes.most_common())
+    return [f"{count} other rank{'' if count == 1 else 's'} ended after it ({how})."]
+
+
+def _policies(matches: list[Match]) -> list[str]:
+    return [match.sentence for match in matches]
+
+
+def _what_follows(allocation: Allocation) -> list[str]:
+    """What was decided on after the end: once more, rest, or nothing."""
+    closed = Event.objects.filter(
+        kind=Event.Kind.ALLOCATION, subject=allocation.pk, to_state=AllocationState.TERMINATED
+    ).first()
+    if closed is None:
+        return []
+    event = Event.objects.filter(kind=Event.Kind.TASK, subject=allocation.task_id, pk__gt=closed.pk).first()
+    if event is None:
+        return []
+    restarts, most = event.detail.get("restarts"), event.detail.get("max_restarts")
+    if event.to_state == TaskState.PAUSED:
+        return ["It rests until it is activated."]
+    if event.to_state == TaskState.WAITING:
+        if allocation.exit_reason in NOT_THE_CODES_FAULT:
+            return ["It is queued again; no restart is counted."]
+        return [f"It is tried again (restart {restarts} of {most})."]
+    if event.reason == Reason.RETRIES_CANCELED:
+        return ["It is not tried again: a log policy cancels its retries."]
+    if most is None or allocation.exit_reason not in OWN_FAILURES or event.reason == Reason.INVALID_HP:
+        return []
+    return [
+        f"It is not tried again: {restarts} of {most} restarts are used."
+        if most
+        else "It is not tried again: max_restarts is 0."
+    ]
+
+
+def _without_attempt(task: Task) -> Story:
+    """It ended before it had any slots: somebody's wish."""
+    if task.state != TaskState.ENDED:
+        return Story()
+    event = Event.objects.filter(kind=Event.Kind.TASK, subject=task.pk, to_state=TaskState.ENDED).last()
+    if event is None:
+        return Story()
+    user = stops.user_of(event.actor)
+    by = {"user": user} if user else {}
+    said = _sentence(f"{stops.label(event.reason)}{f' by {user}' if user else ''} before it had started")
+    return Story(sentences=[said], stopped_by={**by, "reason": event.reason})
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
