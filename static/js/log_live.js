@@ -14,6 +14,7 @@ export const state = { newest: 0, ended: false, ranks: [] };
 let socket = null;
 let attempt = 0;
 let lastWord = 0;
+let ranksAt = 0;
 
 /** `listener(frame)` for each frame of lines or with an error. */
 export function onFrame(listener) { listeners.frame.push(listener); }
@@ -46,9 +47,19 @@ function take(frame) {
   if (frame.last !== undefined) state.ended = frame.last;
   if (frame.lines || frame.error) for (const listener of listeners.frame) listener(frame);
   if (frame.ranks) {
-    state.ranks = frame.ranks;
-    for (const listener of listeners.status) listener(frame.ranks, frame);
+    state.ranks = frame.whole === false ? merged(frame.ranks) : frame.ranks;
+    ranksAt = Date.now();
+    for (const listener of listeners.status) listener(state.ranks, frame);
   }
+}
+
+// Of many ranks a frame names those that changed; the others have grown older by the time between.
+function merged(changed) {
+  const passed = (Date.now() - ranksAt) / 1000;
+  const older = (age) => (typeof age === "number" ? age + passed : age);
+  const ranks = new Map(state.ranks.map((entry) => [entry.rank, { ...entry, age: older(entry.age), stepAge: older(entry.stepAge) }]));
+  for (const entry of changed) ranks.set(entry.rank, entry);
+  return [...ranks.values()].sort((one, other) => one.rank - other.rank);
 }
 
 export function connect() {

@@ -1,62 +1,134 @@
-// The ranks of a log: a chip each, with how long ago it wrote. A click shows only that rank, with Ctrl or Shift it is added.
+// The ranks of a log. Up to 16 have a chip each: a click or Enter shows only that rank, with Ctrl or Shift it is added, the
+// menu key or its arrow opens its menu. More than 16 have a box for an expression (log_rank_box.js) and a heat map
+// (log_rank_map.js).
 
 import { keysAreOn } from "./keys.js";
-import { spell } from "./live.js";
 import { onStatus, state } from "./log_live.js";
-import { change, filter, onChange } from "./log_state.js";
+import { showBox } from "./log_rank_box.js";
+import { openMenu } from "./log_rank_menu.js";
+import { showPulse } from "./log_pulse.js";
+import { filter, onChange } from "./log_state.js";
+import { NO_RANK, all, choose, isChosen, only } from "./rank_choice.js";
+import { ago, describe, hueOf, short, write } from "./rank_look.js";
 
-const STALLED_AFTER_S = 10;
+const MOST_CHIPS = 16;
 
-const chips = document.querySelector("#log .ranks");
+const bar = document.querySelector("#log .ranks");
+const marks = document.getElementById("rank-marks");
+const chips = new Map([["all", { button: bar.querySelector('[data-rank="all"]') }], [NO_RANK, { button: bar.querySelector('[data-rank="-1"]') }]]);
 
-// A rank that says nothing while others go on is marked: it may hang.
-const isStalled = (age, ranks) => !state.ended && age >= STALLED_AFTER_S && ranks.some((other) => other.rank >= 0 && other.age < STALLED_AFTER_S / 3);
+function show(entries) {
+  const ranks = entries.filter(({ rank }) => rank >= 0);
+  const isMany = ranks.length > MOST_CHIPS;
+  if (isMany) dropChips();
+  else for (const entry of ranks) showChip(entry);
+  showBox(isMany, ranks);
+  showPulse(ranks, isMany);
+  showMarks(ranks.filter(({ mark }) => mark));
+  markChosen();
+}
 
-function showRanks(ranks) {
-  for (const { rank, age, host } of ranks) {
-    let chip = chips.querySelector(`[data-rank="${rank}"]`);
-    if (!chip) {
-      chip = document.createElement("button");
-      chip.className = "pill";
-      chip.dataset.rank = rank;
-      chip.append(document.createElement("b"), document.createElement("small"));
-      chip.firstChild.textContent = rank < 0 ? "no rank" : rank;
-      const after = [...chips.children].find((other) => Number(other.dataset.rank) > rank);
-      chips.insertBefore(chip, after || null);
-    }
-    const stalled = rank >= 0 && isStalled(age, ranks);
-    chip.classList.toggle("stalled", stalled);
-    chip.title = rank < 0 ? "Lines outside any rank: only these" : `Only rank ${rank} on ${host}; with Ctrl or Shift it is added`;
-    chip.lastChild.textContent = state.ended ? "" : `${stalled ? "silent " : ""}${age < 10 ? `${age.toFixed(1)} s` : spell(age)}`;
+// --- chips ---
+
+function showChip(entry) {
+  const chip = chips.get(entry.rank) ?? makeChip(entry.rank);
+  chip.entry = entry;
+  write(chip.count, short(entry.lines));
+  const stands = entry.mark && entry.stepAge !== undefined && entry.stepAge !== null ? `stands ${ago(entry.stepAge)}` : "stands";
+  write(chip.age, entry.mark ? stands : state.ended ? "" : ago(entry.age));
+  chip.whole.classList.toggle("marked", Boolean(entry.mark));
+  const says = `${describe(entry)} Click: only this rank; with Ctrl or Shift it is added.`;
+  if (chip.button.title !== says) chip.button.title = says;
+}
+
+function makeChip(rank) {
+  const whole = document.createElement("span");
+  whole.className = `rank-chip ${hueOf(rank)}`;
+  const button = document.createElement("button");
+  button.className = "pill";
+  button.dataset.rank = rank;
+  button.tabIndex = -1;
+  const [name, count, age] = ["b", "small", "small"].map((tag) => document.createElement(tag));
+  name.textContent = rank;
+  age.className = "age";
+  button.append(name, count, age);
+  const more = document.createElement("button");
+  Object.assign(more, { className: "more", tabIndex: -1, textContent: "▾", title: `More on rank ${rank}` });
+  more.setAttribute("aria-label", `More on rank ${rank}`);
+  more.setAttribute("aria-haspopup", "menu");
+  more.dataset.menu = rank;
+  whole.append(button, more);
+  const chip = { whole, button, count, age };
+  const after = [...chips].filter(([other]) => typeof other === "number" && other > rank).sort(([one], [other]) => one - other)[0];
+  bar.insertBefore(whole, after?.[1].whole ?? document.getElementById("rank-box"));
+  chips.set(rank, chip);
+  return chip;
+}
+
+function dropChips() {
+  for (const [rank, chip] of chips) if (chip.whole) { chip.whole.remove(); chips.delete(rank); }
+}
+
+function markChosen() {
+  for (const [rank, { button }] of chips) {
+    button.setAttribute("aria-pressed", rank === "all" ? !filter.ranks.length && !filter.expression : isChosen(rank));
   }
-  markChips();
 }
 
-function markChips() {
-  for (const chip of chips.children) {
-    const on = chip.dataset.rank === "all" ? !filter.ranks.length : filter.ranks.includes(Number(chip.dataset.rank));
-    chip.setAttribute("aria-pressed", on);
-  }
+// A mark is said in words; the newest known sentence of each marked rank, the first three of them.
+function showMarks(marked) {
+  marks.hidden = !marked.length;
+  const said = marked.slice(0, 3).map(({ mark }) => mark).join(" ");
+  write(marks, marked.length > 3 ? `${said} And ${marked.length - 3} more.` : said);
 }
 
-function choose(rank, also) {
-  if (rank === "all") change({ ranks: [] });
-  else if (!also) change({ ranks: filter.ranks.length === 1 && filter.ranks[0] === rank ? [] : [rank] });
-  else if (filter.ranks.includes(rank)) change({ ranks: filter.ranks.filter((other) => other !== rank) });
-  else change({ ranks: [...filter.ranks, rank] });
+// --- by click and by key ---
+
+function act(rank, event) {
+  if (rank === "all") all();
+  else choose(rank, event);
 }
 
-chips.addEventListener("click", (event) => {
+const rankOf = (element) => (element.dataset.rank === "all" ? "all" : Number(element.dataset.rank));
+
+bar.addEventListener("click", (event) => {
   const chip = event.target.closest("[data-rank]");
-  if (chip) choose(chip.dataset.rank === "all" ? "all" : Number(chip.dataset.rank), event.ctrlKey || event.shiftKey || event.metaKey);
+  const more = event.target.closest("[data-menu]");
+  if (chip) act(rankOf(chip), event);
+  else if (more) openMenu(chips.get(Number(more.dataset.menu)).entry, more);
 });
+
+bar.addEventListener("contextmenu", (event) => {
+  const entry = chips.get(Number(event.target.closest("[data-rank]")?.dataset.rank))?.entry;
+  if (!entry) return;
+  event.preventDefault();
+  openMenu(entry, event.target.closest("[data-rank]"));
+});
+
+bar.addEventListener("keydown", (event) => {
+  const chip = event.target.closest("[data-rank]");
+  if (!chip || event.altKey) return;
+  const row = [...bar.querySelectorAll("[data-rank]")];
+  const to = { ArrowLeft: row.indexOf(chip) - 1, ArrowRight: row.indexOf(chip) + 1, Home: 0, End: row.length - 1 }[event.key];
+  const entry = chips.get(rankOf(chip))?.entry;
+  if (to !== undefined) focus(row, Math.max(0, Math.min(row.length - 1, to)));
+  else if (event.key === "ArrowDown" && entry) openMenu(entry, chip);
+  else if (event.key === "Enter" || event.key === " ") act(rankOf(chip), event); // with Ctrl a browser clicks nothing
+  else return;
+  event.preventDefault();
+});
+
+function focus(row, index) {
+  row.forEach((chip, at) => { chip.tabIndex = at === index ? 0 : -1; });
+  row[index].focus();
+}
 
 document.getElementById("log-view").addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
-  if (event.key === "a") choose("all");
-  else if (/^\d$/.test(event.key)) choose(Number(event.key), false);
+  if (event.key === "a") all();
+  else if (/^\d$/.test(event.key)) only(Number(event.key));
 });
 
-onStatus(showRanks);
-onChange(markChips);
-markChips();
+onStatus(show);
+onChange(markChosen);
+markChosen();

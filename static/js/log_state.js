@@ -4,11 +4,15 @@
 // true and tells everybody who asked with `onChange`. Parameters of others in the address stay as they are.
 
 const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
-const NO_FILTER = { ranks: [], hosts: [], streams: [], level: "", from: null, to: null, search: "", regex: false, only: false, context: 0 };
+const NO_FILTER = { ranks: [], expression: "", hosts: [], streams: [], level: "", from: null, to: null, search: "", regex: false, only: false, context: 0 };
 const PLAIN_LOOK = { times: "utc", wrap: false, wide: false };
 const TYPING_MS = 3_000;
+const NOBODY = 2 ** 31 - 1; // logs.rank_expression
 
-/** ranks: whole numbers, -1 for lines outside any rank; empty: all. from, to: epoch seconds or null. context: lines. */
+/**
+ * ranks: whole numbers, -1 for lines outside any rank; empty: all. expression: the text that chose the ranks, empty where
+ * they were chosen one by one (log_rank_box.js keeps the two together). from, to: epoch seconds or null. context: lines.
+ */
 export const filter = { ...NO_FILTER };
 /** times: "utc", "local" or "none"; wrap, wide: booleans. */
 export const look = { ...PLAIN_LOOK };
@@ -102,8 +106,11 @@ function tell(names) { for (const listener of listeners) listener(names); }
 
 function fromAddress() {
   const query = new URLSearchParams(location.search);
+  const expression = query.get("ranks") ?? "";
+  const answered = expression === filter.expression ? filter.ranks : [NOBODY]; // no line until the server has answered
   Object.assign(filter, {
-    ranks: parseRanks(query.getAll("rank").join(",")),
+    ranks: expression ? answered : parseRanks(query.getAll("rank").join(",")),
+    expression,
     hosts: query.getAll("host"),
     streams: query.getAll("stream"),
     level: LEVELS.includes(query.get("level")) ? query.get("level") : "",
@@ -138,7 +145,8 @@ export const spellTime = (time) => new Date(time * 1000).toISOString().replace("
 export function address({ line, last, at } = place) {
   const query = new URLSearchParams(location.search);
   const set = (name, value) => { query.delete(name); for (const each of [value].flat()) if (each) query.append(name, each); };
-  set("rank", filter.ranks.length ? spellRanks(filter.ranks) : "");
+  set("rank", filter.ranks.length && !filter.expression ? spellRanks(filter.ranks) : "");
+  set("ranks", filter.expression);
   set("host", filter.hosts);
   set("stream", filter.streams);
   set("level", filter.level);

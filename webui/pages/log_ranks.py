@@ -23,7 +23,7 @@ def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
 
 
 def choose(request: HttpRequest, task_id: str) -> HttpResponse:
-    """{"ranks", "count", "of", "changes"} for the expression in `ranks`, or 400 with a sentence.
+    """{"ranks", "count", "of", "changes"} for the expression in `ranks`, or {"fault": a sentence}: it is being typed.
 
     `ranks` is what a filter of lines takes (empty: all; logs.rank_expression.NOBODY alone: no line fits), `count` how
     many ranks that are and `of` how many are known. `changes` says that the answer may change as the job goes on.
@@ -31,7 +31,7 @@ def choose(request: HttpRequest, task_id: str) -> HttpResponse:
     try:
         expression = parse(request.GET.get("ranks", ""))
     except RankFault as fault:
-        return JsonResponse({"message": str(fault)}, status=400)
+        return JsonResponse({"fault": str(fault)})
     known = rank_facts.known(task_id)
     chosen = expression.ranks(known)
     return JsonResponse(

@@ -1,0 +1,100 @@
+// The rank pulse: where each rank's training stands. Up to 16 ranks have a row each, with their lines per second as texture
+// since the page was opened; more have the heat map. Whether it is open stands in the address.
+
+import { showMap } from "./log_rank_map.js";
+import { openMenu, whatIsItDoing } from "./log_rank_menu.js";
+import { describe, hueOf, progress, write } from "./rank_look.js";
+
+const SECONDS = 300;
+const HEIGHT = 14;
+const TALL_PX = 800;
+
+const pulse = document.getElementById("pulse");
+const says = document.getElementById("pulse-says");
+const list = document.getElementById("pulse-rows");
+const map = document.getElementById("rank-map");
+const rows = new Map(); // rank -> { row, path, stands, rates, lines, entry }
+
+let latest = null;
+
+export function showPulse(ranks, isMany) {
+  latest = [ranks, isMany];
+  if (pulse.hidden && ranks.length) open(isMany);
+  pulse.hidden = !ranks.length;
+  map.hidden = !isMany;
+  list.hidden = isMany;
+  if (!isMany) for (const entry of ranks) count(entry);
+  write(says, summary(ranks, isMany));
+  if (pulse.open) draw();
+}
+
+function summary(ranks, isMany) {
+  const marked = ranks.filter(({ mark }) => mark).length;
+  const stand = marked ? `${marked} rank${marked === 1 ? " stands" : "s stand"} while ${marked === 1 ? "its" : "their"} peers go on` : "";
+  const how = isMany ? "darker: further behind its peers · dashed: no progress known · dot: silent" : "progress, and lines per second of the last 5 minutes on this page";
+  return [stand, how].filter(Boolean).join(" · ");
+}
+
+function open(isMany) {
+  const asked = new URLSearchParams(location.search).get("pulse");
+  pulse.open = asked === null ? isMany && innerHeight >= TALL_PX : asked === "1";
+}
+
+pulse.addEventListener("toggle", () => {
+  const query = new URLSearchParams(location.search);
+  const isUsual = latest && pulse.open === (latest[1] && innerHeight >= TALL_PX);
+  if (isUsual) query.delete("pulse");
+  else query.set("pulse", pulse.open ? "1" : "0");
+  const text = query.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
+  history.replaceState(history.state, "", `${location.pathname}${text ? `?${text}` : ""}${location.hash}`);
+  if (pulse.open) draw();
+});
+
+function draw() {
+  if (!latest) return;
+  const [ranks, isMany] = latest;
+  if (isMany) showMap(ranks);
+  else for (const entry of ranks) drawRow(rows.get(entry.rank));
+}
+
+function count(entry) {
+  const row = rows.get(entry.rank) ?? makeRow(entry.rank);
+  row.rates.push(row.lines === null ? 0 : Math.max(0, entry.lines - row.lines));
+  if (row.rates.length > SECONDS) row.rates.shift();
+  row.lines = entry.lines;
+  row.entry = entry;
+}
+
+function makeRow(rank) {
+  const row = document.createElement("div");
+  row.className = `pulse-row ${hueOf(rank)}`;
+  const [name, stands, ask] = ["b", "span", "button"].map((tag) => document.createElement(tag));
+  name.textContent = rank;
+  stands.className = "stands";
+  ask.textContent = "What is it doing?";
+  ask.className = "plain";
+  const texture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  texture.setAttribute("viewBox", `0 0 ${SECONDS} ${HEIGHT}`);
+  texture.setAttribute("preserveAspectRatio", "none");
+  texture.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  texture.append(path);
+  row.append(name, texture, stands, ask);
+  const made = { row, path, stands, ask, rates: [], lines: null, entry: null };
+  ask.addEventListener("click", () => whatIsItDoing(made.entry));
+  row.addEventListener("contextmenu", (event) => { event.preventDefault(); openMenu(made.entry, ask); });
+  const after = [...rows].filter(([other]) => other > rank).sort(([one], [other]) => one - other)[0];
+  list.insertBefore(row, after?.[1].row ?? null);
+  rows.set(rank, made);
+  return made;
+}
+
+function drawRow({ row, path, stands, rates, entry }) {
+  const most = Math.max(1, ...rates);
+  const start = SECONDS - rates.length;
+  // a bar's height is the root of its rate, so that a flood leaves the others visible
+  path.setAttribute("d", rates.map((rate, at) => (rate ? `M${start + at} ${HEIGHT}v-${(Math.sqrt(rate / most) * HEIGHT).toFixed(1)}` : "")).join(""));
+  row.classList.toggle("marked", Boolean(entry.mark));
+  write(stands, `${progress(entry) || "no progress known"}${entry.mark ? " · stands" : ""}`);
+  if (row.title !== describe(entry)) row.title = describe(entry);
+}

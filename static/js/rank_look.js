@@ -1,0 +1,41 @@
+// How a rank looks and what is said of it, the same in chips, the heat map, columns and rows.
+
+import { spell } from "./live.js";
+
+const HUES = 16;
+
+/** Class with the rank's colour (static/css/ranks.css); none outside ranks. Its number always stands beside it. */
+export const hueOf = (rank) => (rank === null || rank < 0 ? "" : `hue-${rank % HUES}`);
+
+/** Seconds as "0.1 s", "14 s", "3 min". */
+export const ago = (seconds) => (seconds === null ? "–" : seconds < 10 ? `${seconds.toFixed(1)} s` : spell(seconds));
+
+/** 12304 as "12.3k". */
+export function short(count) {
+  if (count < 1_000) return `${count}`;
+  const [size, unit] = count < 1_000_000 ? [1_000, "k"] : [1_000_000, "M"];
+  return `${(count / size).toFixed(count < 10 * size ? 1 : 0)}${unit}`;
+}
+
+export const number = (count) => count.toLocaleString("en");
+
+/** Where its training stands: "step 1,202 · 14 s"; without steps whether its processes work; empty when nobody knows. */
+export function progress({ step, stepAge, active }) {
+  if (step !== undefined && step !== null) return `step ${number(step)}${stepAge === undefined || stepAge === null ? "" : ` · ${ago(stepAge)}`}`;
+  if (active === true) return "working";
+  return active === false ? "idle" : "";
+}
+
+/** One sentence of all that is known of a rank. */
+export function describe(entry) {
+  const { rank, host, lines, age, mark } = entry;
+  if (rank < 0) return `Lines outside any rank: ${number(lines)}, the last ${ago(age)} ago.`;
+  const stands = progress(entry);
+  return `Rank ${rank} on ${host}: ${stands ? `${stands}; ` : ""}${lines ? `${number(lines)} lines, the last ${ago(age)} ago` : "no line yet"}.${mark ? ` ${mark}` : ""}`;
+}
+
+/** Age of its progress in seconds for an order of the worst first; null when nobody knows of any. */
+export const progressAge = ({ stepAge, active }) => (stepAge ?? (active === true ? 0 : null));
+
+/** Set the text only where it changes: the page is told each second. */
+export function write(element, text) { if (element.textContent !== text) element.textContent = text; }
