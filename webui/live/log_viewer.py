@@ -7,7 +7,9 @@ its wishes change. Frames to it:
   lines and about 1 MiB. `upto` is the cursor, `last` says that the task has ended and nothing follows. In a
   flood lines are gathered for at most 50 ms.
 - {"ranks": [{"rank", "age", "host", "lines"}…], "whole", "upto", "newest", "last", "age", "generation"}: each
-  second; ages in seconds. Where `whole` is false (only above 16 ranks) the frame names the ranks that changed
+  second; ages in seconds, null before a rank's first line. Of a rank's pulse "step", "stepAge", "active" and
+  "mark" (the sentence of one that its peers wait for) where they are known (logs.pulse).
+  Where `whole` is false (only above 16 ranks) the frame names the ranks that changed
   since the frame before; the ages of the others have grown by the time between. The first frame after a
   request and every fifth one are whole. A client that hears nothing for several seconds shows stale data.
 - {"error": sentence, "generation"}
@@ -22,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import weakref
 from typing import Any, NamedTuple
 
 from django.db import Error
@@ -30,19 +33,21 @@ from logs import read
 from logs.filters import Filters, PatternTooSlow
 from webui.live.recent import LINES_PER_RUN, RUN_CHARACTERS
 from webui.live.requests import Ack, BadRequest, View, parse_frame
-from webui.live.rows import Piece, encode, join
+from webui.live.rows import encode
 from webui.live.sockets import NOT_FOUND, Closed, Socket
 from webui.live.tails import Tail, tails
 from webui.live.threads import catching_up
 
 WINDOW = 4
+#: Frames of lines that all viewers together may send in one turn of the event loop: about a millisecond.
+FRAMES_PER_TURN = 8
 #: Without a nudge: a lost one costs this.
 PAUSE_SECONDS = 1.0
 STALE_SECONDS = 3.0
 
 
 class Batch(NamedTuple):
-    """A JSON list of rows for one frame, their number, the cursor behind them, and whether more is known of."""
+    """Rows for one frame, as JSON joined by commas, and their number; `done` says that no more is known of."""
 
     text: str
     rows: int
@@ -118,7 +123,8 @@ class LogViewer(Socket):
         if batch.rows or is_last != self._said_last:
             self._said_last = is_last
             self._unacked += 1
-            await self._say(f'"lines":{batch.text},"upto":{self._cursor},"last":{_json(is_last)}')
+            await turn_of_loop()
+            await self._say('"lines":[', batch.text, f'],"upto":{self._cursor},"last":{_json(is_last)}')
         return not batch.done
 
     async def _send_error(self) -> None:
@@ -139,9 +145,9 @@ class LogViewer(Socket):
             f'{ranks},"newest":{tail.newest},"last":{_json(self._said_last)},"age":{age:.1f}{cursor}'
         )
 
-    async def _say(self, fields: str) -> None:
+    async def _say(self, *fields: str) -> None:
         generation = f',"generation":{_json(self._view.generation)}' if self._view else ""
-        await self.send(f"{{{fields}{generation}}}")
+        await self.send("".join(("{", *fields, generation, "}")))  # rows are long: they are copied once
 
 
 async def next_batch(tail: Tail, after: int, filters: Filters) -> Batch:
@@ -149,16 +155,17 @@ async def next_batch(tail: Tail, after: int, filters: Filters) -> Batch:
     runs = await tail.recent.behind(after, tail.newest)
     if runs is None:
         return await catching_up(own_batch, tail.task_id, after, filters)
-    pieces: list[Piece] = []
-    count = characters = 0
+    texts: list[str] = []
+    rows = characters = 0
     upto = after
     for run in runs:
         piece = await tail.recent.piece(run, upto, filters)
-        if pieces and (count + piece.rows > LINES_PER_RUN or characters + len(piece.text) > RUN_CHARACTERS):
-            return Batch(join(pieces), count, upto, done=False)
-        pieces.append(piece)
-        count, characters, upto = count + piece.rows, characters + len(piece.text), run.upto
-    return Batch(join(pieces), count, upto, upto >= tail.newest)
+        if rows and (rows + piece.rows > LINES_PER_RUN or characters + len(piece.text) > RUN_CHARACTERS):
+            return Batch(",".join(texts), rows, upto, done=False)
+        if piece.rows:
+            texts.append(piece.text)
+        rows, characters, upto = rows + piece.rows, characters + len(piece.text), run.upto
+    return Batch(",".join(texts), rows, upto, upto >= tail.newest)
 
 
 def own_batch(task_id: str, after: int, filters: Filters) -> Batch:
@@ -172,7 +179,19 @@ def own_batch(task_id: str, after: int, filters: Filters) -> Batch:
             lines, upto = lines[:index], line.number
             break
     piece = encode(lines, Filters())
-    return Batch(join([piece]), piece.rows, upto, page.done and upto == page.upto)
+    return Batch(piece.text, piece.rows, upto, page.done and upto == page.upto)
+
+
+_turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+
+
+async def turn_of_loop() -> None:
+    """Wait until it is one's turn to send lines: a hundred long frames in one turn of the event loop would keep
+    requests waiting that want it only for a moment."""
+    loop = asyncio.get_running_loop()
+    turns = _turns.setdefault(loop, asyncio.Semaphore(FRAMES_PER_TURN))
+    await turns.acquire()
+    loop.call_soon(turns.release)
 
 
 def _json(value: Any) -> str:

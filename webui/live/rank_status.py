@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from logs import pulse
 from logs.models import RankSeen
 
 #: Up to so many ranks each frame names them all; above, those that changed, and now and then all of them.
@@ -18,20 +19,40 @@ ENCODED_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank that has written; -1 stands for lines outside any rank. `last_time` is its host's clock.
+    """A rank; -1 stands for lines outside any rank. `last_time` is its host's clock, None before its first line.
 
+    What follows is its pulse (logs.pulse), None where nobody knows; `moved_at` is on this process's clock.
     Two equal ones say that nothing happened in between: times, not ages, belong in here.
     """
 
     rank: int
     host: str
     lines: int
-    last_time: float
+    last_time: float | None
+    step: int | None = None
+    moved_at: float | None = None
+    active: bool | None = None
+    mark: str | None = None
 
     def entry(self, clock: float) -> dict[str, Any]:
         """As the frame has it; `clock` is the time now in epoch seconds."""
-        age = round(max(0.0, clock - self.last_time), 1)
-        return {"rank": self.rank, "age": age, "host": self.host, "lines": self.lines}
+        known = {
+            "step": self.step,
+            "stepAge": _age(self.moved_at, clock),
+            "active": self.active,
+            "mark": self.mark,
+        }
+        written = {
+            "rank": self.rank,
+            "age": _age(self.last_time, clock),
+            "host": self.host,
+            "lines": self.lines,
+        }
+        return {**written, **{name: value for name, value in known.items() if value is not None}}
+
+
+def _age(time_then: float | None, clock: float) -> float | None:
+    return None if time_then is None else round(max(0.0, clock - time_then), 1)
 
 
 class RankStatus:
@@ -70,7 +91,19 @@ class RankStatus:
 
 
 def ranks_of(task_id: str) -> list[Rank]:
-    """The task's ranks that have written, in order. A rank that moved between hosts is one."""
+    """The task's ranks that have written or run now, in order. A rank that moved between hosts is one."""
+    ranks = _written(task_id)
+    for one in pulse.of_task(task_id):
+        rank = ranks.get(one.rank) or Rank(one.rank, one.host, 0, None)
+        # to the second: a time that is told anew with each heartbeat is no news
+        moved_at = None if one.step_age_seconds is None else float(round(time.time() - one.step_age_seconds))
+        ranks[one.rank] = replace(
+            rank, host=one.host, step=one.step, moved_at=moved_at, active=one.active, mark=one.mark
+        )
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def _written(task_id: str) -> dict[int, Rank]:
     rows = RankSeen.objects.filter(task_id=task_id).values_list("rank", "host", "lines", "last_time")
     newest: dict[int, Rank] = {}
     for rank, host, lines, last_time in rows:
@@ -78,6 +111,7 @@ def ranks_of(task_id: str) -> list[Rank]:
         if known is None:
             newest[rank] = Rank(rank, host, lines, last_time)
         else:
-            later = host if last_time > known.last_time else known.host
-            newest[rank] = Rank(rank, later, lines + known.lines, max(last_time, known.last_time))
-    return [newest[rank] for rank in sorted(newest)]
+            before = known.last_time or 0.0
+            later = host if last_time > before else known.host
+            newest[rank] = Rank(rank, later, lines + known.lines, max(last_time, before))
+    return newest
