@@ -1,4 +1,4 @@
-"""What people may change of an experiment besides its state: name, description, labels, notes, project."""
+"""What people may change of an experiment besides its state: name, description, labels, notes, project, logs kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from events.announce import announce
 from experiments.models import Experiment, Project
 from experiments.transitions import IllegalStep, lock
 from jobs.models import Job
+from logs.models import Retention
 
 
 @transaction.atomic
@@ -40,6 +41,21 @@ def edit(
         setattr(experiment, key, value)
     announce(f"experiment:{experiment_id}", "experiments")
     return experiment
+
+
+@transaction.atomic
+def keep_logs(experiment_id: int, days: int | None) -> None:
+    """Keep the logs of all its trials so many days after their end, -1 for ever, None as the server says.
+
+    What was set for single trials gives way.
+    """
+    experiment = lock(experiment_id)
+    policy = {**(experiment.config.get("retention_policy") or {}), "log_retention_days": days}
+    Experiment.objects.filter(pk=experiment_id).update(
+        config={**experiment.config, "retention_policy": policy}
+    )
+    Retention.objects.filter(task__trial__experiment_id=experiment_id).update(days=None)
+    announce(f"experiment:{experiment_id}")
 
 
 @transaction.atomic

@@ -102,3 +102,14 @@ class RankStack(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["task", "rank"], name="stack_asked_once_per_rank")]
+
+
+class Retention(models.Model):
+    """How long one task's log is kept, where somebody said so, and what of it was removed. See logs.retention."""
+
+    task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="retention")
+    #: days after the task's end, -1 for ever; null: as its config or the server says
+    days = models.SmallIntegerField(null=True)
+    #: lines up to this one are removed, or are being removed; the one behind it says so
+    removed_line = models.BigIntegerField(default=0)
+    removed_at = models.DateTimeField(null=True)

@@ -231,6 +231,11 @@ CONTEXT_BYTES = 95 * 1024 * 1024
 LOGIN_ATTEMPTS = int(environment.number("TRAINMASTER_LOGIN_ATTEMPTS", 20))
 LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS", 60))
 LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
+# Logs of ended jobs are removed after so many days (-1: never), unless their config or a person says otherwise; looked
+# at so often, for so long at most at once.
+LOG_RETENTION_DAYS = int(environment.number("TRAINMASTER_LOG_RETENTION_DAYS", -1))
+LOG_CLEANUP_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_SECONDS", 3600.0)
+LOG_CLEANUP_ROUND_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_ROUND_SECONDS", 20.0)
 # An edit of the queue may be undone by its author for so long.
 QUEUE_UNDO_SECONDS = environment.number("TRAINMASTER_QUEUE_UNDO_SECONDS", 900.0)
 PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
@@ -246,6 +251,10 @@ INSECURE_HTTP = environment.boolean("TRAINMASTER_INSECURE_HTTP", False)
 
 if TICK_SECONDS <= 0:
     raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
+if not -1 <= LOG_RETENTION_DAYS <= 32767:
+    raise ImproperlyConfigured(
+        f"TRAINMASTER_LOG_RETENTION_DAYS is {LOG_RETENTION_DAYS}; allowed: -1 (for ever) to 32767."
+    )
 
 LOGGING = {
     "version": 1,
@@ -286,6 +295,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "dispatch.host_tasks.keep_tunnels",
         "schedule": SWEEP_SECONDS,
         "options": {"expires": SWEEP_SECONDS},
+    },
+    "clean_logs": {
+        "task": "dispatch.tasks.clean_logs",
+        "schedule": LOG_CLEANUP_SECONDS,
+        "options": {"expires": LOG_CLEANUP_SECONDS},
     },
     "garbage": {"task": "dispatch.tasks.collect_garbage", "schedule": 60.0, "options": {"expires": 60.0}},
 }

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import deletion, host_tasks, passes, reconcile, time_limits
+from dispatch import deletion, host_tasks, log_retention, passes, reconcile, time_limits
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
@@ -28,6 +28,7 @@ __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this modu
 ALONE_LOCK_CLASS = 0x7265_6164
 _SWEEP = 1
 _MERGE_COLD_LOGS = 2
+_CLEAN_LOGS = 3
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -123,6 +124,15 @@ def sweep_host(host_id: str) -> None:
 @shared_task(name="dispatch.tasks.host_lost")
 def host_lost(host_id: str) -> None:
     reconcile.host_lost(uuid.UUID(host_id))
+
+
+@shared_task(name="dispatch.tasks.clean_logs")
+def clean_logs() -> None:
+    """Remove logs that have been kept long enough, for a while; what is left is taken up at once by another task."""
+    with _alone(_CLEAN_LOGS) as alone:
+        more = alone and log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS).more
+    if more:
+        log_retention.go_on()
 
 
 @shared_task(name="dispatch.tasks.collect_garbage")

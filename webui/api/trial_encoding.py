@@ -19,6 +19,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 from rest_framework import serializers
 
+from dispatch import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
 from experiments.states import CheckpointState
@@ -139,6 +140,7 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "totalCheckpointSize": str(trial.checkpoint_bytes),
             "summaryMetrics": trial.summary_metrics,
             "metadata": trial.metadata,
+            "logRetentionDays": log_retention.kept(trial.task_id).days if full else None,
             "failure": _failure(trial) if full else None,
         }
     )

@@ -24,6 +24,7 @@ from webui.api import (
     hosts,
     job_queue,
     job_queue_edits,
+    log_retention,
     pool_doctor,
     pool_shares,
     projects,
@@ -145,6 +146,15 @@ _experiments = [
     ),
     _at(f"{_BULK}/delete", experiment_actions.BulkDelete),
 ]
+_log_retention = [
+    _at("logs/retention", log_retention.LogRetention),
+    _at("cleanup_logs", log_retention.CleanupLogs),
+    _at("tasks/<str:task_id>/retain_logs", log_retention.TaskRetainLogs),
+    _at(f"{_T}/retain_logs", log_retention.TrialRetainLogs),
+    _at(f"{_T}/remaining_log_retention_days", log_retention.TrialRemainingDays),
+    _at(f"{_E}/retain_logs", log_retention.ExperimentRetainLogs),
+    _at(f"{_BULK}/retain_logs", log_retention.BulkRetainLogs),
+]
 _trials = [
     _at("trials/time-series", trial_work.TimeSeries),
     _at(_T, trials.OneTrial),
@@ -187,6 +197,7 @@ urlpatterns: list[URLPattern] = [
     *_commands,
     *_experiments,
     *_trials,
+    *_log_retention,
     *_places,
     *async_routes.urlpatterns,
     _at("openapi", docs.OpenApi),

@@ -1,0 +1,173 @@
+"""How long logs are kept, what they hold, and what would be removed (features.md 3.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from commands.models import Command
+from dispatch import log_retention
+from dispatch.log_retention import Due
+from experiments import edits
+from experiments.models import Experiment
+from jobs.models import Task
+from logs import retention
+from logs.retention import DAYS_MAX, FOR_EVER, Held
+from webui.api import encoding
+from webui.api.errors import Missing
+from webui.api.experiment_actions import Action, BulkAction, BulkBody, act
+from webui.api.permissions import actor, person, require_owner
+from webui.api.trials import find
+from webui.api.views import ApiView, Json
+
+#: Of a dry run; its sums are of all.
+LISTED_MAX = 1000
+
+
+def _days(**options: Any) -> serializers.IntegerField:
+    return serializers.IntegerField(min_value=FOR_EVER, max_value=DAYS_MAX, **options)
+
+
+class RetainBody(serializers.Serializer[Any]):
+    """Days after the end, -1 for ever; null gives the choice back to the config or the server."""
+
+    numDays = _days(allow_null=True)
+    trialId = serializers.IntegerField(required=False)
+    experimentId = serializers.IntegerField(required=False)
+
+
+class TrialRetainLogs(ApiView):
+    """Keep the log of one trial so long."""
+
+    bodies = {"PUT": RetainBody}
+
+    def put(self, request: Request, trial_id: int) -> Response:
+        trial = find(request, trial_id)
+        require_owner(person(request), trial.experiment)
+        retention.keep(trial.task_id, self.body(request)["numDays"])
+        return Response({})
+
+
+class TrialRemainingDays(ApiView):
+    """Whole days until the log of a trial may be removed; -1: it is kept for ever."""
+
+    run_methods = frozenset({"GET"})
+
+    def get(self, request: Request, trial_id: int) -> Response:
+        kept = log_retention.kept(find(request, trial_id).task_id)
+        return Response({"remainingDays": kept.remaining_days(timezone.now())})
+
+
+class TaskRetainLogs(ApiView):
+    """The same for any task, such as a command's."""
+
+    bodies = {"PUT": RetainBody}
+
+    def put(self, request: Request, task_id: str) -> Response:
+        tasks = Task.objects.select_related("trial__experiment", "command")
+        task = None if "\x00" in task_id else tasks.filter(pk=task_id).first()
+        if task is None:
+            raise Missing(f"task {task_id!r} not found")
+        owned: Experiment | Command = task.command if hasattr(task, "command") else task.trial.experiment
+        require_owner(person(request), owned)
+        retention.keep(task_id, self.body(request)["numDays"])
+        return Response({})
+
+
+def _keep(days: int | None) -> Action:
+    return lambda pk, who: edits.keep_logs(pk, days)
+
+
+class ExperimentRetainLogs(ApiView):
+    """Keep the logs of all trials of an experiment so long, those to come too."""
+
+    bodies = {"PUT": RetainBody}
+
+    def put(self, request: Request, experiment_id: int) -> Response:
+        act(person(request), experiment_id, _keep(self.body(request)["numDays"]), actor(request))
+        return Response({})
+
+
+class BulkRetainBody(BulkBody):
+    numDays = _days()
+    projectId = serializers.IntegerField(required=False)
+
+
+class BulkRetainLogs(BulkAction):
+    """The same for many experiments."""
+
+    bodies = {"PUT": BulkRetainBody}
+    http_method_names = ["put", "options"]
+
+    def put(self, request: Request, project_id: int) -> Response:
+        return self.post(request, project_id)
+
+    def _action(self, body: Json) -> Action:
+        return _keep(body["numDays"])
+
+
+class DryRunQuery(serializers.Serializer[Any]):
+    """`defaultDays`: as if the server's setting were this."""
+
+    defaultDays = _days(required=False)
+
+
+class LogRetention(ApiView):
+    """What all logs hold, how long they are kept, and what the next cleanup would remove. Removes nothing."""
+
+    queries = {"GET": DryRunQuery}
+
+    def get(self, request: Request) -> Response:
+        default = self.query(request).get("defaultDays", settings.LOG_RETENTION_DAYS)
+        due = log_retention.due(timezone.now(), default)
+        held = retention.held_by([each.task_id for each in due])
+        sums = Held()
+        for each in held.values():
+            sums = sums.plus(each)
+        answer: Json = {
+            "defaultDays": default,
+            "holds": {"logs": retention.tasks_with_logs(), **_encoded(retention.held())},
+            "due": {"logs": len(due), **_encoded(sums)},
+            "logs": [{**_described(each), **_encoded(held[each.task_id])} for each in due[:LISTED_MAX]
+                     if each.task_id in held],
+        }  # fmt: skip
+        return Response(answer)
+
+
+def _encoded(held: Held) -> Json:
+    """64-bit numbers are strings in the dialect."""
+    return {
+        "lines": str(held.lines),
+        "textBytes": str(held.text_bytes),
+        "storedBytes": str(held.stored_bytes),
+    }
+
+
+def _described(each: Due) -> Json:
+    described = {
+        "taskId": each.task_id,
+        "trialId": each.trial_id,
+        "experimentId": each.experiment_id,
+        "endTime": encoding.time(each.kept.ended_at),
+        "days": each.kept.days,
+        "policy": each.kept.policy,
+    }
+    return encoding.without_none(described)
+
+
+class CleanupLogs(ApiView):
+    """Remove logs that have been kept long enough, now. What takes longer than a request is gone on with behind it."""
+
+    admin_methods = frozenset({"POST"})
+
+    def post(self, request: Request) -> Response:
+        removed = log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS)
+        if removed.more:
+            log_retention.go_on()
+        lines = str(removed.held.lines)
+        return Response({"removedCount": lines, "removedLogs": removed.logs, "more": removed.more})
