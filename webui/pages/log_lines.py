@@ -1,25 +1,184 @@
-"""History for the log viewer: pages of lines read backwards from a number, and the whole log as a file."""
+"""History for the log viewer: pages of lines, the next match of a search, and the whole log as a file."""
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import wraps
+from typing import NamedTuple
 
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 
 from logs import read
-from logs.filters import BadPattern, PatternTooSlow
-from logs.levels import Level
+from logs.filters import BadPattern, Filters, PatternTooSlow
+from logs.levels import UnknownLevel
 from logs.lines import Line, shown
 from webui.live.log_download import blocks
-from webui.pages import commands, trial
+from webui.pages import commands, log_context, log_query, trial
 from webui.pages.frame import page
+from webui.pages.log_query import BadQuery
 
 MOST_LINES = 1000
-RANKS_MAX = 10_000
+#: A page ends before it grows over this, so that a log of very long lines is answered in pieces too.
+PAGE_CHARACTERS = 2 * 1024 * 1024
 
-_RANKS = re.compile(r"(-1|[0-9]{1,6})(?:-([0-9]{1,6}))?")
+Answer = HttpResponse | StreamingHttpResponse
+
+
+def refusing(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
+    """The view of a task's log with 400 and a sentence for parameters that cannot be."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, task_id: str) -> HttpResponse:
+        try:
+            return view(request, task_id)
+        except (BadQuery, BadPattern, PatternTooSlow, UnknownLevel) as error:
+            return JsonResponse({"message": str(error)}, status=400)
+
+    return guarded
+
+
+class Slice(NamedTuple):
+    """Lines in ascending order. All from `first` to `last` was looked at; nothing more lies before, behind."""
+
+    lines: list[Line]
+    first: int
+    last: int
+    at_start: bool
+    at_end: bool
+
+
+@refusing
+def lines(request: HttpRequest, task_id: str) -> HttpResponse:
+    """Up to `limit` lines that the filters leave: before number `before` (or the end), after `after`, or about a line.
+
+    `around` is a line's number, `at` a time in epoch seconds: half of the lines stand before it. The answer has
+    `lines`, oldest first; `upto`, the newest number of the log at the time; `first` and `last`, between which
+    everything was looked at; `done` and `end`, that nothing stands before or behind them. With `context` and a
+    search, each match brings so many lines on both sides: `matches` are then the numbers that fit.
+    """
+    query = request.GET
+    filters = log_query.filters(query)
+    limit = log_query.number(query, "limit", MOST_LINES) or MOST_LINES
+    context = log_query.number(query, "context", log_context.LINES_MAX) or 0
+    if context:
+        limit = min(limit, log_context.MATCHES_MAX)
+    newest = read.last_number(task_id)
+    line, found = _found(request, task_id, filters, limit, newest)
+    answer: dict[str, object] = {
+        "upto": newest,
+        "first": found.first,
+        "last": found.last,
+        "done": found.at_start,
+    }
+    answer |= {"end": found.at_end, "lines": [as_row(each) for each in found.lines]}
+    if line is not None:
+        answer["line"] = line
+    if context:
+        answer["matches"] = [each.number for each in found.lines]
+        answer["lines"] = [
+            as_row(each) for each in log_context.around(task_id, found.lines, filters, context)
+        ]
+    return JsonResponse(answer)
+
+
+def _found(
+    request: HttpRequest, task_id: str, filters: Filters, limit: int, newest: int
+) -> tuple[int | None, Slice]:
+    """The line that `around` or `at` mean, and the lines."""
+    query = request.GET
+    time = log_query.seconds(query, "at")
+    middle = log_query.number(query, "around") if time is None else read.number_at(task_id, time)
+    after = log_query.number(query, "after")
+    if middle is not None:
+        middle = max(1, min(middle, newest))
+        return middle, _about(task_id, middle, filters, limit, newest)
+    if after is not None:
+        return None, _forward(task_id, after, filters, limit, newest)
+    before = log_query.number(query, "before")
+    return None, _backward(task_id, newest + 1 if before is None else before, filters, limit, newest)
+
+
+def _backward(task_id: str, before: int, filters: Filters, limit: int, newest: int) -> Slice:
+    found = read.backward(task_id, before, filters, limit)
+    kept = len(found.lines) - _fitting([len(line.text) for line in reversed(found.lines)])
+    lines = found.lines[kept:]
+    first, at_start = (lines[0].number, False) if kept else (found.upto, found.done)
+    return Slice(lines, first, before - 1, at_start, before > newest)
+
+
+def _forward(task_id: str, after: int, filters: Filters, limit: int, newest: int) -> Slice:
+    found = read.forward(task_id, after, filters, limit)
+    lines = found.lines[: _fitting([len(line.text) for line in found.lines])]
+    is_cut = len(lines) < len(found.lines)
+    last = lines[-1].number if is_cut else found.upto
+    return Slice(lines, after + 1, last, after < 1, not is_cut and last >= newest)
+
+
+def _about(task_id: str, middle: int, filters: Filters, limit: int, newest: int) -> Slice:
+    before = _backward(task_id, middle, filters, limit // 2, newest)
+    after = _forward(task_id, middle - 1, filters, max(1, limit - limit // 2), newest)
+    return Slice(before.lines + after.lines, before.first, after.last, before.at_start, after.at_end)
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many of the texts fit a page; the first always does."""
+    total = 0
+    for index, size in enumerate(sizes):
+        total += size
+        if total > PAGE_CHARACTERS and index:
+            return index
+    return len(sizes)
+
+
+@refusing
+def find(request: HttpRequest, task_id: str) -> HttpResponse:
+    """The matches next to a line: `after` a number upwards, or before `before` (or the end) downwards.
+
+    {"number" of the nearest or null, "numbers" of up to `limit` (1) of them in ascending order, "upto", to which
+    everything was looked at, "done", that nothing lies beyond, "newest"}.
+    """
+    query = request.GET
+    filters = log_query.filters(query)
+    limit = log_query.number(query, "limit", MOST_LINES) or 1
+    newest = read.last_number(task_id)
+    after = log_query.number(query, "after")
+    if after is not None:
+        found = read.forward(task_id, after, filters, limit)
+        nearest = found.lines[:1]
+    else:
+        before = log_query.number(query, "before")
+        found = read.backward(task_id, newest + 1 if before is None else before, filters, limit)
+        nearest = found.lines[-1:]
+    return JsonResponse(
+        {
+            "number": nearest[0].number if nearest else None,
+            "numbers": [line.number for line in found.lines],
+            "upto": found.upto,
+            "done": found.done,
+            "newest": newest,
+        }
+    )
+
+
+def as_row(line: Line) -> list[object]:
+    """A line as the viewer and its socket have it: number, time, rank, stream, level, host, text, true if cut."""
+    row: list[object] = [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+    return [*row, True] if line.cut else row
+
+
+def download(request: HttpRequest, task_id: str, name: str) -> Answer:
+    """The exact bytes of the log, or of the lines that the filters leave."""
+    try:
+        filters = log_query.filters(request.GET)
+    except (BadQuery, BadPattern, UnknownLevel) as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    answer = StreamingHttpResponse(blocks(task_id, filters), content_type="text/plain; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+# --- addresses: each for trials and commands ---
 
 
 @page
@@ -32,66 +191,23 @@ def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
     return lines(request, commands.find(command_id).task_id)
 
 
-def lines(request: HttpRequest, task_id: str) -> HttpResponse:
-    """Up to `limit` lines before number `before` (none: the end) that the filters leave, oldest first.
-
-    `upto` is the newest number of the log at the time, `first` the number down to which everything was looked
-    at, `done` that nothing stands before it.
-    """
-    query = request.GET
-    newest = read.last_number(task_id)
-    before = int(query["before"]) if query.get("before", "").isdigit() else newest + 1
-    limit = min(MOST_LINES, int(query["limit"])) if query.get("limit", "").isdigit() else MOST_LINES
-    try:
-        found = read.backward(task_id, before, _filters(query), limit)
-    except (BadPattern, PatternTooSlow) as error:
-        return JsonResponse({"message": str(error)}, status=400)
-    return JsonResponse(
-        {
-            "lines": [as_row(line) for line in found.lines],
-            "upto": newest,
-            "first": found.upto,
-            "done": found.done,
-        }
-    )
-
-
-def as_row(line: Line) -> list[object]:
-    """A line as the viewer and its socket have it: number, time, rank, stream, level, host, text."""
-    return [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
-
-
-def _filters(query: QueryDict) -> read.Filters:
-    ranks = frozenset(rank for text in query.getlist("rank") for rank in _ranks(text))
-    levels = frozenset(Level[name] for name in query.getlist("level") if name in Level.__members__)
-    filters = read.Filters(ranks=ranks, levels=levels)
-    return filters.searching(query.get("search", ""), is_regex="regex" in query)
-
-
-def _ranks(text: str) -> Iterator[int]:
-    """`0-2,5` and `-1` for lines outside any rank; what is none is left out."""
-    for part in text.split(",")[:RANKS_MAX]:
-        if found := _RANKS.fullmatch(part):
-            first = int(found[1])
-            yield from range(first, min(int(found[2] or first), first + RANKS_MAX) + 1)
+@page
+def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+    return find(request, trial.find(trial_id).task_id)
 
 
 @page
-def file_of_trial(request: HttpRequest, trial_id: int) -> HttpResponse | StreamingHttpResponse:
+def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+    return find(request, commands.find(command_id).task_id)
+
+
+@page
+def file_of_trial(request: HttpRequest, trial_id: int) -> Answer:
     found = trial.find(trial_id)
     return download(request, found.task_id, f"experiment_{found.experiment_id}_trial_{found.pk}_logs.txt")
 
 
 @page
-def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse | StreamingHttpResponse:
+def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> Answer:
     found = commands.find(command_id)
     return download(request, found.task_id, f"command_{found.short_id}_logs.txt")
-
-
-def download(request: HttpRequest, task_id: str, name: str) -> HttpResponse | StreamingHttpResponse:
-    """The exact bytes of the log, all ranks or those of the query."""
-    answer = StreamingHttpResponse(
-        blocks(task_id, _filters(request.GET)), content_type="text/plain; charset=utf-8"
-    )
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
