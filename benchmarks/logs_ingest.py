@@ -1,27 +1,25 @@
-"""How fast log lines go from a runner's batch over HTTP to disk and to a browser's socket, on this machine.
+"""How fast log lines go from a runner's batch over HTTP to disk and to readers, beside COPY of the same lines as rows.
 
-    python -m benchmarks.logs_ingest [--lines 200000] [--ranks 8]
-
-Starts a PostgreSQL (durable commits), a Redis and one web process of its own in a temporary folder, and prints
-one JSON object. The yardstick in the same run: COPY of the same lines as rows, a commit per 1,000.
+Both commit durably per 1,000 lines, in turns, against the same PostgreSQL; one web process takes the batches in, from
+one stream and from four. `python -m benchmarks.logs_ingest` writes benchmarks/reports/logs_ingest.md.
 """
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
+import http.client
 import os
-import random
 import statistics
 import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks import database
+from benchmarks.log_text import batches, texts
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -29,186 +27,122 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-LINES_PER_BATCH = 5000  # about what fills the runner's 1 MiB
-LATENCY_LINES_PER_SECOND = 5000
-LATENCY_SECONDS = 10
+LINES = int(os.environ.get("LINES", "100000"))
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+RANKS = 8
+LINES_PER_BATCH = 1000
+FLOOR, GOAL = 1.0, 2.0
+REPORT = ROOT / "benchmarks" / "reports" / "logs_ingest.md"
 
 
-def texts(count: int) -> list[str]:
-    """Lines of about 100 bytes, as a training prints them."""
-    chance = random.Random(1)
-    return [
-        f"epoch {i // 1000} step {i} loss {chance.random():.6f} lr {chance.random():.3e} "
-        f"throughput {chance.randrange(10**6)} samples/s grad_norm {chance.random():.4f}"
-        for i in range(count)
-    ]
+@dataclass
+class Round:
+    """Lines per second, and milliseconds of single batches."""
+
+    lines_per_second: float
+    batches_ms: list[float]
+    web_cpu_ms_per_batch: float
 
 
-def batches(lines: list[str], ranks: int) -> list[tuple[int, bytes, int]]:
-    """(offset, gzipped batch, lines) as a runner ships them."""
-    made, offset = [], 0
-    for start in range(0, len(lines), LINES_PER_BATCH):
-        part = lines[start : start + LINES_PER_BATCH]
-        body = b"".join(
-            json.dumps(
-                {"k": "log", "f": f"rank{i % ranks}.stdout", "e": offset + i, "t": time.time(), "r": i % ranks,
-                 "s": "stdout", "l": None, "m": text}
-            ).encode()
-            + b"\n"
-            for i, text in enumerate(part)
-        )  # fmt: skip
-        made.append((offset, gzip.compress(body, 1), len(part)))
-        offset += len(body)
-    return made
-
-
-def ship(url: str, member: Any, shipped: list[tuple[int, bytes, int]]) -> list[float]:
-    """Send one stream's batches one after the other; seconds of each answer."""
-    import httpx
-
+def ship(url: str, member: Any, shipped: list[tuple[int, bytes]], took: list[float]) -> None:
+    """Send one stream's batches one after the other, as a runner does; milliseconds of each answer go to `took`."""
     from tests.rig.rows import RUN_TOKEN
 
+    parts = urlsplit(url)
+    link = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     headers = {"Authorization": f"Bearer {RUN_TOKEN}", "Content-Encoding": "gzip"}
-    took = []
-    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
-        for offset, body, _ in shipped:
-            begin = time.perf_counter()
-            path = f"/runner/v1/streams/{member.allocation_id}/{member.index}?offset={offset}"
-            answer = client.post(path, content=body)
-            took.append(time.perf_counter() - begin)
-            assert answer.status_code == 200, answer.text
-    return took
+    for offset, body in shipped:
+        begin = time.perf_counter()
+        path = f"/runner/v1/streams/{member.allocation_id}/{member.index}?offset={offset}"
+        link.request("POST", path, body, headers)
+        answer = link.getresponse()
+        said = answer.read()
+        took.append(1000 * (time.perf_counter() - begin))
+        assert answer.status == 200, said
+    link.close()
 
 
-def ingest(url: str, lines: list[str], ranks: int, streams: int) -> dict[str, float]:
-    """Lines per second that one web process stores from this many streams of different tasks."""
+def ingest(web: Any, shipped: list[tuple[int, bytes]], streams: int) -> Round:
+    """Ship the same batches in `streams` streams of different tasks, and see that all of it can be read."""
+    from logs import read
     from tests.rig.rows import make_gang
 
     members = [make_gang()[0] for _ in range(streams)]
-    shipped = batches(lines, ranks)
     took: list[float] = []
-    threads = [
-        threading.Thread(target=lambda member=member: took.extend(ship(url, member, shipped)))
-        for member in members
-    ]
-    begin = time.perf_counter()
+    threads = [threading.Thread(target=ship, args=(web.url, member, shipped, took)) for member in members]
+    cpu, begin = cpu_seconds(web.pid), time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     seconds = time.perf_counter() - begin
-    return {
-        "lines_per_second": round(streams * len(lines) / seconds),
-        "batch_p50_ms": round(1000 * statistics.median(took), 1),
-        "batch_p95_ms": round(1000 * sorted(took)[int(len(took) * 0.95)], 1),
-        **({"stored_bytes_per_raw_byte": stored_ratio(members[0], lines)} if streams == 1 else {}),
-    }
+    cpu = cpu_seconds(web.pid) - cpu
+    lines = len(shipped) * LINES_PER_BATCH
+    assert all(read.last_number(member.allocation.task_id) == lines for member in members)
+    return Round(streams * lines / seconds, took, 1000 * cpu / len(took))
 
 
-def stored_ratio(member: Any, lines: list[str]) -> float:
-    from django.db import connection
-
-    task_id = member.allocation.task_id
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT sum(pg_column_size(data) + 120) FROM logs_chunk WHERE task_id = %s", [task_id])
-        stored = cursor.fetchone()[0]
-    return round(float(stored) / sum(len(line) + 1 for line in lines), 3)
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def copy_rows(lines: list[str]) -> dict[str, float]:
+def copy_rows(lines: list[str]) -> Round:
     """The yardstick: COPY into a table with a row per line, a durable commit per 1,000."""
     from django.db import connection
 
+    took = []
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE TABLE yardstick (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task text, rank int,"
             " at float8, line text)"
         )
         cursor.execute("CREATE INDEX ON yardstick (task, rank, id)")
-        begin = time.perf_counter()
-        for start in range(0, len(lines), 1000):
+        for start in range(0, len(lines), LINES_PER_BATCH):
+            begin = time.perf_counter()
             with cursor.copy("COPY yardstick (task, rank, at, line) FROM STDIN") as copy:
-                for i, text in enumerate(lines[start : start + 1000]):
-                    copy.write_row(("task", i % 8, 1.0, text))
-        seconds = time.perf_counter() - begin
+                for i, text in enumerate(lines[start : start + LINES_PER_BATCH]):
+                    copy.write_row(("task", i % RANKS, 1.0, text))
+            took.append(1000 * (time.perf_counter() - begin))
         cursor.execute("DROP TABLE yardstick")
-    return {"lines_per_second": round(len(lines) / seconds)}
+    return Round(1000 * len(lines) / sum(took), took, 0.0)
 
 
-def reads(lines: list[str], ranks: int) -> dict[str, float]:
-    """Reading in this process: the last page of one rank, and a substring over the whole log."""
-    from logs import read
-    from logs.models import TaskLog
+def report(copied: list[Round], one: list[Round], four: list[Round], load: float) -> str:
+    def row(name: str, rounds: list[Round]) -> str:
+        rates = [each.lines_per_second for each in rounds]
+        ratios = [
+            each.lines_per_second / beside.lines_per_second
+            for each, beside in zip(rounds, copied, strict=True)
+        ]
+        answers = sorted(took for each in rounds for took in each.batches_ms)
+        cpu = statistics.median(each.web_cpu_ms_per_batch for each in rounds)
+        return (
+            f"| {name} | {statistics.median(rates):,.0f} [{min(rates):,.0f}–{max(rates):,.0f}] | "
+            f"{statistics.median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}] | "
+            f"{statistics.median(answers):.1f} | {answers[int(len(answers) * 0.95)]:.1f} | {cpu:.2f} |"
+        )
 
-    task_id = TaskLog.objects.order_by("-next_line").values_list("pk", flat=True)[0]
-    took = []
-    for _ in range(20):
-        begin = time.perf_counter()
-        read.tail(task_id, read.Filters(ranks=frozenset({ranks - 1})), 500)
-        took.append(time.perf_counter() - begin)
-    begin, after, found = time.perf_counter(), 0, 0
-    while True:
-        page = read.forward(task_id, after, read.Filters(text="step 1999 "))
-        found, after = found + len(page.lines), page.upto
-        if page.done:
-            break
-    seconds = time.perf_counter() - begin
-    return {
-        "last_500_of_a_rank_ms": round(1000 * statistics.median(took), 1),
-        "substring_lines_per_second": round(read.last_number(task_id) / seconds),
-    }
-
-
-def tail_latency(web: Any) -> dict[str, float]:
-    """From the runner's POST to the line in a viewer's frame, at 5,000 lines/s in 20 batches a second."""
-    from websockets.sync.client import connect
-
-    from accounts.models import LoginToken
-    from tests.rig.rows import make_gang
-
-    member = make_gang()[0]
-    token = LoginToken.issue(member.allocation.task.job.owner)
-    url = f"{web.socket_url}/ws/tasks/{member.allocation.task_id}/logs"
-    total = LATENCY_LINES_PER_SECOND * LATENCY_SECONDS
-    latencies: list[float] = []
-    with connect(url, additional_headers={"Authorization": f"Bearer {token}"}, max_size=2**24) as socket:
-        socket.send(json.dumps({"after": 0}))
-
-        def watch() -> None:
-            while len(latencies) < total:
-                frame = json.loads(socket.recv(timeout=60))
-                now = time.time()
-                latencies.extend(now - row[1] for row in frame.get("lines", []))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        _pace(web.url, member, total)
-        watcher.join(60)
-    latencies.sort()
-    return {
-        "lines": len(latencies),
-        "p50_ms": round(1000 * statistics.median(latencies), 1),
-        "p99_ms": round(1000 * latencies[int(len(latencies) * 0.99)], 1),
-    }
-
-
-def _pace(url: str, member: Any, total: int) -> None:
-    """Ship `total` lines at an even pace, each batch stamped when it is sent."""
-    per_batch, offset = LATENCY_LINES_PER_SECOND // 20, 0
-    begin = time.monotonic()
-    lines = texts(per_batch)
-    for number in range(total // per_batch):
-        time.sleep(max(0.0, begin + number / 20 - time.monotonic()))
-        (_, packed, _), *_ = batches(lines, 8)
-        ship(url, member, [(offset, packed, per_batch)])
-        offset += len(gzip.decompress(packed))
+    return "\n".join(
+        [
+            "# Log lines over HTTP beside COPY of rows",
+            "",
+            f"{LINES:,} lines of {RANKS} ranks in batches of {LINES_PER_BATCH:,}, a durable commit each, {ROUNDS} rounds "
+            f"in turns on {os.cpu_count()} cores at a load of {load:.1f}; one web process. The clients, PostgreSQL and "
+            f"the web process share the cores. At least {FLOOR:g} × COPY is wanted, {GOAL:g} × is the goal. "
+            "Medians [least–most].",
+            "",
+            "| way | lines/s | × COPY of the round | batch ms, median | p95 | CPU of the web process, ms a batch |",
+            "|---|---|---|---|---|---|",
+            row("COPY of rows", copied),
+            row("one stream", one),
+            row("four streams", four),
+            "",
+        ]
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--lines", type=int, default=200_000)
-    parser.add_argument("--ranks", type=int, default=8)
-    options = parser.parse_args()
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
@@ -216,20 +150,21 @@ def main() -> None:
         stack.enter_context(database.parts(folders[0], folders[1]))
         from tests.rig.web import running_web
 
-        web = stack.enter_context(running_web(folders[2], TRAINMASTER_LOG_LEVEL="WARNING"))
-        lines = texts(options.lines)
-        report: dict[str, Any] = {
-            "lines": len(lines),
-            "bytes_per_line": round(sum(map(len, lines)) / len(lines)),
-        }
-        report["copy_rows_per_1000"] = copy_rows(lines)
-        report["one_stream"] = ingest(web.url, lines, options.ranks, 1)
-        report["four_streams"] = ingest(web.url, lines[: len(lines) // 4], options.ranks, 4)
-        report["reads"] = reads(lines, options.ranks)
-        report["tail"] = tail_latency(web)
-        ratio = report["one_stream"]["lines_per_second"] / report["copy_rows_per_1000"]["lines_per_second"]
-        report["ingest_per_copy"] = round(ratio, 2)
-        print(json.dumps(report, indent=2))
+        variables = {"TRAINMASTER_LOG_LEVEL": "WARNING", "TRAINMASTER_LOG_BYTES_PER_SECOND": "1e12"}
+        web = stack.enter_context(running_web(folders[2], **variables))
+        lines = texts(LINES)
+        shipped = batches(lines, RANKS, LINES_PER_BATCH)
+        ingest(web, shipped[:20], 4)  # connections and code are warm
+        copied, one, four = [], [], []
+        load = os.getloadavg()[0]
+        for _ in range(ROUNDS):
+            copied.append(copy_rows(lines))
+            one.append(ingest(web, shipped, 1))
+            four.append(ingest(web, shipped[: len(shipped) // 4], 4))
+        load = max(load, os.getloadavg()[0])
+        text = report(copied, one, four, load)
+        REPORT.write_text(text)
+        print(text)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,16 @@ are the indices of lines that the next line of their rank and stream goes on.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from threading import local
 from typing import Any, NamedTuple
 
 import zstandard
 
 from logs.levels import Level, mask_of
-from logs.lines import NO_RANK, STREAM_LETTERS, Block, mask_of_streams, raw
+from logs.lines import NO_RANK, SERVER, STREAM_LETTERS, Block, mask_of_streams, raw
 
 LINES_PER_CHUNK = 4000
 BYTES_PER_CHUNK = 256 * 1024  # of text; a longer line is a chunk by itself
@@ -69,6 +69,8 @@ class Packed:
     kinds: int
     first_time: float
     last_time: float
+    #: rank -> (lines, last time) of what it wrote itself; -1 stands for lines outside any rank
+    written: dict[int, tuple[int, float]]
     data: bytes = field(repr=False)
 
 
@@ -101,7 +103,7 @@ def _run(source: Source, block: Block) -> Run:
         if 0 <= index < lines and name in _DIGIT_OF_LEVEL:
             levels = levels or bytearray(b"0" * lines)
             levels[index] = _DIGIT_OF_LEVEL[name]
-    time = block.time if isfinite(block.time) and abs(block.time) < _LATEST_TIME else 0.0
+    time = block.time if math.isfinite(block.time) and abs(block.time) < _LATEST_TIME else 0.0
     rank = block.rank if type(block.rank) is int and 0 <= block.rank <= LARGEST_RANK else None
     cut = [index for index in block.cut if 0 <= index < lines] if block.cut else ()
     stream = STREAM_LETTERS[block.stream]
@@ -148,6 +150,7 @@ def _packed(runs: Sequence[Run], zstd_level: int) -> Packed:
         kinds=_kinds(runs),
         first_time=min(times) / _MICROSECONDS,
         last_time=max(times) / _MICROSECONDS,
+        written=_written(runs),
         data=_compressor(zstd_level).compress(content),
     )
 
@@ -173,6 +176,16 @@ def _header(runs: Sequence[Run]) -> bytes:
     if cut:
         header["cut"] = cut
     return json.dumps(header, separators=(",", ":")).encode()
+
+
+def _written(runs: Sequence[Run]) -> dict[int, tuple[int, float]]:
+    written: dict[int, tuple[int, float]] = {}
+    for run in runs:
+        if run.stream != SERVER:  # the server is no rank
+            rank = NO_RANK if run.rank is None else run.rank
+            lines, last = written.get(rank, (0, -math.inf))
+            written[rank] = (lines + run.lines, max(last, run.time / _MICROSECONDS))
+    return written
 
 
 def _kinds(runs: Sequence[Run]) -> int:

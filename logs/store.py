@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from itertools import accumulate
+from typing import Any
 
+import psycopg
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -13,34 +15,101 @@ from events.announce import announce
 from events.models import Event
 from jobs.models import Member
 from logs.chunks import Packed, Source, pack
-from logs.lines import NO_RANK, SERVER, STREAM_LETTERS, Block, NewLine, blocks_of
+from logs.lines import SERVER, Block, NewLine, blocks_of
 from logs.models import Chunk, TaskLog
 from logs.sentences import sentence
 
 #: A transaction that writes an event row commits within this time, so older ids cannot still appear.
 EVENTS_SETTLE_SECONDS = 600.0
 
-_UPSERT_RANK = """
-    INSERT INTO logs_rankseen (task_id, rank, host, lines, last_time) VALUES (%s, %s, %s, %s, %s)
-    ON CONFLICT (task_id, rank, host) DO UPDATE
-    SET lines = logs_rankseen.lines + EXCLUDED.lines,
-        last_time = GREATEST(logs_rankseen.last_time, EXCLUDED.last_time)
+#: All of an append in one statement: it numbers the lines under the log's row lock, and does nothing (no row comes
+#: back) where the log has no row yet, or where events wait that have to come first.
+_APPEND = """
+WITH numbered AS (
+  UPDATE logs_tasklog log SET next_line = log.next_line + %(count)s
+  WHERE log.task_id = %(task)s AND (%(at_once)s OR NOT EXISTS (
+    SELECT FROM events_event event
+    WHERE event.task_id = log.task_id AND event.id > log.last_event AND NOT event.id = ANY(log.recent_events)))
+  RETURNING log.next_line - %(count)s AS first
+), stored AS (
+  INSERT INTO logs_chunk (task_id, first_line, last_line, members, hosts, ranks, kinds,
+                          first_time, last_time, text_bytes, stored_at, data)
+  SELECT %(task)s, numbered.first + part.start, numbered.first + part.start + part.lines - 1,
+    %(members)s, %(hosts)s, part.ranks::int[], part.kinds, part.first_time, part.last_time, part.text_bytes,
+    statement_timestamp(), part.data
+  FROM numbered, unnest(%(start)s::int[], %(lines)s::int[], %(ranks)s::text[], %(kinds)s::int[],
+    %(first_time)s::float8[], %(last_time)s::float8[], %(text_bytes)s::int[], %(data)b::bytea[]
+  ) AS part(start, lines, ranks, kinds, first_time, last_time, text_bytes, data)
+), seen AS (
+  INSERT INTO logs_rankseen AS known (task_id, host, rank, lines, last_time)
+  SELECT %(task)s, %(host)s, here.* FROM numbered,
+    unnest(%(seen_rank)s::int[], %(seen_lines)s::bigint[], %(seen_time)s::float8[]) AS here
+  ON CONFLICT (task_id, rank, host) DO UPDATE
+  SET lines = known.lines + EXCLUDED.lines, last_time = GREATEST(known.last_time, EXCLUDED.last_time)
+)
+SELECT first FROM numbered
 """
 
 
-@transaction.atomic
 def append(task_id: str, member: Member | None, host_name: str, blocks: Sequence[Block]) -> tuple[int, int]:
     """Store lines of one member (None: the server's own) and say which numbers they got, first and last.
 
-    Runs in the caller's transaction and holds the task's log until it commits. With no blocks the answer is
-    (n, n - 1), where n is the next number. Server-side lines of events that happened before come first.
+    Runs in the caller's transaction, if any, and holds the task's log until it commits. With no blocks the answer
+    is (n, n - 1), where n is the next number. Server-side lines of events that happened before come first.
     """
-    log = _locked(task_id)
-    _merge(log)
-    first = log.next_line
-    _write(log, Source(member.pk if member else None, host_name), blocks)
-    _save(log)
-    return first, log.next_line - 1
+    source = Source(member.pk if member else None, host_name)
+    wanted = _parameters(task_id, source, blocks)
+    first = _append(wanted)
+    if first is None:
+        with transaction.atomic():
+            log = _locked(task_id)
+            if _merge(log):
+                _save(log)
+            first = _append({**wanted, "at_once": True})
+            assert first is not None
+    announce(f"log:{task_id}")
+    return first, first + int(wanted["count"]) - 1
+
+
+def _append(parameters: dict[str, Any]) -> int | None:
+    """The number of the first line, None when nothing was stored."""
+    connection.ensure_connection()
+    with psycopg.Cursor(
+        connection.connection
+    ) as cursor:  # not Django's own: it sends data as hex within the SQL
+        row = cursor.execute(_APPEND, parameters, binary=True).fetchone()
+    return int(row[0]) if row else None
+
+
+def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[str, Any]:
+    """What _APPEND wants to know."""
+    parts = list(pack(source, blocks))
+    counts: dict[int, int] = {}
+    last: dict[int, float] = {}
+    for part in parts:
+        for rank, (lines, time) in part.written.items():
+            counts[rank] = counts.get(rank, 0) + lines
+            last[rank] = max(last.get(rank, time), time)
+    ranks = sorted(counts)
+    return {
+        "task": task_id,
+        "at_once": False,
+        "count": sum(part.lines for part in parts),
+        "members": [source.member_id] if source.member_id is not None else [],
+        "hosts": [source.host],
+        "host": source.host,
+        "start": list(accumulate((part.lines for part in parts[:-1]), initial=0)),
+        "lines": [part.lines for part in parts],
+        "ranks": [f"{{{','.join(map(str, part.ranks))}}}" for part in parts],
+        "kinds": [part.kinds for part in parts],
+        "first_time": [part.first_time for part in parts],
+        "last_time": [part.last_time for part in parts],
+        "text_bytes": [part.text_bytes for part in parts],
+        "data": [part.data for part in parts] or None,
+        "seen_rank": ranks,
+        "seen_lines": [counts[rank] for rank in ranks],
+        "seen_time": [last[rank] for rank in ranks],
+    }
 
 
 @transaction.atomic
@@ -50,6 +119,7 @@ def merge_events(task_id: str) -> int:
     first = log.next_line
     if _merge(log):
         _save(log)
+        announce(f"log:{task_id}")
     return log.next_line - first
 
 
@@ -77,7 +147,6 @@ def _locked(task_id: str) -> TaskLog:
 
 def _save(log: TaskLog) -> None:
     log.save(update_fields=["next_line", "last_event", "recent_events"])
-    announce(f"log:{log.pk}")
 
 
 def _merge(log: TaskLog) -> bool:
@@ -95,7 +164,7 @@ def _merge(log: TaskLog) -> bool:
         said = sentence(event)
         if said is not None:
             lines.append(NewLine(event.at.timestamp(), None, SERVER, said.level.name, said.text))
-    _write(log, Source(None, ""), blocks_of(lines))
+    _write(log, lines)
     settled_before = timezone.now() - timedelta(seconds=EVENTS_SETTLE_SECONDS)
     merged = [*log.recent_events, *(event.pk for event in new)]
     settled = Event.objects.filter(pk__in=merged, at__lt=settled_before).order_by("-id").first()
@@ -105,13 +174,11 @@ def _merge(log: TaskLog) -> bool:
     return True
 
 
-def _write(log: TaskLog, source: Source, blocks: Sequence[Block]) -> None:
-    chunks = []
-    for packed in pack(source, blocks):
-        chunks.append(as_chunk(log.pk, log.next_line, packed))
+def _write(log: TaskLog, lines: Sequence[NewLine]) -> None:
+    """The server's own lines, of a log that is locked."""
+    for packed in pack(Source(None, ""), blocks_of(lines)):
+        as_chunk(log.pk, log.next_line, packed).save(force_insert=True)
         log.next_line += packed.lines
-    Chunk.objects.bulk_create(chunks)
-    _note_ranks(log.pk, source.host, blocks)
 
 
 def as_chunk(task_id: str, first_line: int, packed: Packed) -> Chunk:
@@ -129,18 +196,3 @@ def as_chunk(task_id: str, first_line: int, packed: Packed) -> Chunk:
         text_bytes=packed.text_bytes,
         data=packed.data,
     )
-
-
-def _note_ranks(task_id: str, host: str, blocks: Sequence[Block]) -> None:
-    counts: dict[int, int] = {}
-    last: dict[int, float] = {}
-    for block in blocks:
-        if STREAM_LETTERS[block.stream] == SERVER:
-            continue  # the server is no rank: it has no chip
-        rank = NO_RANK if block.rank is None else block.rank
-        counts[rank] = counts.get(rank, 0) + block.text.count("\n") + 1
-        last[rank] = max(last.get(rank, -math.inf), block.time)
-    rows = [(task_id, rank, host, counts[rank], last[rank]) for rank in sorted(counts)]
-    if rows:
-        with connection.cursor() as cursor:
-            cursor.executemany(_UPSERT_RANK, rows)

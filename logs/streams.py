@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from django.db import connection
 from django.db.models import F
 
 from logs.models import Stream
+
+_MOVE = 'UPDATE logs_stream SET "offset" = %s WHERE member_id = %s AND "offset" = %s'
 
 
 class OffsetConflict(Exception):
@@ -23,11 +26,19 @@ def advance(member_id: int, offset: int, new_offset: int) -> None:
     """
     if offset < 0 or new_offset < offset:
         raise ValueError(f"A stream cannot go from byte {offset} to byte {new_offset}.")
-    if Stream.objects.filter(member_id=member_id, offset=offset).update(offset=new_offset):
+    if _moved(member_id, offset, new_offset):
         return
     Stream.objects.get_or_create(member_id=member_id)  # its first batch
-    if not Stream.objects.filter(member_id=member_id, offset=offset).update(offset=new_offset):
+    if not _moved(member_id, offset, new_offset):
         raise OffsetConflict(stored(member_id))
+
+
+def _moved(member_id: int, offset: int, new_offset: int) -> bool:
+    with (
+        connection.cursor() as cursor
+    ):  # each batch comes by here: an update of Django's costs four times as much
+        cursor.execute(_MOVE, [new_offset, member_id, offset])
+        return bool(cursor.rowcount)
 
 
 def stored(member_id: int) -> int:

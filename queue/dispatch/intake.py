@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from dispatch import settle
+from dispatch import log_records, settle
 from events.announce import announce
 from experiments import outcomes, reports
 from experiments.models import Experiment, Trial
 from hosts import observe
+from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
-from logs import pulse
+from logs import pulse, streams
 from logs import store as log_store
-from logs import streams
-from logs.lines import SERVER, STDERR, STDOUT, Block, NewLine, blocks_of
+from logs.lines import NewLine, blocks_of
 
 log = logging.getLogger(__name__)
 
@@ -53,19 +53,47 @@ class Over(Exception):
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
     records = parse(body)
+    blocks = _blocks(records)
+    found = log_policies.look(member_id, blocks)
     with transaction.atomic():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
-        stateful = any(record.get("k") in _STATEFUL for record in records)
+        stateful = found is not None or any(record.get("k") in _STATEFUL for record in records)
         member = settle.lock(member_id) if stateful else _read(member_id)
         _refuse_over(member.allocation)
         streams.advance(member_id, offset, offset + len(body))
+        _store_lines(member, blocks, found)
         _apply(member, records)
-    observe.heartbeat(member.host_id)
+    if found:
+        log_policies.done(member_id, found)
+    observe.heartbeat_of(member.host)
     return Intake(offset + len(body), *_orders(member.allocation))
 
 
+#: Written out, since every batch comes by here: what the rows lack is read when it is asked for.
+_READ = """
+SELECT member.id, member.index, member.state, member.allocation_id, member.host_id,
+  host.id, host.name, host.last_heartbeat_at,
+  allocation.id, allocation.task_id, allocation.state,
+  allocation.stop_kind, allocation.stop_reason, allocation.stop_grace_seconds
+FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = member.allocation_id
+JOIN hosts_host host ON host.id = member.host_id WHERE member.id = %s
+"""
+_MEMBER_COLUMNS = ("id", "index", "state", "allocation_id", "host_id")
+_HOST_COLUMNS = ("id", "name", "last_heartbeat_at")
+_ALLOCATION_COLUMNS = ("id", "task_id", "state", "stop_kind", "stop_reason", "stop_grace_seconds")
+
+
 def _read(member_id: int) -> Member:
-    return Member.objects.select_related("host", "allocation__task__job").get(pk=member_id)
+    """The member with its host and allocation. Raises Over when it was deleted with its experiment."""
+    with connection.cursor() as cursor:
+        cursor.execute(_READ, [member_id])
+        row = cursor.fetchone()
+    if row is None:
+        raise Over("The run is over: it was deleted.")
+    member = Member.from_db(connection.alias, _MEMBER_COLUMNS, row[:5])
+    member.host = Host.from_db(connection.alias, _HOST_COLUMNS, row[5:8])
+    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[8:])
+    return member
 
 
 def parse(body: bytes) -> list[dict[str, Any]]:
@@ -89,7 +117,7 @@ def parse(body: bytes) -> list[dict[str, Any]]:
 
 
 def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
-    blocks = _blocks(records)
+    blocks = log_records.blocks(records)
     if blocks:
         log_store.append(member.allocation.task_id, member, member.host.name, blocks)
     missing = sum(int(record.get("bytes") or 0) for record in records if record.get("k") == "gap")
@@ -151,66 +179,6 @@ def _report(experiment: Experiment, trial: Trial, member: Member, data: object) 
         text = f"[a report of type {kind!r} could not be stored: {type(error).__name__}: {error}]"
         line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
         log_store.append(member.allocation.task_id, member, member.host.name, blocks_of([line]))
-
-
-def _blocks(records: Sequence[dict[str, Any]]) -> list[Block]:
-    """The lines among the records, in their order; a gap stands in the log as what it is."""
-    blocks: list[Block] = []
-    lines: list[NewLine] = []
-    for record in records:
-        match record.get("k"):
-            case "lines":
-                blocks += blocks_of(lines)
-                lines.clear()
-                blocks.append(_block(record))
-            case "log":
-                lines.append(_line(record))
-            case "gap":
-                lines.append(_gap(record))
-    return blocks + blocks_of(lines)
-
-
-def _block(record: dict[str, Any]) -> Block:
-    """Lines that were read together. The host wrote them: fields of another form count as not given."""
-    levels, cut = record.get("l"), record.get("c")
-    try:
-        named = [(int(index), str(name)) for index, name in levels] if levels else []
-        cut_at = [int(index) for index in cut] if cut else []
-    except (TypeError, ValueError):
-        named, cut_at = [], []
-    return Block(_time(record), record.get("r"), _stream(record), named, cut_at, str(record.get("m", "")))
-
-
-def _line(record: dict[str, Any]) -> NewLine:
-    """The record of a single line, which older runners write."""
-    level = record.get("l")
-    return NewLine(
-        _time(record),
-        record.get("r"),
-        _stream(record),
-        level if isinstance(level, str) else None,
-        str(record.get("m", "")),
-        bool(record.get("c")),
-    )
-
-
-def _time(record: dict[str, Any]) -> float:
-    time = record.get("t")
-    return float(time) if isinstance(time, int | float) else 0.0
-
-
-def _stream(record: dict[str, Any]) -> str:
-    return STDERR if record.get("s") == "stderr" else STDOUT
-
-
-def _gap(record: dict[str, Any]) -> NewLine:
-    return NewLine(
-        time=timezone.now().timestamp(),
-        rank=None,
-        stream=SERVER,
-        level="WARNING",
-        text=f"[{int(record.get('bytes') or 0):,} bytes missing: the spool on the host was full]",
-    )
 
 
 def _exited(member: Member, record: dict[str, Any]) -> None:

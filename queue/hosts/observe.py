@@ -112,6 +112,13 @@ def heartbeat(host_id: uuid.UUID) -> None:
     Host.objects.filter(old, pk=host_id).update(last_heartbeat_at=now)
 
 
+def heartbeat_of(host: Host) -> None:
+    """The same for a row that was just read: nothing is asked of the database while it is news of this second."""
+    noted = host.last_heartbeat_at
+    if noted is None or timezone.now() - noted >= timedelta(seconds=_HEARTBEAT_EVERY_SECONDS):
+        heartbeat(host.pk)
+
+
 def key_changed(host_id: uuid.UUID, offered: str, sentence: str, *, hop: int) -> bool:
     """The host (or jump host number `hop` before it) shows another key: suspend it, leave its runs alone.
 
