@@ -163,7 +163,15 @@ def find(request: HttpRequest, task_id: str) -> HttpResponse:
 
 def as_row(line: Line) -> list[object]:
     """A line as the viewer and its socket have it: number, time, rank, stream, level, host, text, true if cut."""
-    row: list[object] = [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+    row: list[object] = [
+        line.number,
+        line.time,
+        line.rank,
+        line.stream,
+        line.level,
+        line.host,
+        shown(line.text),
+    ]
     return [*row, True] if line.cut else row
 
 
