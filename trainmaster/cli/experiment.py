@@ -13,6 +13,7 @@ from trainmaster.cli import output, submission
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_lines import plain
 from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_retention import add_set
 from trainmaster.cli.log_stream import (
     end_of,
     follow,
@@ -51,6 +52,7 @@ def add(add_noun: Adder) -> None:
         parser.add_argument("experiment_id", type=int)
         parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
     _add_waiting(verbs)
+    add_set(verbs, "experiment")
 
 
 def _add_list(verbs: Any) -> None:

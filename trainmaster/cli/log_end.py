@@ -22,9 +22,9 @@ def why_stopped(client: Client, owner_path: str) -> Json:
         raise
 
 
-def tell(why: Json) -> None:
-    """The sentences and the last lines of the rank that failed first, on stderr."""
-    for sentence in why.get("sentences") or []:
+def tell(why: Json, otherwise: str) -> None:
+    """The sentences (or what is known `otherwise`) and the last lines of the rank that failed first, on stderr."""
+    for sentence in why.get("sentences") or ([otherwise] if otherwise else []):
         say(clean(str(sentence)), "red")
     for line in why.get("lines") or []:
         rank = f"[rank={line['rank']}] " if line.get("rank") is not None else ""

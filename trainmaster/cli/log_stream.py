@@ -26,11 +26,12 @@ _AWAY = 503  # what the server says while its database is away
 
 
 class End(NamedTuple):
-    """How a job ended. One that neither completed nor failed was canceled or killed; `code` is of the failure."""
+    """How a job ended: completed, failed (with `code` and `sentence` where they are known), or canceled or killed."""
 
     completed: bool
     failed: bool
     code: Optional[int] = None
+    sentence: str = ""
 
 
 class Source(NamedTuple):
@@ -105,7 +106,7 @@ def end_of(client: Client, source: Source) -> int:
     if end.completed:
         return OK
     why = log_end.why_stopped(client, source.owner_path)
-    log_end.tell(why)
+    log_end.tell(why, end.sentence)
     return log_end.exit_code(why, end.code) if end.failed else FAILED
 
 
@@ -218,8 +219,9 @@ def _trial_is_over(client: Client, trial_id: int) -> bool:
 
 def _end_of_trial(client: Client, trial_id: int) -> End:
     trial = client.trial(trial_id)
-    code = (trial.get("failure") or {}).get("code")
-    return End(trial["state"] == "STATE_COMPLETED", trial["state"] == "STATE_ERROR", code)
+    failure = trial.get("failure") or {}
+    completed, failed = trial["state"] == "STATE_COMPLETED", trial["state"] == "STATE_ERROR"
+    return End(completed, failed, failure.get("code"), str(failure.get("sentence") or ""))
 
 
 def _queued_job_of_trial(client: Client, trial_id: int) -> Optional[str]:

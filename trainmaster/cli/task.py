@@ -9,6 +9,7 @@ from urllib.parse import quote
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK
 from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_retention import add_cleanup, add_set
 from trainmaster.cli.log_stream import End, Source, show_log
 from trainmaster.cli.output import Column, local_time
 from trainmaster.cli.prefixes import the_one
@@ -29,6 +30,8 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("task_id")
     add_log_options(parser, with_allocations=True)
     parser.set_defaults(run=_logs, action="show the log")
+    add_cleanup(verbs, "cleanup-logs")
+    add_set(verbs, "task")
 
 
 _COLUMNS = [

@@ -9,6 +9,7 @@ from trainmaster.cli import output
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_retention import add_set
 from trainmaster.cli.log_stream import log_of_trial, show_log
 from trainmaster.cli.output import Column, done
 from trainmaster.client import Client
@@ -31,6 +32,7 @@ def add(add_noun: Adder) -> None:
     parser = verbs.add_parser("kill", help="stop it at once")
     parser.add_argument("trial_id", type=int)
     parser.set_defaults(run=_kill, action="kill the trial")
+    add_set(verbs, "trial")
 
 
 _DETAILS = [

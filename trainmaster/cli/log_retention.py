@@ -1,0 +1,158 @@
+"""`log-retention`, and `set log-retention` of trials, experiments and tasks: how long logs are kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Callable, Dict
+from urllib.parse import quote
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.output import Column, ask, done, local_time, say
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+DAYS_MAX = 32_767
+_UNITS = ["B", "kB", "MB", "GB", "TB"]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("log-retention", help="what logs hold, and how long they are kept")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser(
+        "show", help="what logs hold, and what the next cleanup removes; removes nothing"
+    )
+    parser.add_argument("--days", type=_days, metavar="N", help="as if the server kept logs for N days")
+    output.add_format(parser)
+    parser.set_defaults(run=_show, action="show what logs hold")
+    add_cleanup(verbs, "cleanup")
+
+
+def add_cleanup(verbs: Any, verb: str) -> None:
+    """`log-retention cleanup`, and Determined's `task cleanup-logs`."""
+    parser = verbs.add_parser(verb, help="remove the logs that have been kept long enough, now")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_cleanup, action="clean up logs", days=None, output="table")
+
+
+def add_set(verbs: Any, noun: str) -> None:
+    """`set log-retention` of a noun whose path under /api/v1 is its plural."""
+    settings = verbs.add_parser("set", help=f"change the {noun}").add_subparsers(
+        metavar="WHAT", required=True
+    )
+    parser = settings.add_parser("log-retention", help="for how long after its end its log is kept")
+    parser.add_argument("entity_id", metavar="ID", type=str if noun == "task" else int)
+    how_long = parser.add_mutually_exclusive_group(required=True)
+    how_long.add_argument(
+        "--days", type=_days, metavar="N", help="days after its end; 0: until the next cleanup"
+    )
+    how_long.add_argument("--forever", dest="days", action="store_const", const=-1, help="never remove it")
+    how_long.add_argument(
+        "--default", dest="days", action="store_const", const=None, help="as its config or the server says"
+    )
+    parser.set_defaults(run=_set, noun=noun, action="set the log retention")
+
+
+def _days(text: str) -> int:
+    try:
+        days = int(text)
+    except ValueError:
+        days = -2
+    if not -1 <= days <= DAYS_MAX:
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: -1 (for ever) to {DAYS_MAX} days")
+    return days
+
+
+def _set(client: Client, args: argparse.Namespace) -> int:
+    entity_id = quote(str(args.entity_id), safe="")
+    client.call("PUT", f"/api/v1/{args.noun}s/{entity_id}/retain_logs", {"numDays": args.days})
+    kept = {None: "as the config or the server says", -1: "for ever"}.get(
+        args.days, f"for {days_in_words(args.days)}"
+    )
+    done(f"The log of {args.noun} {args.entity_id} is kept {kept}")
+    return OK
+
+
+def days_in_words(days: int) -> str:
+    """`1 day`, `30 days`."""
+    return f"{days} day" + ("" if days == 1 else "s")
+
+
+_COLUMNS = [
+    Column("Trial ID", lambda row: row.get("trialId")),
+    Column("Experiment ID", lambda row: row.get("experimentId")),
+    Column("Task ID", lambda row: row["taskId"]),
+    Column("Ended", lambda row: local_time(row.get("endTime"))),
+    Column("Kept Days", lambda row: row["days"]),
+    Column("Lines", lambda row: int(row["lines"])),
+    Column("Stored", lambda row: in_bytes(int(row["storedBytes"]))),
+]
+
+
+def _asked(client: Client, args: argparse.Namespace) -> Json:
+    query = [] if args.days is None else [("defaultDays", args.days)]
+    return dict(client.get("/api/v1/logs/retention", query))
+
+
+def _show(client: Client, args: argparse.Namespace) -> int:
+    found = _asked(client, args)
+    if args.output == "json":
+        print(json.dumps(found, indent=2))
+    elif args.output == "csv":
+        output.show(found["logs"], _COLUMNS, "csv")
+    else:
+        default = found["defaultDays"]
+        kept = "for ever" if default == -1 else f"for {days_in_words(default)} after the end"
+        print(f"Logs hold {_sum(found['holds'])}. By default they are kept {kept}.")
+        print(_would_go(found))
+        if found["logs"]:
+            output.show(found["logs"], _COLUMNS, "table")
+    return OK
+
+
+def _would_go(found: Json) -> str:
+    if not found["due"]["logs"]:
+        return "The next cleanup removes nothing."
+    listed = (
+        f", of which {len(found['logs'])} are listed" if len(found["logs"]) < found["due"]["logs"] else ""
+    )
+    return f"The next cleanup removes {_sum(found['due'])}{listed}:"
+
+
+def _sum(held: Json) -> str:
+    lines, logs = int(held["lines"]), int(held["logs"])
+    counted = f"{lines:,} line{'' if lines == 1 else 's'} of {logs:,} log{'' if logs == 1 else 's'}"
+    return f"{counted}, {in_bytes(int(held['storedBytes']))} ({in_bytes(int(held['textBytes']))} of text)"
+
+
+def in_bytes(count: int) -> str:
+    """`512 B`, `1.3 MB`, in powers of 1000."""
+    size, unit = float(count), 0
+    while size >= 999.95 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{count} B"
+
+
+def _cleanup(client: Client, args: argparse.Namespace) -> int:
+    found = _asked(client, args)
+    if args.dry_run or not found["due"]["logs"]:
+        print(_would_go(found))
+        if found["logs"]:
+            output.show(found["logs"], _COLUMNS, "table")
+        return OK
+    if not args.yes:
+        if not output.is_interactive():
+            raise UsageError(
+                f"this cannot be undone: {_would_go(found)} use --yes to agree, --dry-run to look."
+            )
+        if not ask(f"{_would_go(found).rstrip(':')}. This cannot be undone. Go on?", default=False):
+            say("Nothing was removed.")
+            return FAILED
+    removed = client.post("/api/v1/cleanup_logs")
+    rest = " The rest goes on behind it." if removed.get("more") else ""
+    done(f"Removed {int(removed['removedCount']):,} lines of {int(removed['removedLogs']):,} logs.{rest}")
+    return OK
