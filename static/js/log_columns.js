@@ -1,0 +1,331 @@
+// Ranks side by side: a column each, aligned in time. It opens at the end and follows; scrolling up pauses and reads what
+// was before. Filters and address are those of the log (log_state.js).
+
+import { pieces, plain } from "./log_ansi.js";
+import { PAUSE_S, align, rowOf } from "./log_columns_grid.js";
+import { Refused, ask } from "./log_fetch.js";
+import { connect, onFrame, onOpen, onStatus, say, state } from "./log_live.js";
+import { showBox } from "./log_rank_box.js";
+import { openMenu } from "./log_rank_menu.js";
+import { asQuery, change, filter, levels, onChange } from "./log_state.js";
+import { clock } from "./log_times.js";
+import { spell } from "./live.js";
+import { ago, describe, hueOf, progress, write } from "./rank_look.js";
+
+const ROW = 19;
+const PAGE = 600;
+const MOST_LINES = 20_000;
+const [MOST_COLUMNS, USUAL_COLUMNS] = [8, 4];
+const SPARE_ROWS = 20;
+const SHOWN_CHARACTERS = 400;
+const NEAR_TOP_ROWS = 60;
+
+const root = document.getElementById("log");
+const view = document.getElementById("log-view");
+const [heads, space, list] = ["column-heads", "column-space", "column-rows"].map((id) => document.getElementById(id));
+const [paused, nothing, errors, note, detail] = ["log-paused", "log-nothing", "log-error", "column-note", "column-line"].map((id) => document.getElementById(id));
+const fields = { level: document.getElementById("log-level"), search: document.getElementById("log-search"), regex: document.getElementById("log-regex") };
+
+let columns = []; // ranks from left to right
+let entries = new Map(); // rank -> what the status says
+let lines = [];
+let rows = [];
+let log = fresh(0);
+let cursor = null; // the number of the line that a person looks at
+let lastTop = 0;
+let drawing = 0;
+
+function fresh(generation) {
+  return { generation, readFrom: null, upto: 0, atStart: false, loading: false, following: true, unseen: 0, pausedAt: null };
+}
+
+// --- which ranks ---
+
+function wanted() {
+  if (filter.ranks.length) return filter.ranks.filter((rank) => rank < 10_000).slice(0, MOST_COLUMNS);
+  return [...entries.keys()].filter((rank) => rank >= 0).slice(0, USUAL_COLUMNS);
+}
+
+function settle() {
+  const next = wanted();
+  note.hidden = filter.ranks.length <= MOST_COLUMNS;
+  if (!note.hidden) write(note, `The first ${MOST_COLUMNS} of ${filter.ranks.length} ranks; a choice of fewer shows others.`);
+  const query = new URLSearchParams(location.search);
+  document.getElementById("column-log").href = `${root.dataset.log}${query.size ? `?${query}` : ""}`;
+  if (next.join() === columns.join()) return false;
+  columns = next;
+  view.style.setProperty("--columns", Math.max(1, columns.length));
+  heads.replaceChildren(heads.firstElementChild, ...columns.map(head));
+  return true;
+}
+
+function head(rank) {
+  const cell = document.createElement("span");
+  cell.className = `column-head ${hueOf(rank)}`;
+  cell.dataset.rank = rank;
+  const [name, stands, away] = ["button", "small", "button"].map((tag) => document.createElement(tag));
+  name.textContent = rank < 0 ? "none" : rank;
+  name.className = "plain";
+  name.setAttribute("aria-haspopup", "menu");
+  name.addEventListener("click", () => { if (entries.has(rank) && rank >= 0) openMenu(entries.get(rank), name); });
+  Object.assign(away, { className: "plain", textContent: "×", title: `Without rank ${rank}` });
+  away.setAttribute("aria-label", away.title);
+  away.addEventListener("click", () => { const left = columns.filter((other) => other !== rank); change({ expression: left.join(), ranks: left }); });
+  cell.append(name, stands, away);
+  if (entries.has(rank)) sayHead(cell, entries.get(rank));
+  return cell;
+}
+
+function sayHead(cell, entry) {
+  cell.classList.toggle("marked", Boolean(entry.mark));
+  write(cell.children[1], entry.mark || [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
+  cell.children[1].classList.toggle("mark", Boolean(entry.mark));
+  if (cell.title !== describe(entry)) cell.title = describe(entry);
+}
+
+onStatus((ranks) => {
+  entries = new Map(ranks.map((entry) => [entry.rank, entry]));
+  showBox(true, ranks.filter(({ rank }) => rank >= 0));
+  if (!columns.length && settle()) restart();
+  for (const cell of heads.querySelectorAll(".column-head")) if (entries.has(Number(cell.dataset.rank))) sayHead(cell, entries.get(Number(cell.dataset.rank)));
+  if (!lines.length) draw();
+});
+
+// --- reading ---
+
+function query() {
+  const parameters = asQuery({ search: true });
+  parameters.set("rank", columns.join());
+  return parameters;
+}
+
+async function readBack() {
+  if (log.loading || log.atStart || !columns.length) return;
+  const mine = log;
+  mine.loading = true;
+  const parameters = query();
+  parameters.set("limit", PAGE);
+  if (mine.readFrom !== null) parameters.set("before", mine.readFrom);
+  let found;
+  try {
+    found = await ask(parameters);
+    complain("");
+  } catch (error) { // else the server is away: the mark beside the filters says so, and the next connection reads again
+    if (error instanceof Refused) complain(error.message);
+    return;
+  } finally {
+    mine.loading = false;
+  }
+  if (mine !== log) return;
+  if (log.readFrom === null) log.upto = Math.max(log.upto, found.upto);
+  log.readFrom = found.first;
+  log.atStart = found.done;
+  take(found.lines);
+  // a rare match: each answer says how far back it looked; go on until the view is full
+  if (!log.atStart && rows.length * ROW < view.clientHeight) await readBack();
+}
+
+async function restart() {
+  log = fresh(log.generation + 1);
+  lines = [];
+  rows = [];
+  point(null);
+  draw();
+  await listen();
+}
+
+// History first: the socket then sends what comes after it.
+async function listen() {
+  const mine = log;
+  if (log.readFrom === null) await readBack();
+  if (mine !== log || log.readFrom === null) return;
+  say({ generation: log.generation, after: log.upto, ranks: columns, levels: levels(), search: filter.search, regex: filter.regex });
+}
+
+onOpen(listen);
+
+onFrame((frame) => {
+  if (frame.generation !== log.generation) return;
+  if (frame.error) complain(frame.error);
+  if (!frame.lines) return;
+  const news = frame.lines.filter((line) => line[0] > log.upto);
+  log.upto = Math.max(log.upto, frame.upto ?? 0);
+  if (!log.following) log.unseen += news.length;
+  take(news);
+  say({ ack: log.upto });
+});
+
+/** Lines before or behind those that are known. */
+function take(news) {
+  if (news.length) {
+    const [onTop, off] = topLine();
+    lines = lines.concat(news);
+    if (log.following && lines.length > MOST_LINES) drop();
+    rows = align(lines, columns);
+    space.style.height = `${rows.length * ROW}px`;
+    if (log.following) toEnd();
+    else if (onTop !== null) scroll(Math.max(0, rowOf(rows, onTop)) * ROW + off);
+  }
+  later();
+}
+
+function drop() {
+  lines.sort((one, other) => one[0] - other[0]).splice(0, lines.length - MOST_LINES * 0.75);
+  log.readFrom = lines[0][0];
+  log.atStart = false;
+}
+
+function complain(text) {
+  errors.textContent = text;
+  errors.hidden = !text;
+}
+
+// --- showing ---
+
+function topLine() {
+  const at = Math.floor(view.scrollTop / ROW);
+  const line = rows[at]?.cells.find(Boolean);
+  return [line ? line[0] : null, view.scrollTop - at * ROW];
+}
+
+function scroll(top) { view.scrollTop = top; lastTop = view.scrollTop; }
+const toEnd = () => scroll(view.scrollHeight);
+const later = () => { drawing ||= requestAnimationFrame(draw); };
+
+function draw() {
+  cancelAnimationFrame(drawing);
+  drawing = 0;
+  const first = Math.max(0, Math.floor(view.scrollTop / ROW) - SPARE_ROWS);
+  const last = Math.min(rows.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + SPARE_ROWS);
+  space.style.height = `${rows.length * ROW}px`;
+  list.style.transform = `translateY(${first * ROW}px)`;
+  list.replaceChildren(...rows.slice(first, last).map(rowElement));
+  root.toggleAttribute("data-at-start", log.atStart);
+  nothing.hidden = rows.length > 0 || log.loading;
+  if (!nothing.hidden) write(nothing, columns.length ? "These ranks have no line that fits." : entries.size ? "No rank is chosen." : "No rank has written yet.");
+  paused.hidden = log.following;
+  if (!log.following) write(paused, `View paused at ${log.pausedAt} UTC · ${log.unseen} new line${log.unseen === 1 ? "" : "s"} · jump to end`);
+}
+
+function rowElement({ time, cells, pause }) {
+  const row = document.createElement("div");
+  row.className = pause > PAUSE_S ? "column-row after-pause" : "column-row";
+  const at = document.createElement("span");
+  at.className = "at";
+  at.textContent = clock(time, "utc");
+  if (pause > PAUSE_S) at.title = `${spell(pause)} after the row before`;
+  row.append(at, ...cells.map(cellElement));
+  return row;
+}
+
+function cellElement(line) {
+  const cell = document.createElement("span");
+  cell.className = "column-cell";
+  if (!line) return cell;
+  const [number, , rank, stream, level, , text] = line;
+  cell.dataset.number = number;
+  cell.dataset.rank = rank ?? -1;
+  if (level) cell.classList.add(level.toLowerCase());
+  if (stream === "s") cell.classList.add("server");
+  if (number === cursor) cell.classList.add("pointed");
+  for (const { text: part, classes } of pieces(text.slice(0, SHOWN_CHARACTERS))) {
+    if (!classes) { cell.append(part); continue; }
+    const dressed = document.createElement("span");
+    dressed.className = classes;
+    dressed.textContent = part;
+    cell.append(dressed);
+  }
+  return cell;
+}
+
+// --- one line ---
+
+function point(line) {
+  cursor = line ? line[0] : null;
+  detail.hidden = !line;
+  if (line) {
+    const [link, said, text] = detail.children;
+    link.textContent = `line ${line[0]}`;
+    link.href = `${root.dataset.log}#L${line[0]}`;
+    said.textContent = `${line[2] === null ? "no rank" : `rank ${line[2]}`} on ${line[5]}, ${clock(line[1], "utc")} UTC`;
+    text.textContent = plain(line[6]);
+  }
+}
+
+function move(key) {
+  const at = cursor === null ? -1 : rowOf(rows, cursor);
+  if (at < 0) {
+    const visible = rows.slice(0, Math.floor((view.scrollTop + view.clientHeight) / ROW) - 1).reverse().find(Boolean);
+    return visible?.cells.find(Boolean) ?? null;
+  }
+  const column = rows[at].cells.findIndex((line) => line?.[0] === cursor);
+  if (key === "ArrowUp") return rows.slice(0, at).reverse().find(({ cells }) => cells[column])?.cells[column];
+  if (key === "ArrowDown") return rows.slice(at + 1).find(({ cells }) => cells[column])?.cells[column];
+  const aside = key === "ArrowRight" ? column + 1 : column - 1;
+  const near = (distance) => rows[at - distance]?.cells[aside] ?? rows[at + distance]?.cells[aside];
+  for (let distance = 0; distance < 200; distance += 1) if (near(distance)) return near(distance);
+  return null;
+}
+
+function show(line) {
+  point(line);
+  const top = rowOf(rows, line[0]) * ROW;
+  const [over, under] = [view.scrollTop, view.scrollTop + view.clientHeight - heads.offsetHeight - 2 * ROW];
+  if (top < over) view.scrollTop = top;
+  else if (top > under) view.scrollTop += top - under;
+  list.querySelector(".pointed")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  draw();
+}
+
+// --- acting ---
+
+paused.addEventListener("click", () => { log.following = true; log.unseen = 0; toEnd(); draw(); });
+
+view.addEventListener("scroll", () => {
+  const atEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW;
+  const up = view.scrollTop < lastTop;
+  lastTop = view.scrollTop;
+  if (atEnd) Object.assign(log, { following: true, unseen: 0 });
+  else if (up && log.following) Object.assign(log, { following: false, pausedAt: new Date().toISOString().slice(11, 19) });
+  if (up && view.scrollTop < NEAR_TOP_ROWS * ROW) readBack();
+  later();
+}, { passive: true });
+
+view.addEventListener("click", (event) => {
+  const cell = event.target.closest(".column-cell[data-number]");
+  if (!cell || !getSelection().isCollapsed) return;
+  point(lines.find((line) => line[0] === Number(cell.dataset.number)));
+  draw();
+});
+
+view.addEventListener("keydown", (event) => {
+  if (event.target !== view || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") { point(null); draw(); return; }
+  if (!/^Arrow(Left|Right|Up|Down)$/.test(event.key) || (cursor === null && /Up|Down/.test(event.key))) return;
+  event.preventDefault();
+  const line = move(event.key);
+  if (line) show(line);
+});
+
+let typing = null;
+fields.search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => change({ search: fields.search.value }), 300); });
+fields.regex.addEventListener("change", () => change({ regex: fields.regex.checked }));
+fields.level.addEventListener("change", () => change({ level: fields.level.value }));
+
+function showFields() {
+  if (document.activeElement !== fields.search) fields.search.value = filter.search;
+  fields.regex.checked = filter.regex;
+  fields.level.value = filter.level;
+}
+
+onChange((names) => {
+  showFields();
+  const others = settle();
+  if (others || ["level", "search", "regex"].some((name) => names.has(name))) restart();
+});
+
+new ResizeObserver(() => { if (log.following) toEnd(); later(); }).observe(view);
+showFields();
+settle();
+connect();
+if (columns.length) restart();
