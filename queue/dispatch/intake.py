@@ -23,7 +23,7 @@ from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
 from logs import pulse, streams
 from logs import store as log_store
-from logs.lines import NewLine, blocks_of
+from logs.lines import Block, NewLine, blocks_of
 
 log = logging.getLogger(__name__)
 
@@ -53,18 +53,15 @@ class Over(Exception):
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
     records = parse(body)
-    blocks = _blocks(records)
-    found = log_policies.look(member_id, blocks)
+    blocks = log_records.blocks(records)
     with transaction.atomic():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
-        stateful = found is not None or any(record.get("k") in _STATEFUL for record in records)
+        stateful = any(record.get("k") in _STATEFUL for record in records)
         member = settle.lock(member_id) if stateful else _read(member_id)
         _refuse_over(member.allocation)
         streams.advance(member_id, offset, offset + len(body))
-        _store_lines(member, blocks, found)
+        _store_lines(member, blocks)
         _apply(member, records)
-    if found:
-        log_policies.done(member_id, found)
     observe.heartbeat_of(member.host)
     return Intake(offset + len(body), *_orders(member.allocation))
 
@@ -116,10 +113,12 @@ def parse(body: bytes) -> list[dict[str, Any]]:
     return records
 
 
-def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
-    blocks = log_records.blocks(records)
+def _store_lines(member: Member, blocks: Sequence[Block]) -> None:
     if blocks:
         log_store.append(member.allocation.task_id, member, member.host.name, blocks)
+
+
+def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
     missing = sum(int(record.get("bytes") or 0) for record in records if record.get("k") == "gap")
     if missing:
         streams.count_missing(member.pk, missing)
