@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from jobs.states import AllocationState, MemberState
@@ -57,15 +57,22 @@ def keep(member_id: int, ranks: object) -> None:
 
 def of_task(task_id: str) -> list[Pulse]:
     """The ranks of the task's running attempt, in order; empty when none runs. One statement."""
-    rows = MemberPulse.objects.filter(member__allocation__task_id=task_id).exclude(
-        Q(member__allocation__state=AllocationState.TERMINATED) | Q(member__state=MemberState.ENDED)
-    )
+    rows = _open_members(task_id).values_list("member__host__name", "at", "ranks")
     now = timezone.now()
-    return judged(
-        [
-            (host, (now - at).total_seconds(), ranks)
-            for host, at, ranks in rows.values_list("member__host__name", "at", "ranks")
-        ]
+    return judged([(host, (now - at).total_seconds(), ranks) for host, at, ranks in rows])
+
+
+def places(task_id: str) -> dict[int, int]:
+    """Rank -> id of the member on whose host it runs, of the ranks that have a pulse."""
+    rows = _open_members(task_id).values_list("member_id", "ranks")
+    return {
+        seen.rank: member_id for member_id, ranks in rows for said in ranks if (seen := _seen(said, "", 0.0))
+    }
+
+
+def _open_members(task_id: str) -> QuerySet[MemberPulse]:
+    return MemberPulse.objects.filter(member__allocation__task_id=task_id).exclude(
+        Q(member__allocation__state=AllocationState.TERMINATED) | Q(member__state=MemberState.ENDED)
     )
 
 

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import deletion, host_tasks, log_retention, passes, reconcile, time_limits
+from dispatch import deletion, host_tasks, log_retention, passes, reconcile, stacks, time_limits
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
@@ -68,6 +68,12 @@ def merge_cold_logs() -> None:
     with _alone(_MERGE_COLD_LOGS) as alone:
         if alone:
             merging.merge_cold(settings.LOG_MERGE_SECONDS)
+
+
+@shared_task(name="dispatch.tasks.ask_stacks")
+def ask_stacks(task_id: str, ranks: list[int]) -> None:
+    """Ask the hosts what these ranks are doing, for somebody who waits for it."""
+    stacks.collect(task_id, ranks)
 
 
 @shared_task(name="dispatch.tasks.sweep")

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import quote
 
-from trainmaster.cli import output
+from trainmaster.cli import output, rank_pulse
 from trainmaster.cli.errors import OK
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_cleanup, add_set
@@ -32,6 +32,7 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run=_logs, action="show the log")
     add_cleanup(verbs, "cleanup-logs")
     add_set(verbs, "task")
+    rank_pulse.add(verbs, "task_id", str, lambda client, args: _whole_id(client, args.task_id))
 
 
 _COLUMNS = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import URLPattern, path
 
-from webui.api import allocations, log_files, log_streams
+from webui.api import allocations, log_files, log_streams, pulse
 from webui.api.openapi import SCHEMES
 from webui.api.views import Json
 
@@ -28,6 +28,8 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("tasks/<str:task_id>/logs/fields", log_streams.task_logs_fields, ("GET",)),
     ("tasks/<str:task_id>/logs/raw", log_files.task_logs_raw, ("GET",)),
     ("tasks/<str:task_id>/logs/archive", log_files.task_logs_archive, ("GET",)),
+    ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank, ("POST",)),
+    ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks, ("POST",)),
 ]
 
 urlpatterns: list[URLPattern] = [path(f"api/v1/{route}", view) for route, view, _ in _ROUTES]

@@ -28,6 +28,7 @@ from webui.api import (
     pool_doctor,
     pool_shares,
     projects,
+    pulse,
     resource_pools,
     resource_usage,
     resource_usage_csv,
@@ -113,6 +114,7 @@ _queue = [
     _at("tasks", tasks.Tasks),
     _at("tasks/count", tasks.TaskCount),
     _at("tasks/<str:task_id>", tasks.OneTask),
+    _at("tasks/<str:task_id>/pulse", pulse.TaskPulse),
     _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),
 ]
 _commands = [

@@ -1,0 +1,53 @@
+"""What ranks were doing when somebody asked: the wish, carried to the hosts by a worker, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from events.announce import announce, wake
+from logs.models import RankStack
+
+TASK = "dispatch.tasks.ask_stacks"
+#: Who asks at the same time shares one answer; a wish that was lost on its way is made anew after this time.
+LOST_SECONDS = 30.0
+TEXT_CHARACTERS = 256 * 1024
+
+
+@transaction.atomic
+def ask(task_id: str, ranks: Sequence[int], *, by: str) -> None:
+    """Have the stacks of these ranks fetched, unless somebody has just asked for them."""
+    now = timezone.now()
+    rows = [RankStack(task_id=task_id, rank=rank, asked_at=now, asked_by=by) for rank in sorted(set(ranks))]
+    lost = now - timedelta(seconds=LOST_SECONDS)
+    known = RankStack.objects.filter(task_id=task_id, rank__in=ranks).order_by("rank").select_for_update()
+    under_way = {row.rank for row in known if row.answered_at is None and row.asked_at > lost}
+    due = [row for row in rows if row.rank not in under_way]
+    RankStack.objects.bulk_create(
+        due,
+        update_conflicts=True,
+        update_fields=["asked_at", "asked_by", "answered_at", "text", "found"],
+        unique_fields=["task", "rank"],
+    )
+    if due:
+        wake(TASK, task_id, tuple(row.rank for row in due))
+
+
+def answer(task_id: str, answers: Mapping[int, tuple[bool, str]]) -> None:
+    """Keep what the hosts said: rank -> whether there is a stack, and it or the sentence why there is none."""
+    now = timezone.now()
+    for rank, (found, text) in sorted(answers.items()):
+        RankStack.objects.filter(task_id=task_id, rank=rank).update(
+            answered_at=now, found=found, text=text.replace("\0", "")[:TEXT_CHARACTERS]
+        )
+    announce(f"stack:{task_id}")
+
+
+def answered(task_id: str, ranks: Sequence[int]) -> dict[int, RankStack]:
+    """The answers that have come."""
+    rows = RankStack.objects.filter(Q(answered_at__isnull=False), task_id=task_id, rank__in=ranks)
+    return {row.rank: row for row in rows}

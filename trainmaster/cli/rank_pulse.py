@@ -1,0 +1,101 @@
+"""`trial pulse`, `trial stack`, and the same of `task`: how each rank's training stands, and what one is doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Callable, Dict, List, Optional
+from urllib.parse import quote
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import Column
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+#: (client, arguments) -> the id of the task that they mean
+Find = Callable[[Client, argparse.Namespace], str]
+
+#: the server's own limit of ranks that are asked at once
+_AT_ONCE = 64
+_COLUMNS = [
+    Column("Rank", lambda row: row["rank"]),
+    Column("Host", lambda row: row["host"]),
+    Column("Step", lambda row: row.get("step")),
+    Column("Last sign", lambda row: _seconds(row.get("stepAgeSeconds"))),
+    Column("Works", lambda row: "yes" if row["active"] else "no"),
+    Column("State", lambda row: row.get("processState")),
+    Column("CPUs", lambda row: row.get("cpu")),
+    Column("GPU %", lambda row: row.get("gpuPercent")),
+    Column("Mark", lambda row: row.get("mark") or row.get("doing")),
+]
+
+
+def add(verbs: Any, name: str, kind: Callable[[str], Any], find: Find) -> None:
+    """Add both verbs to a noun; `name` and `kind` are those of the argument that says which one."""
+    parser = verbs.add_parser("pulse", help="how the training of each rank stands, the marked ones first")
+    parser.add_argument(name, type=kind)
+    output.add_format(parser)
+    parser.set_defaults(
+        run=lambda client, args: _pulse(client, find(client, args), args), action="show the pulse"
+    )
+    parser = verbs.add_parser("stack", help="what ranks are doing now, as their Python stacks")
+    parser.add_argument(name, type=kind)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--rank", type=int, action="append", help="this one; may be given again (default: the marked ones)"
+    )
+    which.add_argument("--all", action="store_true", help="all ranks")
+    parser.add_argument("--json", action="store_true", help="one JSON object a rank")
+    parser.set_defaults(
+        run=lambda client, args: _stack(client, find(client, args), args), action="show the stack"
+    )
+
+
+def _pulse(client: Client, task_id: str, args: argparse.Namespace) -> int:
+    rows = _ranks(client, task_id)
+    rows.sort(key=lambda row: (not row.get("mark"), row["rank"]))
+    output.show(rows, _COLUMNS, args.output)
+    return OK
+
+
+def _stack(client: Client, task_id: str, args: argparse.Namespace) -> int:
+    ranks = _wanted(client, task_id, args)
+    for start in range(0, len(ranks), _AT_ONCE):
+        body = {"ranks": ranks[start : start + _AT_ONCE]}
+        answer = client.post(f"/api/v1/tasks/{quote(task_id, safe='')}/stacks", body)
+        for stack in answer["stacks"]:
+            if args.json:
+                print(json.dumps(stack))
+            else:
+                print(_safe(stack.get("text") or f"rank {stack['rank']}: {stack['message']}\n"))
+    return OK
+
+
+def _wanted(client: Client, task_id: str, args: argparse.Namespace) -> List[int]:
+    if args.rank:
+        return sorted(set(args.rank))
+    rows = _ranks(client, task_id)
+    if not rows:
+        raise CliError("No rank runs now, so nobody can say what it is doing.")
+    wanted = [row["rank"] for row in rows if args.all or row.get("mark")]
+    if not wanted:
+        known = ", ".join(str(row["rank"]) for row in rows[:16])
+        raise CliError(
+            f"No rank is marked: name one by --rank ({known}{', …' if len(rows) > 16 else ''}), or give --all."
+        )
+    return wanted
+
+
+def _ranks(client: Client, task_id: str) -> List[Json]:
+    found: List[Json] = client.get(f"/api/v1/tasks/{quote(task_id, safe='')}/pulse")["ranks"]
+    return found
+
+
+def _seconds(value: Optional[float]) -> Optional[str]:
+    return None if value is None else f"{value:.0f} s"
+
+
+def _safe(text: str) -> str:
+    """Line by line: a stack names files of the training, whose names may be anything."""
+    return "\n".join(output.clean(line) for line in text.split("\n"))
