@@ -87,6 +87,8 @@ def blocks_of(lines: Iterable[NewLine]) -> list[Block]:
 
 def shown(text: str) -> str:
     """The text with U+FFFD for what JSON readers, browsers and databases refuse: NUL and lone surrogates."""
+    if text.isascii() and "\x00" not in text:  # nearly always, and much faster
+        return text
     return _UNSAFE.sub("\ufffd", text)
 
 

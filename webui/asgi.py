@@ -7,6 +7,11 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 django_application = get_asgi_application()  # sets Django up: models may be imported from here on
 
+from django.urls import get_resolver  # noqa: E402
+
 from webui import front  # noqa: E402
+
+# now, and not within the first request: loading all views takes a second in which no viewer would hear a word
+_ = get_resolver().url_patterns
 
 application = front.build(django_application)

@@ -50,7 +50,7 @@ def running_web(folder: Path, **environment: str) -> Iterator[Web]:
         port = listening.getsockname()[1]
         command = [
             sys.executable, "-m", "uvicorn", "webui.asgi:application", "--fd", str(listening.fileno()),
-            "--no-access-log", "--timeout-graceful-shutdown", "1",
+            "--no-access-log", "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "1",
         ]  # fmt: skip
         variables = {
             **os.environ,

@@ -26,8 +26,3 @@ def encode(lines: Sequence[Line], filters: Filters) -> Piece:
     """The lines that the filters leave. Raises PatternTooSlow."""
     rows = [as_row(line) for line in filters.select(list(lines))]
     return Piece(json.dumps(rows, ensure_ascii=False, separators=(",", ":"))[1:-1], len(rows))
-
-
-def join(pieces: Sequence[Piece]) -> str:
-    """One JSON list of all their rows."""
-    return f"[{','.join(piece.text for piece in pieces if piece.rows)}]"

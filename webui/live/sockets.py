@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Any
 
+from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import Error
 
@@ -38,6 +40,13 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
     async def disconnect(self, code: int) -> None:
         if self._server is not None:
             self._server.cancel()
+
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        """Channels would go to a thread at each frame of the client to close old database connections.
+
+        None is opened there: sockets read through `reading`, whose threads see to theirs.
+        """
+        await getattr(self, get_handler_name(message))(message)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if text_data is not None and self._server is not None:
