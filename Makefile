@@ -67,6 +67,7 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.job_queue
 	$(RUN)/python -m benchmarks.scheduling
 	$(RUN)/python -m benchmarks.one_pass
+	$(RUN)/python -m benchmarks.host_logs
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)

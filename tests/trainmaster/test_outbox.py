@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainmaster.conftest import wait_until
 from tests.trainmaster.stream_server import lines_of
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import DEFAULT_LIMITS, Limits
@@ -206,6 +207,73 @@ def test_what_is_no_sdk_record_is_counted_as_a_gap(paths: RunPaths) -> None:
     ]
     assert sum(r["bytes"] for r in found if r["k"] == "gap") == len("not json") + len("[1]")
     assert outbox.dropped == len("not json") + len("[1]")
+
+
+def test_a_stream_that_is_cut_short_or_replaced_is_read_from_its_new_start(paths: RunPaths) -> None:
+    stdout, stderr = paths.rank_stream(0, "stdout"), paths.rank_stream(0, "stderr")
+    stdout.write_bytes(b"one\ntwo\n")
+    stderr.write_bytes(b"old 1\nold 2")
+    outbox = Outbox(paths)
+    drain(paths, outbox)
+    collecting = collector(paths, outbox)
+    collecting.poll()
+    stdout.write_bytes(b"three\n")  # what `>` and copytruncate do
+    stderr.rename(paths.spool / "rank0.stderr.1")
+    stderr.write_bytes(b"a new file\n")
+    wait_until(lambda: not collecting.poll() and len(lines(paths)) == 6, 10)
+    assert [line["m"] for line in lines(paths) if line["s"] == "stdout"] == ["one", "two", "three"]
+    assert [line["m"] for line in lines(paths) if line["s"] == "stderr"] == ["old 1", "old 2", "a new file"]
+    stdout.open("ab").write(b"four\n")
+    drain(paths, Outbox(paths))
+    assert lines(paths)[-1]["m"] == "four"
+
+
+def test_freeing_leaves_alone_what_stands_where_a_covered_part_was(paths: RunPaths) -> None:
+    stdout = paths.rank_stream(0, "stdout")
+    stdout.write_bytes(b"x" * 9999 + b"\n")
+    outbox = Outbox(paths)
+    drain(paths, outbox)
+    stdout.write_bytes(b"y" * 8999 + b"\n")
+    outbox.free(outbox.size)
+    assert stdout.read_bytes() == b"y" * 8999 + b"\n"
+
+
+def test_of_a_flood_that_nobody_can_read_the_end_is_kept_and_the_rest_counted(paths: RunPaths) -> None:
+    count, limit = 200_000, 1_000_000
+    stdout = paths.rank_stream(0, "stdout")
+    stdout.write_bytes(b"".join(b"%06d\n" % number for number in range(count)))
+    outbox = Outbox(paths)
+    collecting = collector(paths, outbox, shipped=2**40, spool_bytes=limit)
+    collecting.poll()
+    with stdout.open("ab") as file:
+        file.write(b"".join(b"%06d\n" % number for number in range(count, 2 * count)))
+    wait_until(lambda: not collecting.poll() and lines(paths)[-1]["m"] == f"{2 * count - 1}", 10)
+    texts = [line["m"] for line in lines(paths)]
+    assert texts == sorted(texts) and texts[0] == "000000" and len(texts) >= limit // 2 // 7
+    [gap] = [record for record in records(paths) if record["k"] == "gap"]
+    assert gap["bytes"] + 7 * len(texts) == stdout.stat().st_size
+    assert outbox.dropped == gap["bytes"]
+
+
+def test_a_record_fills_less_than_half_a_batch_whatever_the_bytes(paths: RunPaths) -> None:
+    paths.rank_stream(0, "stdout").write_bytes(
+        b"\xff" * 5_000_000 + b"\n" + b"\0\n" * 100_000 + "ä\n".encode() * 50_000 + b"x\n" * 50_000
+    )
+    drain(paths, Outbox(paths))
+    sizes = [len(record) for record in paths.outbox.read_bytes().splitlines()]
+    assert max(sizes) < DEFAULT_LIMITS["batch_bytes"] // 2 and len(sizes) > 70
+    assert bytes_of(lines(paths)) == paths.rank_stream(0, "stdout").read_bytes()
+
+
+def test_a_later_piece_of_a_cut_line_has_the_rank_and_level_of_its_first(paths: RunPaths) -> None:
+    paths.launcher_stream("stdout").write_bytes(b"x\n[rank=3] ERROR: " + b"y" * 100 + b"\n[rank=2] INFO: z\n")
+    drain(paths, Outbox(paths), line_bytes=64)
+    assert [(line["r"], line["l"], line["c"]) for line in lines(paths)] == [
+        (None, None, False),
+        (3, "ERROR", True),
+        (3, "ERROR", False),
+        (2, "INFO", False),
+    ]
 
 
 def test_links_and_odd_names_in_the_spool_are_left_alone(paths: RunPaths, tmp_path: Path) -> None:

@@ -363,6 +363,24 @@ def test_what_is_shipped_is_given_back_to_the_disk(host: TestHost, stream_server
         assert status["spool_bytes"] < 25_000_000
 
 
+def test_what_is_collected_is_given_back_while_the_server_is_away(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    stream_server.down()
+    script = (
+        "import os, time\ntext = b'x' * 1000 + b'\\n'\nfor i in range(40000): os.write(1, text)\n"
+        "while not os.path.exists('go'): time.sleep(0.05)\n"
+    )
+    paths = host.run_script(script)
+    stdout = paths.launcher_stream("stdout")
+    if freeing_works(paths):
+        wait_until(lambda: stdout.stat().st_size > 40_000_000 > 10_000_000 > stdout.stat().st_blocks * 512)
+    (paths.code / "go").touch()
+    stream_server.up()
+    finish(stream_server, paths, 60)
+    assert len(stream_server.texts("launcher.stdout")) == 40000
+
+
 def freeing_works(paths: RunPaths) -> bool:
     from trainmaster.runner.outbox import punch
 
@@ -415,7 +433,7 @@ def test_checkpoints_are_uploaded_after_the_end_and_through_a_kill(
 def test_heartbeats_say_how_it_stands(host: TestHost, stream_server: StreamServer) -> None:
     paths = host.run_script("import time\nprint('x', flush=True)\ntime.sleep(1)\n")
     beats = stream_server.wait_for(lambda: [b for b in stream_server.heartbeats if b["state"] == "running"])
-    assert set(beats[0]) == {"state", "spool_bytes", "unshipped_bytes", "dropped_bytes"}
+    assert set(beats[0]) == {"state", "spool_bytes", "unshipped_bytes", "dropped_bytes", "pulse"}
     finish(stream_server, paths)
 
 

@@ -14,29 +14,33 @@ from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.records import core_record, gap_record, parse_core
 from trainmaster.runner.sources import Source, is_source
 
-_GAP_SECONDS = 1.0  # how often a gap that still grows is written down
+_UPKEEP_SECONDS = 1.0  # how often a gap that still grows is written down, and files are looked at anew
+_APPEND_BYTES = 4 * 1024 * 1024  # a round of many ranks does not have to fit into memory
 
 CoreHandler = Callable[[Dict[str, Any]], None]
 
 
 class _Round:
-    """What one poll adds to the outbox."""
+    """What is to be added to the outbox, and what the outbox has to know of it."""
 
     def __init__(self) -> None:
         self.records: List[bytes] = []
         self.size = 0
-        self.notes: List[Dict[str, Any]] = []  # what the outbox has to know of them
-
-    def note_end(self, file: str, end: int) -> None:
-        self.notes.append({"k": "lines", "f": file, "e": end})
+        self.notes: List[Dict[str, Any]] = []
 
     def add(self, record: bytes) -> None:
         self.records.append(record)
         self.size += len(record)
 
+    def note_end(self, file: str, end: int) -> None:
+        self.notes.append({"k": "lines", "f": file, "e": end})
+
 
 class Collector:
-    """Moves the spool into the outbox. `unshipped` answers how many bytes of it the server lacks."""
+    """Moves the spool into the outbox. `unshipped` answers how many bytes of it the server lacks.
+
+    `behind` says after a poll that there is more to be read at once.
+    """
 
     def __init__(
         self,
@@ -52,48 +56,75 @@ class Collector:
         self._unshipped = unshipped
         self._on_core = on_core
         self._sources: Dict[str, Source] = {}
-        self._gap_written = 0.0
+        self._upkeep_at = 0.0
+        self._spool_changed = -1  # st_mtime_ns of the folder when it was looked through
+        self.behind = False
 
     def poll(self) -> bool:
-        """Append one round of records. True: something was there, look again soon. OSError: nothing was taken."""
-        self._discover()
+        """Append one round of records. True: something was there, look again soon.
+
+        OSError: what was not appended is read again by the next poll.
+        """
         now = time.monotonic()
-        gaps_due = now - self._gap_written >= _GAP_SECONDS
-        if gaps_due:
-            self._gap_written = now
-        return self._round(lambda source: source.read(now), gaps_due)
+        upkeep_due = now - self._upkeep_at >= _UPKEEP_SECONDS
+        self._discover(upkeep_due)
+        if upkeep_due:
+            self._upkeep_at = now
+            for source in self._sources.values():
+                source.look_anew = True
+        if self.behind:
+            self._bound_backlog()
+        return self._round(lambda source: source.read(now), upkeep_due)
 
     def finish(self) -> None:
-        """Append what has no line end, when nobody writes any more. OSError: nothing was taken."""
-        self._round(lambda source: source.splitter.finish(), True)
+        """Append what has no line end, when nobody writes any more. OSError as of `poll`."""
+        self._round(Source.finish, True)
 
     def _round(self, read: Callable[[Source], List[Block]], gaps_due: bool) -> bool:
         round_, at = _Round(), time.time()
+        moved = False
         try:
-            moved = False
             for source in self._sources.values():
                 before = source.splitter.offset
                 self._take(source, read(source), at, round_)
                 if source.gap and gaps_due:
                     self._close_gap(source, round_)
-                moved = moved or source.splitter.offset != before
-            if round_.records:
-                self._outbox.append(b"".join(round_.records))
+                moved = moved or source.splitter.offset != before or bool(round_.records)
+                if round_.size >= _APPEND_BYTES:
+                    self._append(round_)
+            self._append(round_)
         except OSError:
             for source in self._sources.values():
                 source.rewind(self._outbox.ends.get(source.name, 0))
             raise
+        self.behind = any(source.full for source in self._sources.values())
+        return moved
+
+    def _append(self, round_: _Round) -> None:
+        if round_.records:
+            self._outbox.append(b"".join(round_.records))
         for note in round_.notes:
             self._outbox.note(note)
-        return moved or bool(round_.records)
+        round_.records, round_.size, round_.notes = [], 0, []
 
-    def _discover(self) -> None:
+    def _discover(self, whatever_the_clock_says: bool) -> None:
+        """Open the files that are new. A folder whose time has not changed is left alone, but once a second."""
+        changed = self._spool.stat().st_mtime_ns
+        if changed == self._spool_changed and not whatever_the_clock_says:
+            return
+        self._spool_changed = changed
         for entry in os.scandir(self._spool):
             if entry.name in self._sources or not is_source(entry.name):
                 continue
             if entry.is_file(follow_symlinks=False):
                 start = self._outbox.ends.get(entry.name, 0)
                 self._sources[entry.name] = Source(Path(entry.path), start, self._limits)
+
+    def _bound_backlog(self) -> None:
+        """Ranks that write faster than anybody reads must not fill the disk: what nobody gets to is skipped."""
+        flooding = [source for source in self._sources.values() if source.full and not source.is_core]
+        for source in flooding:
+            source.skip_backlog(self._limits["spool_bytes"] // len(flooding))
 
     def _take(self, source: Source, blocks: List[Block], at: float, round_: _Round) -> None:
         limit = self._limits["spool_bytes"]

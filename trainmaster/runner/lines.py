@@ -54,6 +54,11 @@ class LineSplitter:
         """Where the next byte to be fed lies in the stream."""
         return self._start + len(self._rest)
 
+    @property
+    def start(self) -> int:
+        """Where that begins which has not ended yet."""
+        return self._start
+
     def feed(self, data: bytes, now: float) -> List[Block]:
         """The lines that `data` completes; `now` in monotonic seconds."""
         blocks: List[Block] = []

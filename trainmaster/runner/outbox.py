@@ -49,6 +49,7 @@ class Outbox:
         self.running = False
         self.exited = False
         self.freed = 0
+        self._sources_freed = 0
         self.size = self._recover()
 
     def append(self, records: bytes) -> None:
@@ -110,11 +111,19 @@ class Outbox:
         }
         write_json(self._paths.index, index)
 
+    def freeable(self, shipped: int) -> int:
+        """How many bytes `free` would give back."""
+        return max(0, shipped - self.freed) + sum(self.ends.values()) - self._sources_freed
+
     def free(self, shipped: int) -> None:
         """Give the blocks of what is shipped, and of the sources that the journal covers, back to the disk.
 
-        The index is written first: a runner started anew must not need what is freed here.
+        The index is written first: a runner started anew must not need what is freed here. And what the server
+        lacks is on the disk before its source is gone.
         """
+        if shipped < self.size:
+            os.fdatasync(self._descriptor)
+        self._sources_freed = sum(self.ends.values())
         self.freed = max(self.freed, min(shipped, self.size))
         self.save_index()
         punch(self._descriptor, self.freed)
@@ -124,7 +133,10 @@ class Outbox:
                 descriptor = os.open(source, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError:
                 continue
-            punch(descriptor, end - 1)  # its last byte tells whether a `\\n` belongs to a `\\r` before it
+            if (
+                os.fstat(descriptor).st_size >= end
+            ):  # else it was cut short, and this is not what the journal covers
+                punch(descriptor, end - 1)  # its last byte tells whether a `\\n` belongs to a `\\r` before it
             os.close(descriptor)
 
     def _write(self, records: bytes) -> None:

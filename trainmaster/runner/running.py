@@ -35,13 +35,14 @@ from trainmaster.runner.uploads import Uploads
 EXIT_ANOTHER_RUNS = 75  # not 0: the launcher looks again whether the other one still does
 
 _BUSY_SECONDS = 0.02
-_IDLE_SECONDS = 0.1  # on top of it come the trip and the server, and a line should be seen within 0.3 s
+_IDLE_SECONDS = 0.04  # on top of it come the trip and the server, and a line should be seen within 0.25 s
 _UPKEEP_SECONDS = 1.0
 _FREE_BYTES = 4 * 1024 * 1024
 _SWEEP_SECONDS = 60.0
 _LAUNCHER_SWEEPS_SECONDS = 70.0
 _REFUSED_GRACE_SECONDS = 3.0
 _DISK_FULL_SECONDS = 1.0
+_NICE = 5  # a flood of lines takes a core: the ranks come first
 
 
 class Runner:
@@ -64,6 +65,7 @@ class Runner:
         self.pulse = Pulse(paths, self.spec)
         self.ended = threading.Event()  # the entrypoint has: no orders, no heartbeats any more
         self._state_seen = False
+        self._shipped_saved: Optional[ShippedFile] = None
         self._upkeep_at = 0.0
         self._gone_checked = 0.0
 
@@ -99,7 +101,7 @@ class Runner:
                 return
             if self._has_ended():
                 return
-            signal.sigtimedwait({LOOK_NOW}, pause)
+            signal.sigtimedwait({LOOK_NOW}, 0.0 if self.collector.behind else pause)
 
     def _collect(self) -> bool:
         return self._keep_trying(self.collector.poll)
@@ -187,7 +189,7 @@ class Runner:
             os._exit(0)
         self._save_shipped(finished=False)
         shipped = self.shipper.offset
-        if shipped - self.outbox.freed >= _FREE_BYTES or self.outbox.dropped:
+        if self.outbox.freeable(shipped) >= _FREE_BYTES:
             try:
                 self.outbox.free(shipped)
             except OSError as error:
@@ -199,8 +201,11 @@ class Runner:
             "finished": finished,
             "refused": self.weather.refusal,
         }
+        if record == self._shipped_saved:
+            return
         try:
             write_json(self.paths.shipped, record)
+            self._shipped_saved = record
         except OSError as error:
             say(f"{self.paths.shipped} cannot be written: {error}.")
 
@@ -241,6 +246,7 @@ def run_runner(paths: RunPaths) -> int:
     if read_shipped(paths)["finished"]:
         return 0
     register(paths, "runner")
+    os.nice(_NICE)
     warm.cool_down()  # it has threads
     Runner(paths).run()
     return 0

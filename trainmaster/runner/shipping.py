@@ -15,6 +15,7 @@ from trainmaster.runner.outbox import Outbox
 
 _TOO_LARGE = 413
 _SMALLEST_BATCH = 16 * 1024
+_FLOOD_BATCHES = 4
 
 
 class Shipper:
@@ -45,7 +46,8 @@ class Shipper:
             if self.unshipped() == 0 or self.ended.is_set():
                 continue
             # Sent at once after a pause; under load one batch per flush interval, so that batches fill.
-            self.ended.wait(max(0.0, self._sent_at + self._flush_seconds - time.monotonic()))
+            if self.unshipped() < self._batch_bytes:
+                self.ended.wait(max(0.0, self._sent_at + self._flush_seconds - time.monotonic()))
             self._sent_at = time.monotonic()
             wait = self._ship_one()
             if wait is None:
@@ -53,10 +55,16 @@ class Shipper:
             else:
                 self._weather.wait(wait)
 
+    def _size_of_batch(self) -> int:
+        """Larger in a flood or after an outage: each costs the server a transaction, whatever is in it."""
+        return self._batch_bytes * (
+            _FLOOD_BATCHES if self.unshipped() > _FLOOD_BATCHES * self._batch_bytes else 1
+        )
+
     def _ship_one(self) -> Optional[float]:
         """Ship one batch. None: it is stored; else the seconds to wait before the next try."""
         offset = self.offset
-        batch = self._outbox.read(offset, self._batch_bytes)
+        batch = self._outbox.read(offset, self._size_of_batch())
         try:
             query = {"offset": offset}
             reply = self._link.request("POST", self._link.stream, batch, query=query, compress=True)

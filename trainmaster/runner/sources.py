@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from typing import List, Optional, Tuple
 
@@ -36,12 +37,13 @@ class Source:
         self._block_bytes = (
             0 if self.is_core else min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
         )
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._descriptor = self._open()
         #: rank and level of the last line: of those that continue it, too
         self._head: Tuple[Optional[int], Optional[str]] = (self.rank, None)
         self.gap = 0  # bytes dropped and not yet written down
         self.gap_end = 0
         self.full = False  # the last read brought all that it may: there is more
+        self.look_anew = False  # at its end, see whether another file stands in its place
         self.rewind(offset)
 
     def rewind(self, offset: int) -> None:
@@ -54,7 +56,47 @@ class Source:
         """The lines that came since; progress states that are due when nothing came."""
         data = os.pread(self._descriptor, READ_BYTES, self.splitter.offset)
         self.full = len(data) == READ_BYTES
-        return self.splitter.feed(data, now) if data else self.splitter.idle(now)
+        if data:
+            return self.splitter.feed(data, now)
+        if self.look_anew:
+            self.look_anew = False
+            if self._begins_anew():
+                blocks = self.splitter.finish()
+                self.rewind(0)
+                return blocks
+        return self.splitter.idle(now)
+
+    def finish(self) -> List[Block]:
+        """What is left when nobody writes any more."""
+        return self.splitter.finish()
+
+    def skip_backlog(self, limit: int) -> None:
+        """Leave out lines, and count them, if more than `limit` bytes wait to be read; half of that then waits."""
+        size = os.fstat(self._descriptor).st_size
+        if size - self.splitter.offset <= limit:
+            return
+        target = size - limit // 2
+        target += os.pread(self._descriptor, READ_BYTES, target).find(b"\n") + 1
+        gap = self.gap + target - self.splitter.start
+        self.rewind(target)
+        self.gap, self.gap_end = gap, target
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+    def _begins_anew(self) -> bool:
+        """Somebody cut the file short, or put another one in its place, which is open then."""
+        own = os.fstat(self._descriptor)
+        try:
+            there = self.path.lstat()
+        except FileNotFoundError:  # renamed, and what had it open writes on
+            there = own
+        if not stat.S_ISREG(there.st_mode) or os.path.samestat(own, there):
+            return own.st_size < self.splitter.offset
+        another = self._open()
+        os.close(self._descriptor)
+        self._descriptor = another
+        return True
 
     def records(self, block: Block, at: float) -> List[bytes]:
         """The records of a block read at `at` (epoch seconds): one, or one for each run of lines of one rank."""
