@@ -27,6 +27,7 @@ from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import NOT_THE_CODES_FAULT, Reason, TaskState
 from jobs.time_limits import time_used
+from logs import log_labels
 
 _ACTOR = "server"
 #: An attempt that could not even start is tried again after this long, times its number.
@@ -57,6 +58,8 @@ def allocation_ended(allocation: Allocation) -> None:
         _end(experiment, trial, TrialState.ERROR, Reason.TIME_LIMIT)
     elif reason in NOT_THE_CODES_FAULT and not _launch_failures_exhausted(trial, reason):
         _again(experiment, trial, reason)
+    elif reason != Reason.LAUNCH_FAILED and log_labels.cancels_retries(trial.task_id):
+        _end(experiment, trial, TrialState.ERROR, Reason.RETRIES_CANCELED)
     elif reason == Reason.LAUNCH_FAILED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
         _end(experiment, trial, TrialState.ERROR, reason)
     else:

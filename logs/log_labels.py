@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from events.models import Event
 from jobs.models import Allocation
-from jobs.states import Reason
+from jobs.states import Reason, TaskState
 
 CANCEL_RETRIES, EXCLUDE_NODE = "cancel_retries", "exclude_node"
 
@@ -46,6 +46,14 @@ def of_attempt(allocation: Allocation) -> list[Match]:
         kind=Event.Kind.ALLOCATION, subject=allocation.pk, reason=Reason.LOG_POLICY
     ).order_by("id")
     return [match_of(row) for row in rows]
+
+
+def cancels_retries(task_id: str) -> bool:
+    """Whether a line has matched a policy that lets the task not be tried again, since it was last revived."""
+    revived = Event.objects.filter(kind=Event.Kind.TASK, subject=task_id, from_state=TaskState.ENDED).last()
+    rows = Event.objects.filter(task_id=task_id, kind=Event.Kind.ALLOCATION, reason=Reason.LOG_POLICY)
+    since = rows.filter(pk__gt=revived.pk) if revived else rows
+    return any(CANCEL_RETRIES in match_of(row).actions for row in since)
 
 
 def match_of(event: Event) -> Match:

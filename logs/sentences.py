@@ -9,6 +9,7 @@ from jobs import exits
 from jobs.states import AllocationState, MemberState, Reason, TaskState
 from jobs.time_limits import in_words
 from logs.levels import Level
+from logs.log_labels import match_of
 
 
 class Sentence(NamedTuple):
@@ -20,7 +21,7 @@ class Sentence(NamedTuple):
 _FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
      Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
-     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.TIME_LIMIT}
+     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.TIME_LIMIT}
 )  # fmt: skip
 
 
@@ -43,7 +44,11 @@ def _of_allocation(event: Event) -> Sentence | None:
         return _of_stop(run, event)
     if event.reason == Reason.TIME_NEARLY_UP:
         left, limit = (in_words(detail[name]) for name in ("seconds_left", "max_time_seconds"))
-        return Sentence(Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it is stopped then.")
+        return Sentence(
+            Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it is stopped then."
+        )
+    if event.reason == Reason.LOG_POLICY:
+        return Sentence(Level.WARNING, match_of(event).sentence)
     match event.to_state:
         case AllocationState.ASSIGNED:
             extra = " on sufferance, ahead of its turn" if event.reason == Reason.BACKFILLED else ""

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from experiments.config.hyperparameters import Hyperparameter
+from experiments.config.log_policies import LogPolicies, built_ins
 from experiments.config.resources import Resources
 from experiments.config.searcher import Searcher
 from experiments.config.storage import CheckpointStorage, Server
 from experiments.config.training import (
-    LogPolicy,
     Optimizations,
     Period,
     Profiling,
@@ -106,7 +106,8 @@ class ExperimentConfig(Section):
     """Trainmaster's own: false asks not to be stopped for others, within the pool's quota for it."""
     preemption_timeout: NotNegative | None = None
     """Seconds from the request to stop until it is forced; null is 3600."""
-    log_policies: list[LogPolicy] = []
+    log_policies: LogPolicies = Field(default_factory=built_ins)
+    """Joined by name with two that are always there, which only label: CUDA OOM and ECC Error."""
     retention_policy: RetentionPolicy | None = None
     integrations: Ignored = None
     pbs: Ignored = None

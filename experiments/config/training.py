@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from submissions.config.section import Length, NotNegative, Positive, Section, refuse
+from submissions.config.section import Length, NotNegative, Positive, Section
 
 
 def _period(value: Any) -> Any:
@@ -39,27 +38,6 @@ class Profiling(Section):
     begin_on_batch: NotNegative = 0
     end_after_batch: NotNegative | None = None
     sync_timings: bool = True
-
-
-def _pattern(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise refuse(f"a regular expression ({error})") from None
-    return value
-
-
-def _action(value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"type"}:  # the older form
-        return value["type"]
-    return value
-
-
-class LogPolicy(Section):
-    name: str | None = None
-    pattern: Annotated[str, BeforeValidator(_pattern)] | None = None
-    action: Annotated[Literal["cancel_retries", "exclude_node"], BeforeValidator(_action)] | None = None
 
 
 class RetentionPolicy(Section):

@@ -12,13 +12,14 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from dispatch import log_records, settle
+from dispatch import log_policies, log_records, settle
+from dispatch.log_policies import Found
 from events.announce import announce
 from experiments import outcomes, reports
 from experiments.models import Experiment, Trial
 from hosts import observe
 from hosts.models import Host
-from jobs import transitions
+from jobs import rank_ends, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
 from logs import pulse, streams
@@ -54,16 +55,34 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
     records = parse(body)
     blocks = log_records.blocks(records)
+    found = log_policies.look(member_id, blocks)
+    if {record.get("k") for record in records} == {"lines"} and (
+        shipped := _store_plain(member_id, offset, offset + len(body), blocks)
+    ):
+        return shipped
     with transaction.atomic():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
-        stateful = any(record.get("k") in _STATEFUL for record in records)
+        stateful = found is not None or any(record.get("k") in _STATEFUL for record in records)
         member = settle.lock(member_id) if stateful else _read(member_id)
         _refuse_over(member.allocation)
         streams.advance(member_id, offset, offset + len(body))
-        _store_lines(member, blocks)
+        _store_lines(member, blocks, found)
         _apply(member, records)
+    if found:
+        log_policies.done(member_id, found)
     observe.heartbeat_of(member.host)
     return Intake(offset + len(body), *_orders(member.allocation))
+
+
+def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[Block]) -> Intake | None:
+    """A batch of nothing but lines, as most are, by two statements. None: it has to go the long way. Raises Over."""
+    member = _read(member_id)
+    _refuse_over(member.allocation)
+    task_id, host = member.allocation.task_id, member.host.name
+    if log_store.append_shipped(task_id, member, host, blocks, offset, new_offset) is None:
+        return None
+    observe.heartbeat_of(member.host)
+    return Intake(new_offset, *_orders(member.allocation))
 
 
 #: Written out, since every batch comes by here: what the rows lack is read when it is asked for.
@@ -113,9 +132,14 @@ def parse(body: bytes) -> list[dict[str, Any]]:
     return records
 
 
-def _store_lines(member: Member, blocks: Sequence[Block]) -> None:
-    if blocks:
-        log_store.append(member.allocation.task_id, member, member.host.name, blocks)
+def _store_lines(member: Member, blocks: Sequence[Block], found: Found | None) -> None:
+    if not blocks:
+        return
+    if found:  # tasks are locked before the log
+        log_policies.act(member, found)
+    first, _ = log_store.append(member.allocation.task_id, member, member.host.name, blocks)
+    if found:
+        log_policies.write_down(member, found, blocks, first)
 
 
 def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
@@ -154,7 +178,7 @@ def _rank_ended(member: Member, data: object) -> bool:
     if not isinstance(data, dict) or kind not in _RANK_ENDS:
         return False
     try:
-        transitions.rank_ended(member, data, failed=_RANK_ENDS[kind])
+        rank_ends.keep(member, data, failed=_RANK_ENDS[kind])
     except (KeyError, TypeError, ValueError):
         return False
     return True

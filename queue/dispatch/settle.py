@@ -9,7 +9,7 @@ from django.db import transaction
 
 from dispatch import kinds, usage
 from events.announce import wake
-from jobs import transitions
+from jobs import rank_ends, transitions
 from jobs.models import Allocation, Member, Task
 from jobs.states import MemberState, Reason, StopKind
 
@@ -64,7 +64,7 @@ def member_exited(
         stamp = detail.get("t") or ended_at
         detail |= {"host": member.host.name, "member": member.index}
         if stamp is not None:  # in the server's clock, so that hosts can be compared
-            detail["t"] = transitions.server_time(member, float(stamp))
+            detail["t"] = rank_ends.server_time(member, float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
     return member_over(member, code=code, signal=signal, reason=reason, detail=detail)

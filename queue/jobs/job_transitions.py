@@ -151,6 +151,14 @@ def unblock(task_id: str) -> None:
         mark_dirty(task.job.pool_id)
 
 
+def avoid_host(task_id: str, host_name: str) -> None:
+    """Do not place the task there again. Its experiment is locked."""
+    task = Task.objects.select_for_update(no_key=True).get(pk=task_id)
+    if host_name not in task.avoid_hosts:
+        Task.objects.filter(pk=task_id).update(avoid_hosts=[*task.avoid_hosts, host_name])
+        mark_dirty(task.job.pool_id)
+
+
 def record_task(
     task: Task,
     from_state: str,

@@ -19,12 +19,13 @@ from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.record import record
 from hosts.pools import mark_dirty
-from jobs import ports
+from jobs import ports, rank_ends
 from jobs.assigning import Stale as Stale
 from jobs.assigning import assign as assign
 from jobs.assigning import assign_all as assign_all
 from jobs.assigning import run_token as run_token
 from jobs.job_transitions import announce_task
+from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
 from jobs.job_transitions import lock_tasks as lock_tasks
@@ -41,8 +42,6 @@ from jobs.states import (
     StopKind,
 )
 
-#: a host has fewer ranks; code that writes records of its own must not fill the row
-RANK_ENDS_MAX = 1024
 OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RUNNING]
 
 
@@ -191,6 +190,16 @@ def warn_of_limit(allocation_id: str, *, seconds_left: float) -> bool:
     )  # fmt: skip
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True
+
+
+def log_policy_matched(allocation: Allocation, detail: dict[str, Any]) -> None:
+    """Say that a line matched a log policy: {"policy", "pattern", "actions", "line", "rank", "host"}.
+
+    The caller has the task's log locked, under which it looked whether that was said before; nothing is locked here.
+    """
+    state = allocation.state
+    _record_allocation(allocation, state, state, Reason.LOG_POLICY, "server", detail)
+    wake("dispatch.tasks.merge_log", allocation.task_id)
 
 
 @transaction.atomic
@@ -355,47 +364,13 @@ def member_ended(
         return False
     SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
     allocation = member.allocation
-    if detail is not None and _is_earlier(detail, allocation.exit_detail):
+    if detail is not None and rank_ends.is_earlier(detail, allocation.exit_detail):
         Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
         allocation.exit_detail = detail
     _step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
     mark_dirty(allocation.pool_id)
     announce(f"allocation:{allocation.pk}")
     return True
-
-
-def rank_ended(member: Member, record: dict[str, Any], *, failed: bool) -> None:
-    """Keep how one rank of a locked member ended: the record of the launch modules {"rank", "code", "signal", "t"}.
-
-    A record that is not what docs/protocol.md says raises ValueError, TypeError or KeyError.
-    """
-    if len(member.rank_ends) >= RANK_ENDS_MAX:
-        return
-    code, number = record.get("code"), record.get("signal")
-    end = {
-        "rank": int(record["rank"]),
-        "code": None if code is None else int(code),
-        "signal": None if number is None else int(number),
-        "at": server_time(member, float(record["t"])),
-        "failed": failed,
-    }
-    member.rank_ends = [*member.rank_ends, end]
-    Member.objects.filter(pk=member.pk).update(rank_ends=member.rank_ends)
-
-
-def server_time(member: Member, stamp: float) -> float:
-    """A host's clock as the server's, by the measured skew.
-
-    A time before the attempt or in the future shows a clock that was set meanwhile: then the arrival counts.
-    """
-    by_skew, now = stamp - (member.host.clock_skew_seconds or 0.0), timezone.now().timestamp()
-    return by_skew if member.allocation.assigned_at.timestamp() <= by_skew <= now else now
-
-
-def _is_earlier(new: dict[str, Any], standing: dict[str, Any]) -> bool:
-    if not standing:
-        return True
-    return float(new.get("t", float("inf"))) < float(standing.get("t", float("inf")))
 
 
 @transaction.atomic

@@ -1,8 +1,8 @@
 """A template and a config become one config.
 
 Scalar: the config wins. List: the template's entries, then the config's. Map: recursively. A bind mount or
-device of the template is dropped when the config has one with its container_path. A length, the entrypoint and
-what the kind of job names besides are one value each.
+device of the template is dropped when the config has one with its container_path, a log policy when it has one
+with its name. A length, the entrypoint and what the kind of job names besides are one value each.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _WHOLE: set[Path] = {
     ("resources", "shm_size"),
 }
 _BY_CONTAINER_PATH: set[Path] = {("bind_mounts",), ("resources", "devices")}
+#: log policies: the config's replace the template's of the same name, or, without names, those that are the same
+_BY_NAME: set[Path] = {("log_policies",)}
 _VARIABLES: Path = ("environment", "environment_variables")
 
 
@@ -97,7 +99,14 @@ def _lists(template: list[Any], config: list[Any], path: Path) -> list[Any]:
     if path in _BY_CONTAINER_PATH:
         taken = {_container_path(entry) for entry in config} - {None}
         template = [entry for entry in template if _container_path(entry) not in taken]
+    if path in _BY_NAME:
+        names = {entry.get("name") for entry in config if isinstance(entry, dict)} - {None}
+        template = [entry for entry in template if entry not in config and not _is_named(entry, names)]
     return copy.deepcopy(template) + copy.deepcopy(config)
+
+
+def _is_named(entry: Any, names: set[Any]) -> bool:
+    return isinstance(entry, dict) and entry.get("name") in names
 
 
 def _container_path(entry: Any) -> str | None:

@@ -9,7 +9,7 @@ from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from hosts import registry
-from jobs import transitions
+from jobs import rank_ends, transitions
 from jobs.models import Member
 from jobs.states import Reason
 from logs import store, why_stopped
@@ -43,11 +43,11 @@ def writes(member: Member, rank: int | None, texts: list[str], stream: str = "e"
     store.append(member.allocation.task_id, member, member.host.name, blocks_of(lines))
 
 
-def rank_ends(member: Member, rank: int, code: int, *, failed: bool) -> dict[str, Any]:
+def rank_end(member: Member, rank: int, code: int, *, failed: bool) -> dict[str, Any]:
     """As the launch modules record it."""
     t = member.allocation.assigned_at.timestamp() + rank / 1e6
     record = {"rank": rank, "code": code, "signal": code - 128 if code > 128 else None, "t": t}
-    transitions.rank_ended(transitions.lock_member(member.pk), record, failed=failed)
+    rank_ends.keep(transitions.lock_member(member.pk), record, failed=failed)
     return record
 
 
@@ -68,9 +68,9 @@ def test_the_first_failing_rank_is_told_with_its_traceback_and_the_others_are_fo
     writes(second, 2, ["step 1"], "o")
     writes(second, 2, TRACEBACK)
     writes(first, 0, ["ConnectionResetError: [Errno 104] Connection reset by peer"])
-    failure = rank_ends(second, 2, 1, failed=True)
+    failure = rank_end(second, 2, 1, failed=True)
     for member, rank in ((second, 3), (first, 0), (first, 1)):
-        rank_ends(member, rank, 143, failed=False)
+        rank_end(member, rank, 143, failed=False)
     ends(second, 1, failure)
     ends(first, 143)
     story = story_of(experiment)
@@ -97,7 +97,7 @@ def test_137_is_out_of_memory_only_with_evidence(kills: dict[str, int], said: st
     experiment = running(max_restarts=1)
     [member] = members_of(experiment)
     writes(member, 0, ["the last line"], "o")
-    ends(member, 137, rank_ends(member, 0, 137, failed=True), **kills)
+    ends(member, 137, rank_end(member, 0, 137, failed=True), **kills)
     story = story_of(experiment)
     assert story.sentences[0] == "Rank 0 on gpu0 failed first: exit code 137: killed by SIGKILL."
     assert story.sentences[1].startswith(said)
@@ -131,7 +131,7 @@ def test_a_crash_says_its_last_words() -> None:
         0,
         ["Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call first):"],
     )
-    ends(member, 139, rank_ends(member, 0, 139, failed=True))
+    ends(member, 139, rank_end(member, 0, 139, failed=True))
     assert (
         "a segmentation fault (SIGSEGV) (Fatal Python error: Segmentation fault)"
         in story_of(experiment).sentences[0]
@@ -142,7 +142,7 @@ def test_an_old_traceback_does_not_tell_why_a_process_was_killed() -> None:
     experiment = running(max_restarts=0)
     [member] = members_of(experiment)
     writes(member, 0, [*TRACEBACK, "went on"])
-    ends(member, 137, rank_ends(member, 0, 137, failed=True))
+    ends(member, 137, rank_end(member, 0, 137, failed=True))
     assert not story_of(experiment).words.traceback
 
 
@@ -210,9 +210,9 @@ def test_a_clock_that_was_set_wrong_does_not_make_its_host_the_first() -> None:
     """Its stamps lie before the attempt: its arrival counts."""
     experiment = running(2, 2, max_restarts=0)
     first, second = members_of(experiment)
-    rank_ends(first, 0, 3, failed=True)
+    rank_end(first, 0, 3, failed=True)
     late = {"rank": 1, "code": 1, "signal": None, "t": 5.0}
-    transitions.rank_ended(transitions.lock_member(second.pk), late, failed=True)
+    rank_ends.keep(transitions.lock_member(second.pk), late, failed=True)
     ends(second, 1, late)
     ends(
         first, 3, {"rank": 0, "code": 3, "signal": None, "t": first.allocation.assigned_at.timestamp() + 1e-6}

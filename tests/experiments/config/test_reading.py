@@ -232,7 +232,7 @@ labels: [a, b, a]
         "cuda": ["A=1"],
         "rocm": [],
     }
-    assert found["log_policies"][0]["action"] == "cancel_retries"
+    assert found["log_policies"][-1]["action"] == "cancel_retries"
     assert found["labels"] == ["a", "b"]
     assert config.variables("cuda") == {"A": "1"}
     assert any("environment.image" in remark for remark in config.remarks())

@@ -1,0 +1,90 @@
+"""`log_policies`: what a line of a trial's log does besides being kept (features.md 3.5)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import regex
+from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
+
+from submissions.config.section import Section, refuse
+
+PATTERN_CHARACTERS_MAX = 1000
+ACTIONS = ("cancel_retries", "exclude_node")
+_ALLOWED = "cancel_retries, exclude_node, or a list of them"
+
+
+def _pattern(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            regex.compile(value, regex.V0)
+        except (regex.error, OverflowError, RecursionError) as error:
+            raise refuse(f"a regular expression ({error})") from None
+    return value
+
+
+def _actions(value: Any) -> Any:
+    """One word, the older `{type: word}`, or a list of such."""
+    if value is None:
+        return []
+    found = [_word(each) for each in value] if isinstance(value, list) else [_word(value)]
+    return list(dict.fromkeys(found))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"type"}:
+        value = value["type"]
+    if value not in ACTIONS:
+        raise refuse(_ALLOWED)
+    return str(value)
+
+
+class LogPolicy(Section):
+    """A line that `pattern` matches labels its trial with `name` and does what `action` says."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Shown as a label; policies without one (the older form) label nothing."""
+    pattern: Annotated[str, BeforeValidator(_pattern), Field(max_length=PATTERN_CHARACTERS_MAX)] | None = None
+    """Found anywhere in a line; without one the policy does nothing, so that a name can be switched off."""
+    action: Annotated[list[Literal["cancel_retries", "exclude_node"]], BeforeValidator(_actions)] = []
+    """Also a list; without one the policy only labels."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_form(cls, data: Any) -> Any:
+        """`actions: [cancel_retries, exclude_node, {signal: label}]`."""
+        if not isinstance(data, dict) or not isinstance(data.get("actions"), list) or "action" in data:
+            return data
+        rest = {key: value for key, value in data.items() if key != "actions"}
+        signals = [
+            each["signal"] for each in data["actions"] if isinstance(each, dict) and set(each) == {"signal"}
+        ]
+        if signals and rest.get("name") is None:
+            rest["name"] = signals[0]
+        others = [
+            each for each in data["actions"] if not (isinstance(each, dict) and set(each) == {"signal"})
+        ]
+        return {**rest, "action": others}
+
+    @field_serializer("action")
+    def _as_written(self, action: list[str]) -> str | list[str] | None:
+        """One action is a word, as Determined has it."""
+        return action if len(action) > 1 else action[0] if action else None
+
+
+def built_ins() -> list[LogPolicy]:
+    """What every experiment has unless its config says otherwise under the same name; they only label."""
+    return [
+        LogPolicy(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
+        LogPolicy(name="ECC Error", pattern=".*uncorrectable ECC error encountered.*"),
+    ]
+
+
+def _joined(policies: list[LogPolicy]) -> list[LogPolicy]:
+    names = [policy.name for policy in policies if policy.name is not None]
+    if len(set(names)) < len(names):
+        raise refuse("policies whose names differ")
+    return [*(policy for policy in built_ins() if policy.name not in names), *policies]
+
+
+LogPolicies = Annotated[list[LogPolicy], AfterValidator(_joined)]
