@@ -19,6 +19,7 @@ import { heard, say as tell } from "./log_told.js";
 
 const FIRST_PAGE = 500;
 const REMEMBER_MS = 400;
+const RETRY_MS = 1_000;
 const FILTERS = ["ranks", "hosts", "streams", "level", "from", "to"];
 
 const part = (name) => document.getElementById(`log-${name}`);
@@ -27,6 +28,7 @@ const root = document.getElementById("log");
 
 let source = null;
 let generation = 0;
+let shown = 0; // the generation that `source` is of: while a new one is read, the old one's wishes are none
 let following = true;
 let unseen = 0;
 let pausedAt = new Date();
@@ -73,11 +75,14 @@ async function openAt({ line = null, at = null } = {}) {
     if (mine !== generation) return;
     complain("");
     begin(answer, context);
+    shown = mine;
     if (answer.line === undefined) follow();
     else stand(line, answer);
     wish();
-  } catch (error) { // away: the mark says so, and the next connection reads again
-    if (mine === generation && error instanceof Refused) { complain(error.message); begin(NOTHING, 0); }
+  } catch (error) {
+    if (mine !== generation) return;
+    if (error instanceof Refused) { complain(error.message); begin(NOTHING, 0); }
+    else setTimeout(() => { if (mine === generation) openAt({ line, at }); }, RETRY_MS); // away; the socket may stay open all the while
   } finally { if (mine === generation) root.removeAttribute("aria-busy"); }
 }
 
@@ -127,7 +132,7 @@ const toStart = () => goTo(1);
 
 // What the socket shall send: everything behind what the first page has told.
 function wish() {
-  if (!source || !isOpen()) return;
+  if (!source || shown !== generation || !isOpen()) return;
   say({
     generation, after: Math.max(source.upto, source.newest ?? 0), ranks: filter.ranks, levels: levels(), hosts: filter.hosts, streams: filter.streams,
     after_time: filter.from === null ? null : filter.from - 1e-6, before_time: filter.to,
@@ -284,7 +289,7 @@ const timeNear = () => source?.at(seen.first)?.[1] ?? Date.now() / 1000;
 new ResizeObserver(() => { if (look.wrap) measure(); }).observe(view);
 onFrame(take);
 onStatus(() => { if (source) showPlace(); });
-onOpen(() => { if (source) wish(); else openFirst(); });
+onOpen(wish);
 startControls(timeNear);
 startCopying(view, part("copy"), tell);
 startKeys(view, part("search"), { follow, toStart, nextMatch, focusGo: () => part("go").select() });

@@ -4,8 +4,9 @@ The client sends {"after", "ranks", "levels", "hosts", "streams", "search", "reg
 its wishes change. Frames to it:
 
 - {"lines": [[number, time, rank, stream, level, host, text]…], "upto", "last", "generation"}: at most 1,000
-  lines and about 1 MiB. `upto` is the cursor, `last` says that the task has ended and nothing follows. In a
-  flood lines are gathered for at most 50 ms.
+  lines and about 1 MiB. A line that the next one of its rank goes on with has `true` as its eighth value.
+  `upto` is the cursor, `last` says that the task has ended and nothing follows. In a flood lines are gathered
+  for at most 50 ms.
 - {"ranks": [{"rank", "age", "host", "lines"}…], "whole", "upto", "newest", "last", "age", "generation"}: each
   second; ages in seconds, null before a rank's first line. Of a rank's pulse "step", "stepAge", "active" and
   "mark" (the sentence of one that its peers wait for) where they are known (logs.pulse).

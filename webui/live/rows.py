@@ -18,8 +18,11 @@ class Piece(NamedTuple):
 
 
 def as_row(line: Line) -> list[Any]:
-    """Number, time, rank, stream, level, host, text."""
-    return [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+    """Number, time, rank, stream, level, host, text; and true behind them when the next line goes on with this one."""
+    row = [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
+    if line.cut:
+        row.append(True)
+    return row
 
 
 def encode(lines: Sequence[Line], filters: Filters) -> Piece:

@@ -12,8 +12,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from logs import read
 from logs.filters import BadPattern, Filters, PatternTooSlow
 from logs.levels import UnknownLevel
-from logs.lines import Line, shown
+from logs.lines import Line
 from webui.live.log_download import blocks
+from webui.live.rows import as_row
 from webui.pages import commands, log_context, log_query, trial
 from webui.pages.frame import page
 from webui.pages.log_query import BadQuery
@@ -159,20 +160,6 @@ def find(request: HttpRequest, task_id: str) -> HttpResponse:
             "newest": newest,
         }
     )
-
-
-def as_row(line: Line) -> list[object]:
-    """A line as the viewer and its socket have it: number, time, rank, stream, level, host, text, true if cut."""
-    row: list[object] = [
-        line.number,
-        line.time,
-        line.rank,
-        line.stream,
-        line.level,
-        line.host,
-        shown(line.text),
-    ]
-    return [*row, True] if line.cut else row
 
 
 def download(request: HttpRequest, task_id: str, name: str) -> Answer:
