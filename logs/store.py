@@ -22,14 +22,27 @@ from logs.sentences import sentence
 #: A transaction that writes an event row commits within this time, so older ids cannot still appear.
 EVENTS_SETTLE_SECONDS = 600.0
 
-#: All of an append in one statement: it numbers the lines under the log's row lock, and does nothing (no row comes
-#: back) where the log has no row yet, or where events wait that have to come first.
-_APPEND = """
+_EVENTS_WAIT = """EXISTS (
+    SELECT FROM events_event event
+    WHERE event.task_id = log.task_id AND event.id > log.last_event AND NOT event.id = ANY(log.recent_events))"""
+_NUMBERED = f"""
 WITH numbered AS (
   UPDATE logs_tasklog log SET next_line = log.next_line + %(count)s
-  WHERE log.task_id = %(task)s AND (%(at_once)s OR NOT EXISTS (
-    SELECT FROM events_event event
-    WHERE event.task_id = log.task_id AND event.id > log.last_event AND NOT event.id = ANY(log.recent_events)))
+  WHERE log.task_id = %(task)s AND (%(at_once)s OR NOT {_EVENTS_WAIT})
+"""
+#: The stream moves before the log is locked (law 4), and only where the lines can be stored then.
+_MOVED_AND_NUMBERED = f"""
+WITH moved AS (
+  UPDATE logs_stream SET "offset" = %(new_offset)s WHERE member_id = %(member)s AND "offset" = %(offset)s
+    AND EXISTS (SELECT FROM logs_tasklog log WHERE log.task_id = %(task)s AND NOT {_EVENTS_WAIT})
+  RETURNING 1
+), numbered AS (
+  UPDATE logs_tasklog log SET next_line = log.next_line + %(count)s
+  WHERE log.task_id = %(task)s AND EXISTS (SELECT FROM moved)
+"""
+#: All of an append in one statement: it numbers the lines under the log's row lock, and does nothing (no row comes
+#: back) where the log has no row yet, or where events wait that have to come first.
+_STORED = """
   RETURNING log.next_line - %(count)s AS first
 ), stored AS (
   INSERT INTO logs_chunk (task_id, first_line, last_line, members, hosts, ranks, kinds,
@@ -71,13 +84,29 @@ def append(task_id: str, member: Member | None, host_name: str, blocks: Sequence
     return first, first + int(wanted["count"]) - 1
 
 
-def _append(parameters: dict[str, Any]) -> int | None:
+def append_shipped(
+    task_id: str, member: Member, host_name: str, blocks: Sequence[Block], offset: int, new_offset: int
+) -> tuple[int, int] | None:
+    """The same, and the member's stream goes from `offset` to `new_offset`, in one statement and so at once.
+
+    None: nothing is done, since the stream stands elsewhere, or this is the first batch, or events come first;
+    then it takes logs.streams.advance and `append`.
+    """
+    wanted = _parameters(task_id, Source(member.pk, host_name), blocks)
+    wanted.update(member=member.pk, offset=offset, new_offset=new_offset)
+    first = _append(wanted, _MOVED_AND_NUMBERED)
+    if first is None:
+        return None
+    announce(f"log:{task_id}")
+    return first, first + int(wanted["count"]) - 1
+
+
+def _append(parameters: dict[str, Any], numbered: str = _NUMBERED) -> int | None:
     """The number of the first line, None when nothing was stored."""
     connection.ensure_connection()
-    with psycopg.Cursor(
-        connection.connection
-    ) as cursor:  # not Django's own: it sends data as hex within the SQL
-        row = cursor.execute(_APPEND, parameters, binary=True).fetchone()
+    # not Django's own cursor, which sends data as hex within the SQL
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(numbered + _STORED, parameters).fetchone()
     return int(row[0]) if row else None
 
 
@@ -98,7 +127,7 @@ def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[s
         "members": [source.member_id] if source.member_id is not None else [],
         "hosts": [source.host],
         "host": source.host,
-        "start": list(accumulate((part.lines for part in parts[:-1]), initial=0)),
+        "start": list(accumulate((part.lines for part in parts), initial=0))[:-1],
         "lines": [part.lines for part in parts],
         "ranks": [f"{{{','.join(map(str, part.ranks))}}}" for part in parts],
         "kinds": [part.kinds for part in parts],

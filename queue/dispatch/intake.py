@@ -56,10 +56,10 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
     records = parse(body)
     blocks = log_records.blocks(records)
     found = log_policies.look(member_id, blocks)
-    if {record.get("k") for record in records} == {"lines"} and (
-        shipped := _store_plain(member_id, offset, offset + len(body), blocks)
-    ):
-        return shipped
+    if found is None and all(record.get("k") == "lines" for record in records):
+        stored = _store_plain(member_id, offset, offset + len(body), blocks)
+        if stored is not None:
+            return stored
     with transaction.atomic():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
         stateful = found is not None or any(record.get("k") in _STATEFUL for record in records)

@@ -17,6 +17,7 @@ from logs.contents import Contents
 from logs.filters import Clock, Filters
 from logs.lines import Block, Line, NewLine, blocks_of, raw, shown
 from logs.models import Chunk, RankSeen, Stream, TaskLog
+from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
 
@@ -161,3 +162,51 @@ def test_writers_of_one_task_get_disjoint_numbers_in_commit_order(member: Member
     for rank in range(4):
         mine = [line.text for line in lines if line.rank == rank]
         assert mine == [text for i in range(20) for text in (f"{rank}:{i}", f"{rank}:{i}+")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_streams_that_ship_at_once_share_one_log_without_gap_or_repeat() -> None:
+    members = make_gang(4)
+    task_id = members[0].allocation.task_id
+    store.append(task_id, None, "", [])
+    failures: list[BaseException] = []
+
+    def ship(member: Member) -> None:
+        try:
+            streams.advance(member.pk, 0, 0)
+            for i in range(30):
+                block = Block(1.0, member.index, "stdout", [], [], f"{i}\n{i}+")
+                for _ in range(2):  # the second time it is a repeat
+                    numbers = store.append_shipped(task_id, member, "h", [block], 10 * i, 10 * i + 10)
+                    assert (numbers is None) == (_ == 1)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    shippers = [threading.Thread(target=ship, args=(member,)) for member in members]
+    for shipper in shippers:
+        shipper.start()
+    for shipper in shippers:
+        shipper.join(60)
+    assert not failures, failures
+    lines = stored_lines(task_id)
+    assert [line.number for line in lines] == list(range(1, 241))
+    for member in members:
+        mine = [line.text for line in lines if line.rank == member.index]
+        assert mine == [text for i in range(30) for text in (str(i), f"{i}+")]
+        assert streams.stored(member.pk) == 300
+
+
+def test_a_shipped_batch_waits_for_the_events_before_it(member: Member) -> None:
+    allocation = member.allocation
+    streams.advance(member.pk, 0, 0)
+    store.append(allocation.task_id, None, "", [])
+    record(
+        Event.Kind.ALLOCATION, allocation.pk, to_state=AllocationState.RUNNING, task_id=allocation.task_id
+    )
+    blocks = new_lines("hello")
+    assert store.append_shipped(allocation.task_id, member, "h", blocks, 0, 10) is None
+    assert streams.stored(member.pk) == 0
+    assert store.merge_events(allocation.task_id) == 1
+    assert store.append_shipped(allocation.task_id, member, "h", blocks, 0, 10) == (2, 2)

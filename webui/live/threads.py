@@ -38,8 +38,16 @@ async def catching_up(function: Callable[P, R], *args: P.args, **kwargs: P.kwarg
 
 
 async def storing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a function that stores what a runner ships."""
-    return await _run(_writers, function, *args, **kwargs)
+    """Run a function that stores what a runner ships. Its thread keeps the connection as long as it works."""
+
+    def call() -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception:  # many are answers; to find out whether the connection is broken costs a question
+            close_old_connections()
+            raise
+
+    return await asyncio.get_running_loop().run_in_executor(_writers, call)
 
 
 async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -35,18 +35,47 @@ def token_of(request: Request) -> str:
     return authorization[len(_SCHEME) :].strip()
 
 
-def member_of(token: str, allocation_id: str, index: int) -> int:
-    """The member's row id. Raises Refused (401) or Over (410)."""
+@dataclass(frozen=True)
+class Sender:
+    """The member that a token stands for."""
+
+    member_id: int
+    job_id: uuid.UUID
+
+
+#: Who has shipped lately: (allocation id, index) -> (hash of the token, who it is). Whether its run is over is
+#: asked with every batch by dispatch.intake, so nobody keeps a right by being remembered.
+_known: dict[tuple[str, int], tuple[str, Sender]] = {}
+_KNOWN_MAX = 10_000
+
+
+def known_sender(token: str, allocation_id: str, index: int) -> Sender | None:
+    """The member without asking the database, when it has shipped with this token before."""
+    known = _known.get((allocation_id, index))
+    return known[1] if known and hmac.compare_digest(known[0], token_hash(token)) else None
+
+
+def sender_of(token: str, allocation_id: str, index: int) -> Sender:
+    """The member. Raises Refused (401) or Over (410)."""
     row = (
         Member.objects.filter(allocation_id=allocation_id, index=index)
-        .values_list("pk", "allocation__token_hash", "allocation__state")
+        .values_list("pk", "allocation__token_hash", "allocation__state", "allocation__task__job_id")
         .first()
     )
     if row is not None and row[2] == AllocationState.TERMINATED:
         raise Over(f"Allocation {allocation_id} is over.")
     if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
         raise _unknown_token()
-    return int(row[0])
+    if len(_known) >= _KNOWN_MAX:
+        _known.clear()
+    sender = Sender(int(row[0]), row[3])
+    _known[allocation_id, index] = (row[1], sender)
+    return sender
+
+
+def member_of(token: str, allocation_id: str, index: int) -> int:
+    """The member's row id. Raises Refused (401) or Over (410)."""
+    return sender_of(token, allocation_id, index).member_id
 
 
 def run_of(token: str, *, over_too: bool = False) -> Run:

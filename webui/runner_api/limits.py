@@ -10,6 +10,13 @@ BATCH_BYTES_UNPACKED = int(environment.number("TRAINMASTER_BATCH_BYTES_UNPACKED"
 #: Batches that one process holds in memory at once; a runner that comes on top is told to come later.
 PENDING_BATCHES = int(environment.number("TRAINMASTER_PENDING_BATCHES", 64))
 PENDING_BYTES = int(environment.number("TRAINMASTER_PENDING_BYTES", 64 * 1024**2))
+#: One job (all its runs together) may ship so much into one web process in the long run, and so much more at once:
+#: some 150,000 lines of 100 bytes a second. A runner that is sent away keeps its lines on its host meanwhile.
+LOG_BYTES_PER_SECOND = environment.number("TRAINMASTER_LOG_BYTES_PER_SECOND", 16 * 1024**2)
+LOG_BURST_BYTES = environment.number("TRAINMASTER_LOG_BURST_BYTES", 64 * 1024**2)
+#: Batches of one job that are stored at the same time, and those that may be here in all.
+JOB_BATCHES_AT_WORK = 2
+JOB_PENDING_BATCHES = max(1, PENDING_BATCHES // 2)
 #: A body that stops to arrive is given up after this time.
 BODY_SECONDS = environment.number("TRAINMASTER_BODY_SECONDS", 60.0)
 SMALL_BODY_BYTES = 256 * 1024

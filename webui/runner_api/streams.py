@@ -18,6 +18,7 @@ from webui.live.threads import reading, storing
 from webui.live.wakeups import wakeups
 from webui.runner_api import access, limits
 from webui.runner_api.answers import Refused, answer_of, endpoint, read_body, read_object, too_large
+from webui.runner_api.budget import budgets
 from webui.runner_api.signals import changes
 
 
@@ -54,15 +55,26 @@ async def batch(request: Request) -> Response:
     size = int(announced) if announced.isdecimal() else limits.BATCH_BYTES_SENT
     if size > limits.BATCH_BYTES_SENT:
         raise too_large(limits.BATCH_BYTES_SENT)
+    sender = access.known_sender(token, allocation_id, index)
+    if sender is None:
+        sender = await storing(access.sender_of, token, allocation_id, index)
+    share = budgets.admit(sender.job_id)
     with _pending.one(size):
         sent = await read_body(request, limits.BATCH_BYTES_SENT)
-        coding = request.headers.get("content-encoding", "identity").lower()
+        async with share.working():
+            stored, taken = await storing(_store, sender.member_id, offset, sent, _coding(request))
+        share.take(taken)
+        return answer_of(stored)
 
-        def store() -> intake.Intake:
-            member_id = access.member_of(token, allocation_id, index)
-            return intake.store(member_id, offset, unpacked(sent, coding))
 
-        return answer_of(await storing(store))
+def _store(member_id: int, offset: int, sent: bytes, coding: str) -> tuple[intake.Intake, int]:
+    """The answer, and how many bytes of the outbox the batch was."""
+    body = unpacked(sent, coding)
+    return intake.store(member_id, offset, body), len(body)
+
+
+def _coding(request: Request) -> str:
+    return request.headers.get("content-encoding", "identity").lower()
 
 
 def unpacked(sent: bytes, coding: str) -> bytes:
