@@ -30,11 +30,10 @@ export function pieces(text) {
   return found;
 }
 
-// One character for one: what is found in the shown text stands at the same place in it.
+// Controls as people write them, ^G for the bell; the others have no letter.
 function picture(character) {
   const code = character.charCodeAt(0);
-  if (code < 0x20) return String.fromCharCode(0x2400 + code);
-  return code === 0x7f ? "\u2421" : "\ufffd";
+  return code < 0x20 || code === 0x7f ? `^${String.fromCharCode(code ^ 0x40)}` : "\ufffd";
 }
 
 function apply(before, text) {

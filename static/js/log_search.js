@@ -96,7 +96,7 @@ export class Search {
     } finally { this.isMoving = false; }
   }
 
-  /** "3 of 15", "3 of 1,204 so far", "10,000 or more". */
+  /** "3 of 15", "3 of 1,204 so far", "15 found", "10,000 found or more". */
   get words() {
     if (!filter.search) return "";
     const count = this.matches.length;
@@ -104,6 +104,7 @@ export class Search {
     const some = full ? "10,000 or more" : this.isDone ? count.toLocaleString("en") : `${count.toLocaleString("en")} so far`;
     if (this.isDone && !count) return "no match";
     const index = this.current === null ? -1 : this.matches.indexOf(this.current);
-    return index < 0 ? `${some} found` : `${(index + 1).toLocaleString("en")} of ${some}`;
+    if (index >= 0) return `${(index + 1).toLocaleString("en")} of ${some}`;
+    return full || !this.isDone ? some.replace(/^([\d,]+) (.*)$/, "$1 found $2") : `${some} found`;
   }
 }

@@ -1,0 +1,67 @@
+"""A trial whose ranks have written a long log, as rows of a running server: for tests of the viewer and benchmarks."""
+
+from tests.rig import crowd
+from tests.rig.server import Server
+
+#: 10:00 UTC; line n was written n hundredths of a second later.
+BEGIN = 1_795_255_200.0
+
+_FILL = """
+import json, time
+from accounts.models import User
+from experiments.models import Experiment, Project, Trial
+from hosts.models import ResourcePool
+from jobs.models import Job, Task
+from logs import store
+from logs.lines import Block
+from logs.models import TaskLog
+from submissions.models import Context
+
+NAME, NUMBER, RANKS, STATE, ODD = {name!r}, {number}, {ranks}, {state!r}, {odd!r}
+pool = ResourcePool.objects.get_or_create(name="default")[0]
+admin, project = User.objects.get(username="admin"), Project.objects.first()
+context, _ = Context.objects.get_or_create(sha256="0" * 64, defaults=dict(archive=b"", size_bytes=0, listing=[]))
+config = dict(searcher=dict(name="single", metric="loss", smaller_is_better=True), entrypoint="x",
+              resources=dict(slots_per_trial=1))
+job = Job.objects.create(kind="EXPERIMENT", name=NAME, pool=pool, position=time.time(), owner=admin)
+experiment = Experiment.objects.create(job=job, state=STATE, name=NAME, owner=admin, project=project, config=config,
+                                       original_config="", context=context, seed=1)
+job.entity_id = str(experiment.pk)
+job.save()
+task = Task.objects.create(id=f"{{experiment.pk}}.{{NAME}}", job=job, kind="TRIAL", name=NAME, slots=1,
+                           state="ENDED" if STATE == "COMPLETED" else "WAITING")
+trial = Trial.objects.create(experiment=experiment, task=task, seed=1, state=STATE)
+
+def line(number):
+    if number in ODD:
+        return ODD[number]
+    if number % 1000 == 0:
+        return f"WARNING dataloader: worker {{number % 7}} took 3.1 s for batch {{number}}"
+    return f"step {{number}} loss {{2 - number / 1e7:.5f}} lr 2.8e-4 {{5000 + number % 300}} tok/s"
+
+EACH, TOGETHER = 25, 4000
+for begin in range(1, NUMBER + 1, TOGETHER):
+    blocks = []
+    for first in range(begin, min(begin + TOGETHER, NUMBER + 1), EACH):
+        numbers = range(first, min(first + EACH, NUMBER + 1))
+        levels = [(index, "WARNING") for index, number in enumerate(numbers) if number % 1000 == 0]
+        blocks.append(Block({clock} + first / 100, first // EACH % RANKS, "stdout" if first // EACH % 9 else "stderr",
+                            levels, [], "\\n".join(line(number) for number in numbers)))
+    store.append(task.pk, None, f"gpu-{{begin // TOGETHER % 2 + 1}}", blocks)
+TaskLog.objects.get_or_create(task=task)
+print(trial.pk)
+"""
+
+
+def write(
+    server: Server,
+    number: int,
+    *,
+    name: str = "long",
+    ranks: int = 8,
+    state: str = "COMPLETED",
+    odd: dict[int, str] | None = None,
+) -> int:
+    """The id of a trial with so many lines, 25 of a rank together; `odd` has the texts of some of them by number."""
+    code = _FILL.format(number=number, name=name, ranks=ranks, state=state, odd=odd or {}, clock=BEGIN)
+    return int(crowd.shell(server, code))
