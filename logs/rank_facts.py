@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs.models import Allocation
 from jobs.states import Reason
+from logs import pulse
 from logs.models import RankSeen
 from logs.rank_expression import Known
 
@@ -12,7 +13,7 @@ SILENT_SECONDS = 10.0
 
 
 def known(task_id: str) -> list[Known]:
-    """All ranks (>= 0) that have written, by number; a rank that moved stands on the host of its last line.
+    """All ranks (>= 0) that have written or run, by number; one that moved stands where it runs or wrote last.
 
     Whether one is silent is told by the lines' own times alone, so it stays true after the end: these stopped first.
     """
@@ -21,10 +22,17 @@ def known(task_id: str) -> list[Known]:
     for rank, time, host in rows:
         last[rank] = max((time, host), last.get(rank, (time, host)))
     newest = max((time for time, _ in last.values()), default=0.0)
+    running = {each.rank: each for each in pulse.of_task(task_id)}
     failed = _failed_first(task_id)
     return [
-        Known(rank, host, silent=newest - time >= SILENT_SECONDS, failed=rank in failed)
-        for rank, (time, host) in sorted(last.items())
+        Known(
+            rank,
+            running[rank].host if rank in running else last[rank][1],
+            marked=rank in running and running[rank].mark is not None,
+            silent=newest - last.get(rank, (0.0, ""))[0] >= SILENT_SECONDS,
+            failed=rank in failed,
+        )
+        for rank in sorted(last.keys() | running.keys())
     ]
 
 

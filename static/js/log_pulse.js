@@ -7,7 +7,7 @@ import { describe, hueOf, progress, write } from "./rank_look.js";
 
 const SECONDS = 300;
 const HEIGHT = 14;
-const TALL_PX = 800;
+const [TALL_PX, WIDE_PX] = [800, 720];
 
 const pulse = document.getElementById("pulse");
 const says = document.getElementById("pulse-says");
@@ -35,15 +35,16 @@ function summary(ranks, isMany) {
   return [stand, how].filter(Boolean).join(" · ");
 }
 
+const isUsuallyOpen = (isMany) => isMany && innerHeight >= TALL_PX && innerWidth > WIDE_PX;
+
 function open(isMany) {
   const asked = new URLSearchParams(location.search).get("pulse");
-  pulse.open = asked === null ? isMany && innerHeight >= TALL_PX : asked === "1";
+  pulse.open = asked === null ? isUsuallyOpen(isMany) : asked === "1";
 }
 
 pulse.addEventListener("toggle", () => {
   const query = new URLSearchParams(location.search);
-  const isUsual = latest && pulse.open === (latest[1] && innerHeight >= TALL_PX);
-  if (isUsual) query.delete("pulse");
+  if (latest && pulse.open === isUsuallyOpen(latest[1])) query.delete("pulse");
   else query.set("pulse", pulse.open ? "1" : "0");
   const text = query.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
   history.replaceState(history.state, "", `${location.pathname}${text ? `?${text}` : ""}${location.hash}`);

@@ -4,7 +4,7 @@
 import { openMenu } from "./log_rank_menu.js";
 import { filter, onChange } from "./log_state.js";
 import { choose, isChosen } from "./rank_choice.js";
-import { describe, hueOf, progress, progressAge, write } from "./rank_look.js";
+import { describe, progress, progressAge, write } from "./rank_look.js";
 
 /** Seconds behind the median peer at which a cell is a shade darker. */
 const BEHIND_S = [5, 15, 60, 300];
@@ -19,12 +19,12 @@ let sortedAt = 0;
 let markedThen = "";
 
 export function showMap(entries) {
-  const newest = Math.min(...entries.map(({ age }) => age));
+  const newest = Math.min(...entries.map(({ age }) => age ?? Infinity));
   const middle = median(entries.map(progressAge).filter((age) => age !== null));
   for (const host of hosts.values()) host.entries = [];
   for (const entry of entries) {
     const cell = cellOf(entry);
-    paint(cell, entry, middle, entry.age - newest >= SILENT_S);
+    paint(cell, entry, middle, (entry.age ?? Infinity) - newest >= SILENT_S);
     hosts.get(entry.host).entries.push(entry);
   }
   for (const host of hosts.values()) sayWorst(host);
@@ -37,7 +37,7 @@ function cellOf(entry) {
   if (known && known.host === entry.host) return known;
   known?.cell.remove();
   const cell = document.createElement("button");
-  cell.className = `cell ${hueOf(entry.rank)}`;
+  cell.className = "cell";
   cell.dataset.rank = entry.rank;
   cell.textContent = entry.rank;
   cell.tabIndex = cells.size ? -1 : 0;
@@ -66,7 +66,7 @@ function paint(known, entry, middle, isSilent) {
   known.entry = entry;
   const age = progressAge(entry);
   const shade = middle === null ? "" : age === null ? "unknown" : `behind-${BEHIND_S.filter((limit) => age - middle >= limit).length}`;
-  const looks = `cell ${hueOf(entry.rank)} ${shade}${entry.mark ? " marked" : ""}${isSilent ? " silent" : ""}`;
+  const looks = `cell ${shade}${entry.mark ? " marked" : ""}${isSilent ? " silent" : ""}`;
   if (known.cell.className !== looks) known.cell.className = looks;
   const says = `${describe(entry)}${isSilent ? " Silent while others write." : ""}`;
   if (known.cell.title !== says) { known.cell.title = says; known.cell.setAttribute("aria-label", says); }

@@ -12,9 +12,11 @@ import { NO_RANK, all, choose, isChosen, only } from "./rank_choice.js";
 import { ago, describe, hueOf, short, write } from "./rank_look.js";
 
 const MOST_CHIPS = 16;
+const MOST_COLUMNS = 8;
 
 const bar = document.querySelector("#log .ranks");
 const marks = document.getElementById("rank-marks");
+const beside = document.getElementById("rank-beside");
 const chips = new Map([["all", { button: bar.querySelector('[data-rank="all"]') }], [NO_RANK, { button: bar.querySelector('[data-rank="-1"]') }]]);
 
 function show(entries) {
@@ -26,6 +28,7 @@ function show(entries) {
   showPulse(ranks, isMany);
   showMarks(ranks.filter(({ mark }) => mark));
   markChosen();
+  linkBeside();
 }
 
 // --- chips ---
@@ -34,8 +37,7 @@ function showChip(entry) {
   const chip = chips.get(entry.rank) ?? makeChip(entry.rank);
   chip.entry = entry;
   write(chip.count, short(entry.lines));
-  const stands = entry.mark && entry.stepAge !== undefined && entry.stepAge !== null ? `stands ${ago(entry.stepAge)}` : "stands";
-  write(chip.age, entry.mark ? stands : state.ended ? "" : ago(entry.age));
+  write(chip.age, entry.mark ? `stands ${ago(entry.stepAge)}` : state.ended ? "" : ago(entry.age));
   chip.whole.classList.toggle("marked", Boolean(entry.mark));
   const says = `${describe(entry)} Click: only this rank; with Ctrl or Shift it is added.`;
   if (chip.button.title !== says) chip.button.title = says;
@@ -60,7 +62,7 @@ function makeChip(rank) {
   whole.append(button, more);
   const chip = { whole, button, count, age };
   const after = [...chips].filter(([other]) => typeof other === "number" && other > rank).sort(([one], [other]) => one - other)[0];
-  bar.insertBefore(whole, after?.[1].whole ?? document.getElementById("rank-box"));
+  bar.insertBefore(whole, after?.[1].whole ?? beside);
   chips.set(rank, chip);
   return chip;
 }
@@ -75,10 +77,18 @@ function markChosen() {
   }
 }
 
+// The columns of the chosen ranks, or of the first few.
+function linkBeside() {
+  const chosen = filter.expression || filter.ranks.filter((rank) => rank >= 0).slice(0, MOST_COLUMNS).join();
+  const query = new URLSearchParams(chosen && { ranks: chosen });
+  if (filter.level) query.set("level", filter.level);
+  beside.href = `${bar.dataset.at}/logs/columns${query.size ? `?${query}` : ""}`;
+}
+
 // A mark is said in words; the newest known sentence of each marked rank, the first three of them.
 function showMarks(marked) {
   marks.hidden = !marked.length;
-  const said = marked.slice(0, 3).map(({ mark }) => mark).join(" ");
+  const said = marked.slice(0, 3).map(({ mark }) => mark[0].toUpperCase() + mark.slice(1)).join(" ");
   write(marks, marked.length > 3 ? `${said} And ${marked.length - 3} more.` : said);
 }
 
@@ -130,5 +140,6 @@ document.getElementById("log-view").addEventListener("keydown", (event) => {
 });
 
 onStatus(show);
-onChange(markChosen);
+onChange(() => { markChosen(); linkBeside(); });
 markChosen();
+linkBeside();

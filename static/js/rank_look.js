@@ -21,7 +21,7 @@ export const number = (count) => count.toLocaleString("en");
 
 /** Where its training stands: "step 1,202 · 14 s"; without steps whether its processes work; empty when nobody knows. */
 export function progress({ step, stepAge, active }) {
-  if (step !== undefined && step !== null) return `step ${number(step)}${stepAge === undefined || stepAge === null ? "" : ` · ${ago(stepAge)}`}`;
+  if (step !== undefined && step !== null) return [`step ${number(step)}`, ago(stepAge)].filter(Boolean).join(" · ");
   if (active === true) return "working";
   return active === false ? "idle" : "";
 }

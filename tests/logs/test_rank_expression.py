@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logs.filters import Filters
@@ -99,6 +99,7 @@ def test_it_says_whether_the_choice_may_change(text: str, needs: bool) -> None:
     assert parse(text).needs_facts is needs
 
 
+unhurried = settings(deadline=None)
 terms = st.one_of(
     st.integers(0, 20).map(str),
     st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda ends: f"{min(ends)}-{max(ends)}"),
@@ -116,12 +117,14 @@ gangs = st.lists(
 )
 
 
+@unhurried
 @given(expressions, words, gangs)
 def test_each_word_narrows_what_the_others_leave(text: str, word: str, gang: list[Known]) -> None:
     if text:
         assert parse(f"{text} {word}").ranks(gang) <= parse(text).ranks(gang)
 
 
+@unhurried
 @given(signed, gangs)
 def test_taking_away_is_the_rest(term: str, gang: list[Known]) -> None:
     bare = term.removeprefix("!")
@@ -129,6 +132,7 @@ def test_taking_away_is_the_rest(term: str, gang: list[Known]) -> None:
     assert parse(f"!{bare}").ranks(gang) == everybody - parse(bare).ranks(gang)
 
 
+@unhurried
 @given(expressions, expressions, gangs)
 def test_commas_add(one: str, other: str, gang: list[Known]) -> None:
     first, second = (text.split(" ")[0].replace("!", "") for text in (one, other))
@@ -137,6 +141,7 @@ def test_commas_add(one: str, other: str, gang: list[Known]) -> None:
         assert both == parse(first).ranks(gang) | parse(second).ranks(gang)
 
 
+@unhurried
 @given(expressions, gangs, gangs)
 def test_what_needs_no_facts_does_not_look_at_them(text: str, one: list[Known], other: list[Known]) -> None:
     expression = parse(text)
@@ -144,11 +149,13 @@ def test_what_needs_no_facts_does_not_look_at_them(text: str, one: list[Known], 
         assert expression.ranks(one) == expression.ranks(other)
 
 
+@unhurried
 @given(expressions, gangs)
 def test_the_order_of_what_is_known_is_nothing(text: str, gang: list[Known]) -> None:
     assert parse(text).ranks(gang) == parse(text).ranks(reversed(gang))
 
 
+@unhurried
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
     try:

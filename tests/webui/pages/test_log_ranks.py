@@ -4,8 +4,9 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
-from jobs.models import Task
+from jobs.models import Allocation, Task
 from jobs.states import AllocationState, Reason
+from logs import pulse
 from logs.models import RankSeen
 from logs.rank_expression import NOBODY
 from tests.rig.rows import make_command
@@ -13,7 +14,8 @@ from tests.rig.rows import make_command
 
 @pytest.fixture
 def command(db: None) -> str:
-    """The address of a command of two hosts with four ranks each; rank 2 fell silent, rank 5 failed first."""
+    """The address of a command of two hosts with four ranks each; rank 2 fell silent, rank 3 is stopped,
+    rank 5 failed first in an attempt before."""
     found = make_command(hosts=2)
     task: Task = found.task
     for rank in range(8):
@@ -25,9 +27,21 @@ def command(db: None) -> str:
             last_time=1000.0 if rank != 2 else 980.0,
         )
     RankSeen.objects.create(task=task, rank=-1, host="gpu-1", lines=3, last_time=900.0)
+    said = [
+        {"rank": rank, "pid": rank, "state": "T" if rank == 3 else "S", "state_seconds": 20.0}
+        for rank in range(4)
+    ]
+    pulse.keep(task.allocations.get().members.get(index=0).pk, said)
     RankSeen.objects.create(task=task, rank=7, host="gpu-1", lines=3, last_time=900.0)  # before it moved
-    task.allocations.update(
-        state=AllocationState.TERMINATED, exit_reason=Reason.RANK_FAILED, exit_detail={"rank": 5, "code": 1}
+    Allocation.objects.create(
+        id=f"{task.pk}.0",
+        task=task,
+        number=0,
+        pool=task.job.pool,
+        slots=2,
+        state=AllocationState.TERMINATED,
+        exit_reason=Reason.RANK_FAILED,
+        exit_detail={"rank": 5, "code": 1},
     )
     return f"/commands/{found.pk}/ranks"
 
@@ -46,6 +60,7 @@ def client() -> Client:
         ("0-2", [0, 1, 2], 3),
         ("silent", [2], 1),
         ("failed", [5], 1),
+        ("marked", [3], 1),
         ("host:gpu-2", [4, 5, 6, 7], 4),
         ("one-per-host", [0, 4], 2),
         ("none", [-1], 0),
