@@ -1,0 +1,66 @@
+"""The rank pulse of a gang of which only the chief prints: who is stopped is marked, nobody else is, and it says what
+it is doing when it is asked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.rig.hosts import HostRig
+from tests.rig.light_gang import LightGang, light_gang
+from tests.rig.stack import Stack, running_stack
+
+pytestmark = pytest.mark.hosts
+
+RANKS = 8
+MARKED_WITHIN_SECONDS = 15
+CALM_SECONDS = 5
+
+
+@pytest.fixture(scope="module")
+def stack(host_rig: HostRig) -> Iterator[Stack]:
+    with running_stack(host_rig) as stack:
+        stack.add_hosts(slots=RANKS // 2)
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def gang(stack: Stack) -> Iterator[LightGang]:
+    """Four ranks on each of two hosts."""
+    with light_gang(stack, RANKS) as gang:
+        yield gang
+
+
+@pytest.mark.parametrize("rank", [5, 0])
+def test_only_the_stopped_rank_is_marked_and_in_time(gang: LightGang, rank: int) -> None:
+    gang.keeps(set(), CALM_SECONDS)
+    with gang.stopped(rank):
+        gang.wait_marks({rank}, MARKED_WITHIN_SECONDS)
+        assert "is stopped (state T)" in gang.marks()[rank]
+        gang.keeps({rank}, CALM_SECONDS)
+    gang.wait_marks(set(), MARKED_WITHIN_SECONDS)
+
+
+def ask(gang: LightGang, rank: int) -> dict[str, Any]:
+    return gang.stack.post(f"/api/v1/tasks/{gang.task_id}/ranks/{rank}/stack")
+
+
+def test_a_rank_says_what_it_is_doing_and_goes_on(gang: LightGang) -> None:
+    answer = ask(gang, 5)
+    assert answer["text"].startswith("rank 5 on ") and "worker.py" in answer["text"], answer
+    all_of_them = gang.stack.post(f"/api/v1/tasks/{gang.task_id}/stacks", {"ranks": list(range(RANKS))})[
+        "stacks"
+    ]
+    assert [one["rank"] for one in all_of_them if "worker.py" in one.get("text", "")] == list(range(RANKS))
+    before = {one["rank"]: one.get("step") for one in gang.pulse()}
+    assert sorted(before) == list(range(RANKS))
+    gang.keeps(set(), CALM_SECONDS)
+
+
+def test_a_stopped_rank_and_one_that_is_not_there_get_a_sentence(gang: LightGang) -> None:
+    with gang.stopped(6):
+        answer = ask(gang, 6)
+        assert "is stopped (state T)" in answer.get("message", "") or "py-spy" in answer.get("text", ""), (
+            answer
+        )
+    assert "rank 500" in ask(gang, 500)["message"]
