@@ -11,6 +11,7 @@ from webui.pages import (
     log_columns,
     log_lines,
     log_ranks,
+    logs_held,
     manage_job,
     manage_job_edits,
     manage_job_menu,
@@ -75,6 +76,7 @@ urlpatterns = [
     path("pools/<str:name>/<slug:tab>", pools.detail),
     path("usage", usage.overview),
     path("usage/chart", usage.chart),
+    path("usage/logs", logs_held.meter),
     # Determined's addresses, as its published client prints them
     path("det/experiments/<int:experiment_id>", experiment.detail),
     path("det/experiments/<int:experiment_id>/<path:rest>", experiment.from_determined),
