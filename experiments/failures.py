@@ -1,4 +1,4 @@
-"""Why a trial failed: the first failing rank, where, how, and what it said last (ux.md 5)."""
+"""How trials failed, in one sentence each for lists; the whole story is `logs.why_stopped` (ux.md 5)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from experiments.models import Trial
 from jobs import exits
 from jobs.models import Allocation
 from jobs.states import AllocationState, Reason
-from logs import read
+from logs import why_stopped
 
-LAST_LINES = 12
 NOT_FAILURES = [
     Reason.COMPLETED,
     Reason.PREEMPTED,
@@ -53,20 +52,18 @@ def _failed() -> QuerySet[Allocation]:
 
 
 def latest(trial: Trial) -> Failure | None:
-    """The failure of the newest attempt that failed, with the last lines of the rank that failed first."""
-    allocation = _failed().filter(task_id=trial.task_id).order_by("-number").first()
+    """The failure of the newest attempt that failed, with the last words of the rank that failed first."""
+    allocation = _failed().filter(task_id=trial.task_id).select_related("task").order_by("-number").first()
     if allocation is None:
         return None
-    detail = allocation.exit_detail
-    rank = detail.get("rank")
-    code = detail.get("code", allocation.exit_code)
+    story = why_stopped.of_attempt(allocation)
     return Failure(
         allocation.number,
-        _sentence(allocation, detail, code),
-        _last_lines(trial, rank),
-        rank,
-        str(detail.get("host") or ""),
-        code,
+        f"Attempt {allocation.number}: {' '.join(story.sentences)}",
+        [line.text for line in story.words.lines],
+        story.rank,
+        story.host,
+        story.exit_code,
     )
 
 
@@ -81,9 +78,3 @@ def _sentence(allocation: Allocation, detail: dict[str, Any], code: int | None) 
     if detail.get("rank") is not None:
         return f"{attempt}: rank {detail['rank']}{where} failed first, {how}."
     return f"{attempt}: {reason}{where}, {how}."
-
-
-def _last_lines(trial: Trial, rank: int | None) -> list[str]:
-    """Of the rank, or of whoever spoke last when no rank is known."""
-    ranks = frozenset({rank}) if rank is not None else frozenset()
-    return [line.text for line in read.tail(trial.task_id, read.Filters(ranks=ranks), LAST_LINES)]

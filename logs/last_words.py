@@ -19,11 +19,15 @@ _OWN_SIGNALS = {4, 6, 7, 8, 11}
 
 @dataclass(frozen=True)
 class LastWords:
-    """`lines` as they stand in the log, `traceback`: they are one; `cause` its last line (empty: none is known)."""
+    """`lines` as they stand in the log, `traceback`: they are one; `cause` its last line (empty: none is known).
+
+    `left_out`: so many lines of a long traceback's middle are not among them.
+    """
 
     lines: list[Line] = field(default_factory=list)
     traceback: bool = False
     cause: str = ""
+    left_out: int = 0
 
 
 def of(allocation: Allocation, rank: int | None, code: int | None, signal: int | None) -> LastWords:
@@ -56,4 +60,4 @@ def _traceback(lines: list[Line]) -> LastWords | None:
     head, tail = TRACEBACK_LINES
     found = lines[block.first : block.last + 1]
     shown = found if len(found) <= head + tail else found[:head] + found[-tail:]
-    return LastWords(shown, True, block.cause)
+    return LastWords(shown, True, block.cause, len(found) - len(shown))

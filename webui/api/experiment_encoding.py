@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
     BigIntegerField,
     Count,
@@ -32,6 +33,7 @@ def with_numbers() -> QuerySet[Experiment]:
     trials = Trial.objects.filter(experiment=OuterRef("pk"))
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     return phases.annotated(rows).annotate(
+        log_labels=ArraySubquery(trials.exclude(log_labels=[]).order_by().values("log_labels").distinct()),
         num_trials=_number(trials, "experiment", Count("pk"), IntegerField()),
         checkpoint_count=_number(kept, "trial__experiment", Count("pk"), IntegerField()),
         checkpoint_bytes=_number(kept, "trial__experiment", Sum("size_bytes"), BigIntegerField()),
@@ -71,6 +73,7 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> Json:
             "description": experiment.description,
             "notes": experiment.notes,
             "labels": experiment.labels,
+            "logLabels": sorted({name for names in experiment.log_labels or [] for name in names}),
             "state": f"STATE_{phases.of(experiment)}",
             "archived": experiment.archived,
             "config": config,

@@ -140,6 +140,8 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "totalCheckpointSize": str(trial.checkpoint_bytes),
             "summaryMetrics": trial.summary_metrics,
             "metadata": trial.metadata,
+            "logPolicyMatched": trial.log_labels[-1] if trial.log_labels else None,
+            "logLabels": trial.log_labels,
             "logRetentionDays": log_retention.kept(trial.task_id).days if full else None,
             "failure": _failure(trial) if full else None,
         }

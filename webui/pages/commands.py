@@ -25,7 +25,7 @@ from jobs import phases
 from jobs.models import Allocation
 from jobs.states import AllocationState
 from submissions.config.masking import masked
-from webui.pages import timeline, verdicts
+from webui.pages import timeline, verdicts, why
 from webui.pages.experiment import coloured
 from webui.pages.frame import actor, page, show, user_of
 
@@ -133,6 +133,8 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "missing_bytes": verdicts.missing_bytes(command.task_id),
         "may_kill": _may_change(request, command) and command.state == CommandState.ACTIVE,
         "log_at": f"/commands/{command.pk}",
+        "lines_at": f"/commands/{command.pk}",
+        "story": why.story(command.task, None),
         "follow": f"trainmaster command logs -f {command.short_id}",
     }
     if tab == "config":

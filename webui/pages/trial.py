@@ -7,12 +7,12 @@ import shlex
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from events.models import Event
-from experiments import failures, phases
+from experiments import phases
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from jobs.states import AllocationState
 from metrics import charts
-from webui.pages import timeline, verdicts
+from webui.pages import timeline, verdicts, why
 from webui.pages.experiment import actions, may_act
 from webui.pages.frame import page, show
 
@@ -53,7 +53,10 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "current": current if running else None,
         "waiting": verdicts.waiting(trial.task, trial.task.job.pool),
         "silent": verdicts.silent_hosts(current),
-        "failure": failures.latest(trial),
+        "story": why.story(trial.task, why.asked(request)),
+        "lines_at": f"/trials/{trial.pk}/logs",
+        "chosen": why.asked(request),
+        "several": len(attempts) > 1,
         "missing_bytes": verdicts.missing_bytes(trial.task_id),
         "ended": trial.state in TRIAL_END_STATES,
         "actions": [

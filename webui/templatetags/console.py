@@ -10,9 +10,15 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from webui.pages import words
+from webui.pages import why, words
 
 register = template.Library()
+
+
+@register.filter
+def safe_text(text: str) -> str:
+    """What a program wrote, without what only terminals understand."""
+    return why.plain(text)
 
 
 @register.filter

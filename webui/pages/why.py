@@ -1,0 +1,41 @@
+"""Which attempt's end a page tells the story of: the one that the address asks for, else the newest that went wrong."""
+
+from __future__ import annotations
+
+import re
+
+from django.http import Http404, HttpRequest
+
+from jobs.models import Task
+from jobs.states import TaskState
+from logs import why_stopped
+from logs.lines import shown
+from logs.why_stopped import Story
+
+#: colours and other words to a terminal, which a page shows in its log alone
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+
+
+def asked(request: HttpRequest) -> int | None:
+    """`?attempt=2`. Raises Http404 for what is no number."""
+    text = request.GET.get("attempt", "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 9):
+        raise Http404(f"An attempt is a number, not {shown(text)[:40]!r}.")
+    return int(text) if text else None
+
+
+def story(task: Task, attempt: int | None) -> Story | None:
+    """None where there is nothing to tell: it goes on, or it did what it was to do."""
+    if attempt is not None:
+        found = why_stopped.of_task(task, attempt)
+        return found if found.sentences else None
+    failure = why_stopped.last_failure(task)
+    if failure is not None or task.state != TaskState.ENDED:
+        return failure
+    found = why_stopped.of_task(task)
+    return found if found.stopped_by else None
+
+
+def plain(text: str) -> str:
+    """A log line as text alone."""
+    return _ESCAPES.sub("", shown(text))
