@@ -46,6 +46,8 @@ def running_web(folder: Path, **environment: str) -> Iterator[Web]:
     """Serve webui.asgi until the block ends; its output is in `folder`/web.log."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        # uvicorn takes a socket that it is given by --fd for one of Unix, and so would leave each answer 40 ms to Nagle
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listening.listen(512)
         port = listening.getsockname()[1]
         command = [
