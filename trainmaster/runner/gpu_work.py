@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, List, Optional
 
 from trainmaster.host.vendored import import_vendored
 
-_LOOK_BACK_MICROSECONDS = 5_000_000
+_LOOK_BACK_SECONDS = 5.0
 
 
 class GpuWork:
@@ -48,12 +49,13 @@ class GpuWork:
     def _samples(self, device: Any) -> Optional[Dict[int, int]]:
         """The newest sample of each process; None when this device keeps none."""
         nvml = self._nvml
+        since = int((time.time() - _LOOK_BACK_SECONDS) * 1e6)
         try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(device, 0)
+            samples = nvml.nvmlDeviceGetProcessUtilization(device, since)
         except nvml.NVMLError_NotFound:  # nobody has used it of late
             return {}
         except nvml.NVMLError:
             return None
-        newest = max((int(sample.timeStamp) for sample in samples), default=0)
-        recent = [s for s in samples if newest - int(s.timeStamp) <= _LOOK_BACK_MICROSECONDS]
-        return {int(sample.pid): int(sample.smUtil) for sample in recent}
+        # the buffer comes with old entries, and several of one process
+        recent = sorted((int(s.timeStamp), int(s.pid), int(s.smUtil)) for s in samples)
+        return {pid: min(100, percent) for at, pid, percent in recent if at >= since}
