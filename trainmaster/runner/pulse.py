@@ -19,6 +19,8 @@ from trainmaster.runner.gpu_work import GpuWork
 from trainmaster.runner.shipping import say
 
 SAMPLE_SECONDS = 2.0
+#: a heartbeat stays a small request, whatever a host runs
+_MOST_RANKS = 512
 #: of one processor: below it a rank's processes only wait, apart from their timers
 IDLE_CPU = 0.02
 #: where a rank sleeps is asked once it has been idle for so long
@@ -125,7 +127,7 @@ class Pulse:
 
     def facts(self) -> List[Dict[str, Any]]:
         ranks, now = self._ranks, time.monotonic()
-        return [ranks[rank].facts(now) for rank in sorted(ranks)]
+        return [ranks[rank].facts(now) for rank in sorted(ranks)[:_MOST_RANKS]]
 
     def _sign(self, rank: int) -> Dict[str, Any]:
         """Empty where there is none, or where it was read while it was written."""
