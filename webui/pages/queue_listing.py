@@ -213,8 +213,7 @@ def _conditions(queue: Queue, view: View, me: int) -> Iterator[Condition]:
 def _search(queue: Queue, text: str) -> Condition:
     """By part of the name or of its owner's, by the beginning of the job's id, by the experiment's number."""
     part = text.lower()
-    found = User.objects.filter(pk__in=set(queue.owners), username__icontains=text)
-    owners = set(found.values_list("pk", flat=True))
+    owners = set(User.objects.filter(username__icontains=text).values_list("pk", flat=True))
     return lambda place: (
         part in queue.names[place].lower()
         or queue.owners[place] in owners
