@@ -148,6 +148,11 @@ def test_no_character_is_split(text: str, limit: int) -> None:
 def test_a_rank_prefix_is_read_and_removed() -> None:
     assert rank_prefix(b"[rank=12] hello [rank=3]") == (12, b"hello [rank=3]")
     assert rank_prefix(b" [rank=1]x") == (1, b"x")
+    assert rank_prefix(b"[rank3]: Traceback") == (3, b"Traceback")
+    assert rank_prefix(b"[1,12]<stderr>:text") == (12, b"text")
+    assert rank_prefix(b"[0]<stdout>: text") == (0, b"text")
+    assert rank_prefix(b"[1,12] text") == (None, b"[1,12] text")
+    assert rank_prefix(b"[ranks] text") == (None, b"[ranks] text")
     assert rank_prefix(b"2026 [rank=0] x") == (None, b"2026 [rank=0] x")
 
 

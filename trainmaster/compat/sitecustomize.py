@@ -4,7 +4,7 @@ It makes `determined` a name of ours, lets the process show its stacks when it i
 the sitecustomize that it hides, if the host has one.
 The finder is loaded at the first import of that name: most Python programs of a job never ask for it.
 """
-# ruff: noqa: PTH100, PTH102, PTH113, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
+# ruff: noqa: PTH100, PTH102, PTH113, PTH116, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
 
 from __future__ import annotations
 
@@ -63,7 +63,32 @@ def _show_stacks_when_asked():  # type: ignore[no-untyped-def]
         return
 
 
+def _write_to_own_streams() -> None:
+    """A rank of a launcher that is not ours gets the files of its rank where it would write into the launcher's.
+
+    So torchrun, accelerate or deepspeed as the entrypoint keep their ranks apart like our launch modules do. Output
+    that the launcher has sent elsewhere, by a pipe or a redirect, stays there.
+    """
+    run_dir, rank = os.environ.get("TRAINMASTER_RUN_DIR"), os.environ.get("RANK", "")
+    if not run_dir or not rank.isdigit() or "LOCAL_RANK" not in os.environ:
+        return
+    spool = os.path.join(run_dir, "spool")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    for stream in ("stdout", "stderr"):
+        try:
+            launchers = os.stat(os.path.join(spool, "launcher." + stream))
+            taken = [number for number in (1, 2) if os.path.samestat(os.fstat(number), launchers)]
+            if taken:
+                file = os.open(os.path.join(spool, "rank" + str(int(rank)) + "." + stream), flags, 0o600)
+                for number in taken:
+                    os.dup2(file, number)
+                os.close(file)
+        except OSError:  # the job must start whatever this costs
+            continue
+
+
 _show_stacks_when_asked()
+_write_to_own_streams()
 if os.environ.get("TRAINMASTER_SDK", "") != "installed":
     sys.meta_path.insert(0, _Lazy)
 _run_hidden()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
+import time
 from typing import List, Tuple
 
+from trainmaster.runner.lines import PROGRESS_SECONDS, LineSplitter, shown
+
 _CHUNK_BYTES = 65536
+_LINE_BYTES = 1024 * 1024  # a longer line goes on in the next
 
 
 class Prefixer:
-    """Two pipes whose lines arrive on our own stdout and stderr with a prefix, each line in one write."""
+    """Two pipes whose lines arrive on our own stdout and stderr with a prefix, each line in one write.
+
+    A progress bar arrives as a line of its last state, once a second: ranks that share a terminal or a file must not
+    overwrite each other.
+    """
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -35,18 +44,23 @@ class Prefixer:
             thread.join(seconds)
 
     def _copy(self, source: int, target: int) -> None:
-        rest = b""
-        while True:
-            chunk = os.read(source, _CHUNK_BYTES)
-            lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()
-            if not chunk and rest:
-                lines.append(rest)
-            text = b"".join(self._prefix + line + b"\n" for line in lines)
-            try:
-                while text:
-                    text = text[os.write(target, text) :]
-            except OSError:  # nobody reads our output any more: the rank must not be stopped for it
-                pass
-            if not chunk:
-                return
+        splitter = LineSplitter(0, _LINE_BYTES)
+        chunk = b""
+        ended = False
+        while not ended:
+            ready = bool(select.select([source], [], [], PROGRESS_SECONDS)[0])
+            chunk = os.read(source, _CHUNK_BYTES) if ready else b""
+            ended = ready and not chunk
+            now = time.monotonic()
+            blocks = (
+                splitter.finish() if ended else splitter.feed(chunk, now) if chunk else splitter.idle(now)
+            )
+            lines = [line for block in blocks for line in shown(block.text).split(b"\n")]
+            self._write(target, b"".join(self._prefix + line + b"\n" for line in lines))
+
+    def _write(self, target: int, text: bytes) -> None:
+        try:
+            while text:
+                text = text[os.write(target, text) :]
+        except OSError:  # nobody reads our output any more: the rank must not be stopped for it
+            return

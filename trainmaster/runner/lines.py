@@ -12,7 +12,8 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 PROGRESS_SECONDS = 1.0
 BLOCK_BYTES = 64 * 1024
 
-_RANK = re.compile(rb"[ \t]?\[rank=(\d{1,9})\][ \t]?")
+#: `[rank=3] ` of wrap_rank, `[rank3]: ` of PyTorch, `[1,3]<stdout>:` of mpirun, `[3]<stdout>:` of horovodrun
+_RANK = re.compile(rb"[ \t]?\[(?:rank=?(\d{1,9})\]:?|(?:\d{1,9},)?(\d{1,9})\]<std(?:out|err)>:)[ \t]?")
 
 
 class Block(NamedTuple):
@@ -218,11 +219,11 @@ def cut_at(text: bytes, limit: int) -> int:
 
 
 def rank_runs(block: Block) -> Iterator[Tuple[Optional[int], bytes, int]]:
-    """(rank, lines, offset behind them) of each run of lines with the same rank, told by the prefix `[rank=N] `.
+    """(rank, lines, offset behind them) of each run of lines with the same rank, told by the prefix of a launcher.
 
     The prefix leaves the lines; a line without it has the rank None.
     """
-    if b"[rank=" not in block.text:
+    if b"[rank" not in block.text and b"]<std" not in block.text:
         yield None, block.text, block.end
         return
     lines = block.text.split(b"\n")
@@ -240,6 +241,6 @@ def rank_runs(block: Block) -> Iterator[Tuple[Optional[int], bytes, int]]:
 
 
 def rank_prefix(text: bytes) -> Tuple[Optional[int], bytes]:
-    """(rank, text without it) for a line that begins with `[rank=N] `; (None, text) for any other."""
+    """(rank, text without it) for a line that begins with a prefix that names its rank; (None, text) for any other."""
     match = _RANK.match(text)
-    return (int(match.group(1)), text[match.end() :]) if match else (None, text)
+    return (int(match.group(match.lastindex or 0)), text[match.end() :]) if match else (None, text)

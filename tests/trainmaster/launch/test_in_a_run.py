@@ -58,3 +58,52 @@ def test_the_failing_rank_its_lines_and_the_metrics_reach_the_server(
     assert [(report["group"], report["metrics"]) for report in reports] == [("validation", {"loss": "NaN"})]
     wait_until(lambda: of_run(paths.key) == [])
     assert not list(Path(paths.root).glob("ranks-*"))
+
+
+THIRD_PARTY = """
+import os, sys
+rank = int(os.environ["RANK"])
+print("hello from", rank)
+print("[rank=7] is text here", file=sys.stderr)
+os.system(f"echo a child of {rank}")
+"""
+
+
+def test_ranks_of_a_bare_torchrun_have_streams_of_their_own(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    torchrun = [
+        "python3",
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node=2",
+        f"--master_port={free_port()}",
+    ]
+    host.launch([*torchrun, "train.py"], {"train.py": THIRD_PARTY}, **two_slots())
+    record = stream_server.wait_for(stream_server.exit, 60)
+    assert record["code"] == 0
+    for rank in range(2):
+        assert stream_server.texts(f"rank{rank}.stdout") == [f"hello from {rank}", f"a child of {rank}"]
+        assert stream_server.texts(f"rank{rank}.stderr") == ["[rank=7] is text here"]
+    assert not stream_server.texts("launcher.stdout")
+
+
+@pytest.mark.parametrize("override", [["--redirects=3"], ["--tee=3"]])
+def test_torchruns_redirects_do_not_mix_the_ranks_of_our_launch_module(
+    override: list[str], host: TestHost, stream_server: StreamServer
+) -> None:
+    entrypoint = ["python3", "-m", "determined.launch.torch_distributed", *override, "--", "train.py"]
+    host.launch(entrypoint, {"train.py": THIRD_PARTY}, **two_slots())
+    assert stream_server.wait_for(stream_server.exit, 60)["code"] == 0
+    for rank in range(2):
+        assert stream_server.texts(f"rank{rank}.stdout") == [f"hello from {rank}", f"a child of {rank}"]
+
+
+def test_what_a_user_sends_elsewhere_stays_there(host: TestHost, stream_server: StreamServer) -> None:
+    script = "RANK=1 LOCAL_RANK=1 python3 train.py | sed s/hello/piped/; RANK=0 LOCAL_RANK=0 python3 train.py 2>err"
+    paths, _ = host.launch(script, {"train.py": THIRD_PARTY}, **two_slots())
+    assert stream_server.wait_for(stream_server.exit, 60)["code"] == 0
+    assert stream_server.texts("launcher.stdout") == ["piped from 1", "a child of 1"]
+    assert stream_server.texts("rank0.stdout") == ["hello from 0", "a child of 0"]
+    assert stream_server.texts("rank0.stderr") == []
+    assert (paths.code / "err").read_text() == "[rank=7] is text here\n"

@@ -90,6 +90,17 @@ def test_off_the_cluster_each_line_gets_the_ranks_prefix(tmp_path: Path) -> None
         assert done.stderr == b"[rank=4] two\n"
 
 
+def test_off_the_cluster_a_bar_keeps_its_prefix_and_shows_its_last_state(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    script = r"printf '30%%\r'; cat gate; printf '99%%\r100%%\nrest'"
+    command = [sys.executable, "-m", "determined.launch.wrap_rank", "4", "sh", "-c", script]
+    with subprocess.Popen(command, env=environment_of(None), cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"[rank=4] 30%\n", "it is seen while the bar still runs"
+        (tmp_path / "gate").write_text("")
+        assert process.stdout.read() == b"[rank=4] 100%\n[rank=4] rest\n"
+
+
 def test_a_rank_is_a_number_or_the_first_variable_that_is_set() -> None:
     assert resolve_rank("12", {}) == 12
     assert resolve_rank("A,B", {"B": "3"}) == 3
