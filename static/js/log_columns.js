@@ -10,7 +10,7 @@ import { openMenu } from "./log_rank_menu.js";
 import { asQuery, change, filter, levels, onChange } from "./log_state.js";
 import { clock } from "./log_times.js";
 import { spell } from "./live.js";
-import { ago, describe, hueOf, progress, write } from "./rank_look.js";
+import { ago, describe, hueOf, progress, sentence, write } from "./rank_look.js";
 
 const ROW = 19;
 const PAGE = 600;
@@ -78,7 +78,7 @@ function head(rank) {
 
 function sayHead(cell, entry) {
   cell.classList.toggle("marked", Boolean(entry.mark));
-  write(cell.children[1], entry.mark || [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
+  write(cell.children[1], entry.mark ? sentence(entry.mark) : [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
   cell.children[1].classList.toggle("mark", Boolean(entry.mark));
   if (cell.title !== describe(entry)) cell.title = describe(entry);
 }

@@ -7,6 +7,7 @@ import { number, write } from "./rank_look.js";
 
 const TYPED_MS = 350;
 const AGAIN_MS = 10_000;
+const RETRY_MS = 2_000;
 const SILENT_S = 10;
 
 const at = document.querySelector("#log .ranks").dataset.at;
@@ -44,8 +45,8 @@ async function ask(expression) {
     const answer = await fetch(`${at}/ranks?${new URLSearchParams({ ranks: expression })}`, { headers: { Accept: "application/json" } });
     if (answer.redirected) { toLogin(); return; }
     data = answer.ok ? await answer.json() : { fault: "The server could not say just now." };
-  } catch { // it is away: asked again with the next status
-    changes = true;
+  } catch { // the server is away
+    setTimeout(() => { if (asked === expression) ask(expression); }, RETRY_MS);
     return;
   }
   if (asked !== expression) return; // somebody has typed on

@@ -9,7 +9,7 @@ import { openMenu } from "./log_rank_menu.js";
 import { showPulse } from "./log_pulse.js";
 import { filter, onChange } from "./log_state.js";
 import { NO_RANK, all, choose, isChosen, only } from "./rank_choice.js";
-import { ago, describe, hueOf, short, write } from "./rank_look.js";
+import { ago, describe, hueOf, sentence, short, write } from "./rank_look.js";
 
 const MOST_CHIPS = 16;
 const MOST_COLUMNS = 8;
@@ -88,7 +88,7 @@ function linkBeside() {
 // A mark is said in words; the newest known sentence of each marked rank, the first three of them.
 function showMarks(marked) {
   marks.hidden = !marked.length;
-  const said = marked.slice(0, 3).map(({ mark }) => mark[0].toUpperCase() + mark.slice(1)).join(" ");
+  const said = marked.slice(0, 3).map(({ mark }) => sentence(mark)).join(" ");
   write(marks, marked.length > 3 ? `${said} And ${marked.length - 3} more.` : said);
 }
 

@@ -26,13 +26,17 @@ export function progress({ step, stepAge, active }) {
   return active === false ? "idle" : "";
 }
 
-/** One sentence of all that is known of a rank. */
+/** All that is known of a rank, in one or two sentences. */
 export function describe(entry) {
   const { rank, host, lines, age, mark } = entry;
-  if (rank < 0) return `Lines outside any rank: ${number(lines)}, the last ${ago(age)} ago.`;
+  const wrote = lines ? `${number(lines)} line${lines === 1 ? "" : "s"}, the last ${ago(age)} ago` : "no line yet";
+  if (rank < 0) return `Outside any rank: ${wrote}.`;
   const stands = progress(entry);
-  return `Rank ${rank} on ${host}: ${stands ? `${stands}; ` : ""}${lines ? `${number(lines)} lines, the last ${ago(age)} ago` : "no line yet"}.${mark ? ` ${mark}` : ""}`;
+  return `Rank ${rank} on ${host}: ${stands ? `${stands}; ` : ""}${wrote}.${mark ? ` ${sentence(mark)}` : ""}`;
 }
+
+/** A mark as a sentence of its own. */
+export const sentence = (mark) => mark[0].toUpperCase() + mark.slice(1);
 
 /** Age of its progress in seconds for an order of the worst first; null when nobody knows of any. */
 export const progressAge = ({ stepAge, active }) => (stepAge ?? (active === true ? 0 : null));
