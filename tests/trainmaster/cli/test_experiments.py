@@ -81,7 +81,7 @@ def test_a_followed_experiment_that_fails_ends_with_1(
 ) -> None:
     done = local_host("e", "create", config(tmp_path, "3 fail"), str(code), "-f")
     assert done.returncode == 1
-    assert "on local, exit code 3." in done.stderr
+    assert "on local: exit code 3." in done.stderr
     assert "ended: ERROR" in done.stderr
 
 
