@@ -19,6 +19,7 @@ const [MOST_COLUMNS, USUAL_COLUMNS] = [8, 4];
 const SPARE_ROWS = 20;
 const SHOWN_CHARACTERS = 400;
 const NEAR_TOP_ROWS = 60;
+const REST_FACTOR = 10; // in a flood rows are made anew for a tenth of the time at most
 
 const root = document.getElementById("log");
 const view = document.getElementById("log-view");
@@ -34,6 +35,8 @@ let log = fresh(0);
 let cursor = null; // the number of the line that a person looks at
 let lastTop = 0;
 let drawing = 0;
+let aligning = 0;
+let alignAgainAt = 0;
 
 function fresh(generation) {
   return { generation, readFrom: null, upto: 0, atStart: false, loading: false, following: true, unseen: 0, pausedAt: null };
@@ -120,7 +123,8 @@ async function readBack() {
   if (log.readFrom === null) log.upto = Math.max(log.upto, found.upto);
   log.readFrom = found.first;
   log.atStart = found.done;
-  take(found.lines);
+  lines.push(...found.lines);
+  realign();
   // a rare match: each answer says how far back it looked; go on until the view is full
   if (!log.atStart && rows.length * ROW < view.clientHeight) await readBack();
 }
@@ -129,6 +133,8 @@ async function restart() {
   log = fresh(log.generation + 1);
   lines = [];
   rows = [];
+  clearTimeout(aligning);
+  aligning = 0;
   point(null);
   draw();
   await listen();
@@ -151,22 +157,25 @@ onFrame((frame) => {
   const news = frame.lines.filter((line) => line[0] > log.upto);
   log.upto = Math.max(log.upto, frame.upto ?? 0);
   if (!log.following) log.unseen += news.length;
-  take(news);
+  lines.push(...news);
+  if (news.length) aligning ||= setTimeout(realign, Math.max(0, alignAgainAt - Date.now()));
+  else later();
   say({ ack: log.upto });
 });
 
-/** Lines before or behind those that are known. */
-function take(news) {
-  if (news.length) {
-    const [onTop, off] = topLine();
-    lines = lines.concat(news);
-    if (log.following && lines.length > MOST_LINES) drop();
-    rows = align(lines, columns);
-    space.style.height = `${rows.length * ROW}px`;
-    if (log.following) toEnd();
-    else if (onTop !== null) scroll(Math.max(0, rowOf(rows, onTop)) * ROW + off);
-  }
+/** Put all lines into rows, with the view where it was. */
+function realign() {
+  clearTimeout(aligning);
+  aligning = 0;
+  const begun = performance.now();
+  const [onTop, off] = topLine();
+  if (log.following && lines.length > MOST_LINES) drop();
+  rows = align(lines, columns);
+  space.style.height = `${rows.length * ROW}px`;
+  if (log.following) toEnd();
+  else if (onTop !== null) scroll(Math.max(0, rowOf(rows, onTop)) * ROW + off);
   later();
+  alignAgainAt = Date.now() + REST_FACTOR * (performance.now() - begun);
 }
 
 function drop() {

@@ -193,10 +193,23 @@ def test_a_rank_is_marked_by_its_progress_and_not_by_its_silence(browser: Browse
     browser.wait(lambda: browser.all(".rank-chip.marked"), "a mark")
     assert [chip.get_attribute("data-rank") for chip in browser.all(".rank-chip.marked [data-rank]")] == ["5"]
     assert browser.text("#rank-marks").startswith(f"Rank 5 on {members[0].host.name} stands still")
-    assert browser.text("#rank-marks") in browser.one('.ranks [data-rank="5"]').get_attribute("title")
+    assert browser.text("#rank-marks") in str(browser.one('.ranks [data-rank="5"]').get_attribute("title"))
     beat(members)
     browser.wait(lambda: not browser.all(".rank-chip.marked"), "the mark to go when the rank goes on")
     assert complaints(browser) == []
+
+
+def test_why_a_rank_is_not_asked_what_it_does_is_said_in_a_dialog(browser: Browser) -> None:
+    User.objects.filter(username="ada").update(role=User.Role.VIEWER)
+    command, members = gang(1)
+    write_all(members)
+    show(browser, f"/commands/{command.pk}")
+    press_menu(browser, 5, "What is it doing?")
+    browser.wait(lambda: browser.all("dialog.stack .failed-text"), "the sentence why there is no stack")
+    assert browser.text("dialog.stack h2") == f"What is rank 5 on {members[0].host.name} doing?"
+    assert browser.text("dialog.stack .failed-text").startswith("ada is a viewer and may not")
+    press(browser, Keys.ESCAPE)
+    browser.wait(lambda: not browser.all("dialog.stack"), "the dialog to close")
 
 
 def test_512_ranks_have_a_box_and_a_heat_map(browser: Browser) -> None:

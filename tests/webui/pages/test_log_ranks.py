@@ -78,3 +78,11 @@ def test_an_expression_is_answered_with_its_ranks(
 def test_a_fault_is_answered_with_a_sentence(command: str, client: Client) -> None:
     answer = client.get(command, {"ranks": "0-7 quiet"}).json()
     assert answer["fault"].startswith("'quiet' chooses no ranks; allowed: ")
+
+
+def test_the_columns_are_a_page_of_commands_and_trials(command: str, client: Client) -> None:
+    page = client.get(command.replace("/ranks", "/logs/columns"), {"ranks": "0,1,5"})
+    assert page.status_code == 200
+    assert command.removesuffix("/ranks") in page.content.decode()
+    assert client.get("/trials/999999/logs/columns").status_code == 404
+    assert client.get("/trials/999999/ranks").status_code == 404
