@@ -30,11 +30,15 @@ class Policy:
     pattern: str
     actions: list[str]
     _compiled: Any = field(init=False, repr=False)
+    #: a pattern that is nothing but this text is found twice as fast without the regular expression
+    _literal: str = field(init=False, repr=False)
     #: what it says of a line can depend on the lines beside it: every line is looked at by itself
     _by_line: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._compiled = regex.compile(self.pattern, regex.V0 | regex.MULTILINE)
+        plain = self.pattern.removeprefix(".*").removesuffix(".*")
+        self._literal = plain if _PLAIN.fullmatch(plain) else ""
         self._by_line = _SEES_ITS_ENDS.search(self.pattern) is not None
 
     def first_line(self, text: str) -> int | None:
@@ -50,9 +54,12 @@ class Policy:
         return None
 
     def _found(self, text: str) -> bool:
+        if self._literal:
+            return self._literal in text
         return self._compiled.search(text, timeout=PATTERN_SECONDS, concurrent=True) is not None
 
 
+_PLAIN = regex.compile(r"[\w \-:,;/='\"%@<>!]+")
 #: negative looks around, and anchors and flags that mean the whole text
 _SEES_ITS_ENDS = regex.compile(r"\(\?<?!|\\[AZzG]|\(\?[a-zA-Z]*s")
 

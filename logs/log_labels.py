@@ -30,12 +30,16 @@ class Match:
     @property
     def sentence(self) -> str:
         """What matched where, and what comes of it."""
-        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
         done = []
         if CANCEL_RETRIES in self.actions:
             done.append("it is not tried again after a failure")
         if EXCLUDE_NODE in self.actions:
             done.append(f"{self.host} is not used for it again")
+        return self.told(done)
+
+    def told(self, done: list[str]) -> str:
+        """What matched where, and what was done about it."""
+        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
         called = self.called[:1].upper() + self.called[1:]
         return f"{called} matched line {self.line} ({who}){': ' if done else ''}{' and '.join(done)}."
 

@@ -178,7 +178,12 @@ def _others(ends: list[dict[str, Any]], first: int | None) -> list[str]:
 
 
 def _policies(matches: list[Match]) -> list[str]:
-    return [match.sentence for match in matches]
+    """The retries that one cancels are told with what follows."""
+    excluded = log_labels.EXCLUDE_NODE
+    return [
+        match.told([f"{match.host} is not used for it again"] if excluded in match.actions else [])
+        for match in matches
+    ]
 
 
 def _what_follows(allocation: Allocation) -> list[str]:

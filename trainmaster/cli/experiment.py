@@ -111,6 +111,7 @@ EXPERIMENTS = [
     Column("Started", lambda row: local_time(row.get("startTime"))),
     Column("Ended", lambda row: local_time(row.get("endTime"))),
     Column("Resource Pool", lambda row: row.get("resourcePool")),
+    Column("Log Policies", lambda row: ", ".join(row.get("logLabels") or [])),
 ]
 TRIALS = [
     Column("Trial ID", lambda row: row["id"]),
@@ -175,6 +176,7 @@ _DETAILS = [
 ]
 _TRIAL_RESULTS = [
     Column("Restarts", lambda row: row.get("restarts")),
+    Column("Log Policies", lambda row: ", ".join(row.get("logLabels") or [])),
     Column("Best Validation", lambda row: _metrics(row.get("bestValidation"))),
 ]
 

@@ -45,6 +45,7 @@ _DETAILS = [
     Column("Searcher metric", lambda row: row.get("searcherMetricValue")),
     Column("Checkpoints", lambda row: row.get("checkpointCount")),
     Column("Task", lambda row: row.get("taskId")),
+    Column("Log Policies", lambda row: ", ".join(row.get("logLabels") or [])),
     Column("Failure", lambda row: (row.get("failure") or {}).get("sentence")),
 ]
 

@@ -32,10 +32,12 @@ def listing(request: HttpRequest) -> HttpResponse:
     current = pages.get_page(request.GET.get("page"))
     found = list(current.object_list)
     words = phases.of_experiments(found)
-    why = _why(found, words)
+    why, labels = _why(found, words), _log_labels(found)
     context = {
         "page": current,
-        "experiments": [(each, words[each.pk], why.get(each.pk, "")) for each in found],
+        "experiments": [
+            (each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, [])) for each in found
+        ],
         "chips": list(CHIPS),
         "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
         "chosen": request.GET,
@@ -56,6 +58,15 @@ def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
         for experiment, task in tasks
         if task in queued[experiment]
     }
+
+
+def _log_labels(found: list[Experiment]) -> dict[int, list[str]]:
+    """Experiment id -> names of the log policies that lines of its trials have matched."""
+    rows = Trial.objects.filter(experiment__in=found).exclude(log_labels=[])
+    labels: dict[int, list[str]] = {}
+    for experiment, names in rows.values_list("experiment_id", "log_labels"):
+        labels[experiment] = sorted({*labels.get(experiment, []), *names})
+    return labels
 
 
 def _filtered(request: HttpRequest) -> QuerySet[Experiment]:

@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from events.models import Event
 from jobs import exits, queue_history
 from jobs.states import Reason
+from logs.log_labels import match_of
 from webui.pages import words
 
 NEWEST = 200
@@ -60,6 +61,9 @@ def of_experiment(experiment_id: int, task_ids: Iterable[str]) -> list[Entry]:
 
 def _entry(event: Event) -> Entry:
     kind = Event.Kind(event.kind)
+    if event.reason == Reason.LOG_POLICY:
+        attempt = event.subject.rpartition(".")[2]
+        return Entry(event.at, f"Attempt {attempt}: {match_of(event).sentence}", "")
     names = {
         "n": event.subject.rsplit(".", 1)[-1],
         "host": event.detail.get("host", ""),

@@ -1,0 +1,72 @@
+"""Why did it stop: the story on the pages of a trial and a command, its way into the log, and every look of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rig.browser import Browser
+from tests.rig.stack import LAUNCHER, Stack, config
+
+pytestmark = [pytest.mark.browser, pytest.mark.hosts]
+
+WIDE, NARROW = 1440, 390
+RAISES = """
+import sys, time
+for step in range(40):
+    print("step", step, "<script>", flush=True)
+def train(batch):
+    raise RuntimeError("the loss of batch %d is not a number <b>" % batch)
+if sys.argv[1] == "2":
+    train(7)
+time.sleep(300)
+"""
+POLICY = {"name": "NaN loss", "pattern": "is not a number", "action": "cancel_retries"}
+
+
+@pytest.fixture(scope="module")
+def failed(stack: Stack) -> int:
+    """The id of a trial whose rank 2 raised."""
+    experiment = stack.submit(
+        {"launch.py": LAUNCHER, "worker.py": RAISES}, config(4, max_restarts=2, log_policies=[POLICY])
+    )
+    assert stack.wait_end(experiment) == "STATE_ERROR"
+    return int(stack.trial(experiment)["id"])
+
+
+def test_the_page_of_a_failed_trial_tells_why_and_leads_to_the_line(browser: Browser, failed: int) -> None:
+    browser.open(f"/trials/{failed}")
+    told = browser.text("#why")
+    assert "failed first: exit code 1: RuntimeError: the loss of batch 7 is not a number <b>." in told
+    assert "3 other ranks ended after it" in told
+    assert "a log policy cancels its retries" in told
+    assert "NaN loss" in browser.text(".head")
+    browser.click("#why > a")
+    browser.wait(lambda: browser.path() == f"/trials/{failed}/logs", "the log")
+    browser.wait(lambda: "Traceback" in browser.text("#log-view"), "the line")
+    assert "rank=2" in browser.driver.current_url and "#L" in browser.driver.current_url
+
+
+def test_each_attempt_has_its_own_story(browser: Browser, failed: int) -> None:
+    browser.open(f"/trials/{failed}")
+    browser.click("td[data-label='Cause'] a")
+    browser.wait(lambda: "attempt=1" in browser.driver.current_url, "the attempt's address")
+    assert "Rank 2 on" in browser.text("#why")
+
+
+def test_the_page_of_a_failed_command_tells_why(browser: Browser, stack: Stack) -> None:
+    body = {"config": {"entrypoint": "echo before; ls /no/such/folder; exit 3", "resources": {"slots": 0}}}
+    command = stack.post("/api/v1/commands", body)["command"]["id"]
+    path = f"/api/v1/commands/{command}"
+    stack.wait(lambda: "endTime" in stack.get(path)["command"], 60, "the command to end")
+    browser.open(f"/commands/{command}")
+    assert "exit code 3" in browser.text("#why")
+    assert "/no/such/folder" in browser.text("#why pre")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_the_story_fits_every_look(browser: Browser, failed: int, dark: bool, width: int) -> None:
+    browser.look(dark=dark, width=width)
+    browser.open(f"/trials/{failed}")
+    assert browser.sticking_out() == []
+    browser.look(dark=False, width=WIDE)
