@@ -143,7 +143,7 @@ async def _followed(request: HttpRequest, query: LogQuery, encoder: Encoder) -> 
         while tail.exists:
             nudge.clear()
             if tail.looked_at is not None and after < tail.newest and query.may_match():
-                page, part = await _read_on(query, after, encoder)
+                page, part = await _read_on(tail, query, after, encoder)
                 if part:
                     yield part
                 after = max(after, page.upto)
@@ -163,10 +163,15 @@ async def _followed(request: HttpRequest, query: LogQuery, encoder: Encoder) -> 
                     await nudge.wait()
 
 
-async def _read_on(query: LogQuery, after: int, encoder: Encoder) -> tuple[read.Page, bytes]:
-    """The next lines; none while the database is away, so that a follower outlives its restart."""
+async def _read_on(tail: Tail, query: LogQuery, after: int, encoder: Encoder) -> tuple[read.Page, bytes]:
+    """The next lines, as the process has read them for all; none while the database is away, so that a follower
+    outlives its restart."""
     try:
-        return await reading(_further, query, after, encoder)
+        filters = None if query.changes else query.filters()
+        if filters is None:
+            return await reading(_further, query, after, encoder)
+        page = await tail.next_lines(after, filters, LINES_PER_READ)
+        return page, await reading(encoder.ndjson, page.lines) if page.lines else b""
     except Error as error:
         log.info("a followed log is not read: %s", error)
         return read.Page([], after, True), b""
