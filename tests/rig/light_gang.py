@@ -30,15 +30,20 @@ for local in range(local_size):
 codes = [os.waitpid(pid, 0)[1] for pid in pids]
 sys.exit(1 if any(codes) else 0)
 """
+#: On SIGUSR2 a rank hangs in its own code, asleep, as one does that waits for data.
 WORKER = """
-import sys, time
+import signal, sys, time
 import determined as det
 
 rank, size, local, local_size, here, hosts = map(int, sys.argv[1:])
 
+def hangs(*_):
+    time.sleep(40)
+
 def wait_for_the_others(distributed, step):
     return distributed.allgather(step)
 
+signal.signal(signal.SIGUSR2, hangs)
 distributed = det.core.DistributedContext(
     rank=rank, size=size, local_rank=local, local_size=local_size, cross_rank=here, cross_size=hosts,
     chief_ip=det.get_cluster_info().chief_address)
@@ -80,6 +85,10 @@ class LightGang:
             found = self.marks()
             assert set(found) == marked, found
             time.sleep(0.5)
+
+    def hang(self, rank: int) -> None:
+        """Let the rank sleep in its own code for 40 s while the others wait for it."""
+        os.kill(self.pids[rank], signal.SIGUSR2)
 
     @contextmanager
     def stopped(self, rank: int) -> Iterator[None]:

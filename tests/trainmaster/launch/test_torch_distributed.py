@@ -123,7 +123,7 @@ def test_two_ranks_reduce_with_gloo_and_write_their_own_logs(tmp_path: Path) -> 
     assert process.returncode == 0, err
     assert (out, stdout_of(run, 0), stdout_of(run, 1)) == ("", *["sum 3.0 [0, 1]\n"] * 2)
     assert [record["metrics"] for record in records(run)] == [{"sum": [3.0]}]
-    assert sorted(path.name for path in run.iterdir()) == ["code", "control", "spec.json", "spool"]
+    assert sorted(path.name for path in run.iterdir()) == ["code", "control", "spec.json", "spool", "stacks"]
 
 
 @needs_torch
