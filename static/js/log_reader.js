@@ -25,7 +25,8 @@ export class Reader {
   unseen = 0; // lines that came since the view stands
   pausedAt = new Date();
   seen = { first: 0, last: 0 }; // indices of the rows in view
-  generation = 0;
+  generation = 0; // of what was asked for; `begun`: of what is shown
+  begun = -1;
   columns = 80;
 
   constructor(view, { isCurrent, onShow, onHeard }) {
@@ -88,6 +89,7 @@ export class Reader {
 
   begin(answer, context) {
     this.source?.close();
+    this.begun = this.generation;
     const query = asQuery();
     if (context) query.set("context", context);
     const heard = { onNews: (shift) => this.news(shift), onRefused: (text) => complain("place", text) };
@@ -149,7 +151,7 @@ export class Reader {
 
   // What the socket shall send: everything behind what is known.
   wish() {
-    if (!this.source || !isOpen()) return;
+    if (this.begun !== this.generation || !isOpen()) return; // else the rows are still those of the filter before
     say({
       generation: this.generation, after: this.known, ranks: filter.ranks, levels: levels(), hosts: filter.hosts, streams: filter.streams,
       after_time: filter.from === null ? null : filter.from - EPSILON_S, before_time: filter.to,
@@ -162,7 +164,7 @@ export class Reader {
   take(frame) {
     if (frame.generation !== undefined && frame.generation !== this.generation) return;
     if (frame.error) complain("place", frame.error);
-    if (!frame.lines || !this.source) return;
+    if (!frame.lines || this.begun !== this.generation) return;
     const rows = frame.lines.filter(([number]) => number > this.known);
     this.source.append(rows, Math.max(frame.upto ?? 0, this.known), this.follows);
     say({ ack: this.known });

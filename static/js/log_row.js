@@ -27,7 +27,7 @@ export function rowElement(line, number, { spans, isMatch, isContext, opensGroup
   const [no, at, rank, host, text] = row.children;
   row.dataset.number = number;
   no.firstChild.data = number;
-  no.href = `#L${number}`;
+  no.href = `${location.pathname}${location.search}#L${number}`;
   if (place.line !== null && number >= place.line && number <= place.last) row.classList.add("pointed");
   if (!line) {
     row.classList.add("absent");

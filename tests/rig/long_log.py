@@ -41,13 +41,14 @@ def line(number):
 
 EACH, TOGETHER = 25, 4000
 for begin in range(1, NUMBER + 1, TOGETHER):
-    blocks = []
+    blocks, part = [], begin // TOGETHER % 2
     for first in range(begin, min(begin + TOGETHER, NUMBER + 1), EACH):
         numbers = range(first, min(first + EACH, NUMBER + 1))
         levels = [(index, "WARNING") for index, number in enumerate(numbers) if number % 1000 == 0]
-        blocks.append(Block({clock} + first / 100, first // EACH % RANKS, "stdout" if first // EACH % 9 else "stderr",
+        rank = part * (RANKS // 2) + first // EACH % max(1, RANKS // 2)
+        blocks.append(Block({clock} + first / 100, rank, "stdout" if first // EACH % 9 else "stderr",
                             levels, [], "\\n".join(line(number) for number in numbers)))
-    store.append(task.pk, None, f"gpu-{{begin // TOGETHER % 2 + 1}}", blocks)
+    store.append(task.pk, None, f"gpu-{{part + 1}}", blocks)
 TaskLog.objects.get_or_create(task=task)
 print(trial.pk)
 """
@@ -62,6 +63,9 @@ def write(
     state: str = "COMPLETED",
     odd: dict[int, str] | None = None,
 ) -> int:
-    """The id of a trial with so many lines, 25 of a rank together; `odd` has the texts of some of them by number."""
+    """The id of a trial with so many lines, 25 of a rank together, the lower half of the ranks on gpu-1.
+
+    `odd` has the texts of some lines by number.
+    """
     code = _FILL.format(number=number, name=name, ranks=ranks, state=state, odd=odd or {}, clock=BEGIN)
     return int(crowd.shell(server, code))

@@ -1,0 +1,352 @@
+"""The log viewer in a real browser: long logs, links, search, filters, colours, wrapping, copying, lines that come."""
+
+import re
+import time
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+from tests.rig import crowd, long_log
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+
+pytestmark = pytest.mark.browser
+
+LINES = 120_000
+ROWS_MAX = 150
+#: lines that differ in the long log, by number
+ODD = {
+    70: "\x1b[1;31mred\x1b[0m \x1b[38;5;208morange\x1b[0m \x1b[48;2;0;90;0mpaper\x1b[0m"
+    " \x07 <script>window.hurt = 1</script>",
+    71: "wide " + "word " * 120 + "end",
+    72: "x" * 9_000,
+    73: "right \u202eto left",
+    60_000: "needle in the middle",
+    60_010: "Needle again",
+    119_990: "needle at the end",
+    90_000: "a" * 5000 + "b" * 5000 + "!",
+}
+VISIBLE = """
+const view = document.getElementById("log-view").getBoundingClientRect();
+return [...document.querySelectorAll(".log-row:not(.absent)")].filter((row) => {
+  const box = row.getBoundingClientRect();
+  return box.top >= view.top - 1 && box.bottom <= view.bottom + 1;
+}).map((row) => Number(row.dataset.number));
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(empty_server: Server) -> Iterator[Browser]:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    with running_browser(empty_server.url) as window:
+        window.look(dark=False, width=1440)
+        window.login("admin", empty_server.password)
+        yield window
+
+
+@pytest.fixture(scope="module")
+def log(empty_server: Server) -> str:
+    """The address of a long log that has ended."""
+    return f"/trials/{long_log.write(empty_server, LINES, odd=ODD)}/logs"
+
+
+def visible(browser: Browser) -> list[int]:
+    """Numbers of the lines that stand whole in the view."""
+    found: list[int] = browser.run(VISIBLE)
+    return found
+
+
+def shows(browser: Browser, number: int) -> None:
+    browser.wait(lambda: number in visible(browser), f"line {number} in view, not {visible(browser)[:3]}")
+
+
+def scroll(browser: Browser, to: str) -> None:
+    browser.run(f"const view = document.getElementById('log-view'); view.scrollTop = {to};")
+
+
+def text_of(browser: Browser, number: int) -> str:
+    return browser.text(f'.log-row[data-number="{number}"] .text')
+
+
+def choose(browser: Browser, field: str, value: str) -> None:
+    Select(browser.one(field)).select_by_value(value)
+
+
+def address(browser: Browser) -> str:
+    return browser.driver.current_url.partition("/logs")[2]
+
+
+def test_one_goes_far_back_and_forward_again_with_few_rows_in_the_page(browser: Browser, log: str) -> None:
+    browser.open(log)
+    shows(browser, LINES)
+    for place, number in (("0", 1), ("view.scrollHeight / 2", None), ("view.scrollHeight", LINES), ("0", 1)):
+        scroll(browser, place)
+        if number is None:
+            browser.wait(
+                lambda: (seen := visible(browser)) and abs(seen[0] - LINES / 2) < 100, "the middle of the log"
+            )
+        else:
+            shows(browser, number)
+        seen = visible(browser)
+        assert seen == list(range(seen[0], seen[0] + len(seen))), "lines without gap"
+        assert len(browser.all(".log-row")) < ROWS_MAX
+    view = browser.one("#log-view")
+    view.send_keys(Keys.END)
+    shows(browser, LINES)
+    view.send_keys(Keys.HOME)
+    shows(browser, 1)
+    view.send_keys("f")
+    shows(browser, LINES)
+    assert f"of {LINES:,}" in browser.text("#log-where")
+    assert browser.complaints() == []
+
+
+def test_a_link_to_lines_is_made_by_clicks_and_opens_there(browser: Browser, log: str) -> None:
+    browser.open(f"{log}#L60005")
+    shows(browser, 60_005)
+    assert browser.all('.log-row.pointed[data-number="60005"]')
+    browser.click('.log-row[data-number="60003"] .no')
+    assert address(browser) == "#L60003"
+    browser.run(
+        "document.querySelector('.log-row[data-number=\"60006\"] .no').dispatchEvent("
+        "new MouseEvent('click', {bubbles: true, cancelable: true, shiftKey: true}))"
+    )
+    assert address(browser) == "#L60003-L60006"
+    assert len(browser.all(".log-row.pointed")) == 4
+    browser.driver.refresh()
+    browser.wait(lambda: len(browser.all(".log-row.pointed")) == 4, "the range after a reload")
+    browser.driver.back()
+    browser.wait(lambda: len(browser.all(".log-row.pointed")) == 1, "the link before")
+    browser.open(f"{log}#L999999999")
+    browser.wait(lambda: "There is no line 999,999,999 yet" in browser.text("#log-error"), "a sentence")
+
+
+def points_at(browser: Browser, clock: str) -> None:
+    browser.wait(lambda: browser.text(".log-row.pointed .at").startswith(clock), f"the line of {clock}")
+
+
+def test_a_time_is_a_place_too(browser: Browser, log: str) -> None:
+    browser.open(f"{log}?at=2026-11-21T10:10:00Z")
+    browser.wait(lambda: browser.all(".log-row.pointed"), "the line of the time")
+    assert browser.text(".log-row.pointed .at").startswith("10:10:00")
+    for text, at in (("10:05", "10:05:00"), ("2026-11-21 10:15:30", "10:15:30")):
+        field = browser.one("#log-go")
+        field.clear()
+        field.send_keys(text, Keys.ENTER)
+        points_at(browser, at)
+        assert f"T{at}Z" in address(browser)
+    field = browser.one("#log-go")
+    field.clear()
+    field.send_keys("soon", Keys.ENTER)
+    browser.wait(
+        lambda: "“soon” is neither a line's number nor a time" in browser.text("#log-error"), "a sentence"
+    )
+    field.clear()
+    field.send_keys("77,000", Keys.ENTER)
+    shows(browser, 77_000)
+    assert address(browser) == "#L77000"
+    assert browser.text("#log-error") == ""
+
+
+def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, log: str) -> None:
+    browser.open(f"{log}#L60003")
+    shows(browser, 60_000)
+    browser.one("#log-view").send_keys("/")
+    field = browser.one("#log-search")
+    field.send_keys("needle")
+    browser.wait(lambda: browser.text("#log-matches") == "3 found", "the count of matches")
+    assert 60_003 in visible(browser), "a search in place leaves the lines where they are"
+    assert len(browser.all(".log-row mark")) == 2, "both matches in view are marked, in whatever case"
+    field.send_keys(Keys.ENTER)
+    browser.wait(lambda: browser.text("#log-matches").endswith("of 3"), "a match to be chosen")
+    browser.one("#log-view").send_keys("n", "n")
+    browser.wait(lambda: browser.text("#log-matches") == "3 of 3", "the last match")
+    shows(browser, 119_990)
+    browser.one("#log-view").send_keys("N")
+    browser.wait(lambda: browser.text("#log-matches") == "2 of 3", "the match before")
+    shows(browser, 60_010)
+
+    browser.click("#log-only")
+    browser.wait(lambda: visible(browser) == [60_000, 60_010, 119_990], "only the lines that match")
+    choose(browser, "#log-context", "3")
+    browser.wait(lambda: visible(browser)[:7] == list(range(59_997, 60_004)), "the lines around them")
+    assert browser.all('.log-row.context[data-number="59999"]')
+    browser.driver.back()
+    browser.wait(lambda: visible(browser) == [60_000, 60_010, 119_990], "no context again")
+    browser.driver.back()
+    browser.wait(lambda: len(visible(browser)) > 10, "all lines again")
+    assert address(browser).startswith("?q=needle")
+
+
+def test_a_bad_and_a_slow_pattern_say_so(browser: Browser, log: str) -> None:
+    browser.open(f"{log}?q=%28a&regex=1")
+    browser.wait(lambda: "'(a' is not a regular expression" in browser.text("#log-error"), "the sentence")
+    field = browser.one("#log-search")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(r"needle (in|at)")
+    browser.wait(lambda: browser.text("#log-matches") == "2 found", "the matches of a pattern")
+    assert browser.text("#log-error") == ""
+    browser.open(f"{log}?{urlencode({'q': '^(a+|b+|(ab|a|b)+)+$', 'regex': 1})}#L90000")
+    browser.wait(lambda: "takes longer than" in browser.text("#log-error"), "the sentence about time")
+    shows(browser, 90_000)  # the page itself goes on
+    browser.complaints()
+
+
+def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str) -> None:
+    browser.open(log)
+    shows(browser, LINES)
+    choose(browser, "#log-level", "WARNING")
+    browser.wait(lambda: visible(browser)[-2:] == [LINES - 1000, LINES], "only warnings")
+    assert address(browser) == "?level=WARNING"
+    assert "120 lines that fit" in browser.text("#log-where")
+    browser.wait(lambda: len(Select(browser.one("#log-host")).options) == 3, "the hosts to be known")
+    choose(browser, "#log-host", "gpu-1")
+    browser.wait(lambda: "60 lines that fit" in browser.text("#log-where"), "one host's warnings")
+    browser.driver.back()
+    browser.driver.back()
+    browser.wait(
+        lambda: f"of {LINES:,}" in browser.text("#log-where") and LINES in visible(browser), "all again"
+    )
+    browser.click("#log-time-menu summary")
+    browser.one("#log-from").send_keys("2026-11-21 10:00:10")
+    browser.one("#log-to").send_keys("10:00:10.05", Keys.ENTER)
+    browser.wait(
+        lambda: visible(browser) == list(range(1001 - 1, 1026)) or len(visible(browser)) == 25, "the range"
+    )
+    assert "from=2026-11-21T10:00:10Z" in address(browser)
+    link = browser.one("#log-download-found").get_attribute("href") or ""
+    assert "from=" in link and "to=" in link
+    browser.driver.refresh()
+    browser.wait(lambda: len(visible(browser)) == 25, "the range after a reload")
+
+
+def test_terminal_colours_are_shown_and_nothing_of_a_line_acts(browser: Browser, log: str) -> None:
+    browser.open(f"{log}#L71")
+    shows(browser, 70)
+    row = '.log-row[data-number="70"] .text'
+    assert text_of(browser, 70) == "red orange paper ^G <script>window.hurt = 1</script>"
+    assert (
+        browser.all(f"{row} .ink-red.t-bold")
+        and browser.all(f"{row} .ink-own")
+        and browser.all(f"{row} .paper-own")
+    )
+    assert browser.run("return window.hurt") is None
+    assert "\u202e" not in text_of(browser, 73)
+    assert len(text_of(browser, 72)) == 4_000
+    browser.run("document.querySelector('.more-text').click()")
+    browser.wait(lambda: len(text_of(browser, 72)) == 9_000, "the whole long line")
+
+
+def test_what_is_copied_has_no_numbers_times_and_ranks(browser: Browser, log: str) -> None:
+    browser.open(f"{log}#L100")
+    shows(browser, 100)
+    copied = browser.run(
+        """
+        const text = (number) => document.querySelector(`.log-row[data-number="${number}"] .text`).firstChild;
+        getSelection().setBaseAndExtent(text(99), 5, text(101), 8);
+        const event = new ClipboardEvent("copy", {clipboardData: new DataTransfer(), bubbles: true, cancelable: true});
+        document.getElementById("log-view").dispatchEvent(event);
+        return event.clipboardData.getData("text/plain");
+        """
+    )
+    first, second, third = copied.split("\n")
+    assert (first[:3], third) == ("99 ", "step 101")
+    assert re.fullmatch(r"step 100 loss [\d.]+ lr 2.8e-4 5100 tok/s", second)
+
+
+def test_wrapped_lines_are_scrolled_like_others(browser: Browser, log: str) -> None:
+    browser.open(f"{log}?wrap=1#L71")
+    shows(browser, 71)
+    height = browser.run("return document.querySelector('.log-row[data-number=\"71\"]').offsetHeight")
+    assert height > 2 * 19
+    scroll(browser, "0")
+    shows(browser, 1)
+    first = 1
+    for _ in range(40):
+        scroll(browser, "view.scrollTop + 300")
+        browser.wait(lambda first=first: (seen := visible(browser)) and seen[0] >= first, "rows further down")
+        first = visible(browser)[0]
+    assert 200 < first < 40 * 300 / 19
+    scroll(browser, "view.scrollHeight")
+    shows(browser, LINES)
+    browser.one("#log-view").send_keys("w")
+    shows(browser, LINES)
+    assert address(browser) == "#L71"
+
+
+def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_server: Server) -> None:
+    trial = long_log.write(empty_server, 500, name="live", state="ACTIVE")
+    browser.open(f"/trials/{trial}/logs")
+    shows(browser, 500)
+    browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection")
+    append(empty_server, trial, 501, 100)
+    shows(browser, 600)
+    scroll(browser, "view.scrollTop - 1000")
+    browser.wait(lambda: browser.one("#log-paused").is_displayed(), "the view to pause")
+    before = visible(browser)
+    append(empty_server, trial, 601, 100)
+    browser.wait(lambda: "100 new lines" in browser.text("#log-paused"), "the new lines to be counted")
+    assert visible(browser) == before
+    browser.click("#log-paused")
+    shows(browser, 700)
+    choose(browser, "#log-stream", "stdout")
+    browser.wait(lambda: "that fit" in browser.text("#log-where"), "the filter")
+    append(empty_server, trial, 701, 50)
+    shows(browser, 750)
+    choose(browser, "#log-stream", "stderr")
+    browser.wait(lambda: 750 not in visible(browser), "the other stream")
+    append(empty_server, trial, 751, 50)
+    browser.wait(lambda: "of 800" in browser.text("#log-where"), "the log to grow")
+    assert 751 not in visible(browser)
+    assert browser.complaints() == []
+
+
+def append(server: Server, trial: int, first: int, count: int) -> None:
+    crowd.shell(
+        server,
+        f"""
+import time
+from experiments.models import Trial
+from logs import store
+from logs.lines import Block
+text = "\\n".join(f"came {{number}}" for number in range({first}, {first + count}))
+store.append(Trial.objects.get(pk={trial}).task_id, None, "gpu-1", [Block(time.time(), 0, "stdout", [], [], text)])
+""",
+    )
+
+
+def test_the_page_fits_narrow_windows_and_axe_finds_nothing(browser: Browser, log: str) -> None:
+    for dark, width in ((False, 1440), (True, 1440), (True, 390)):
+        browser.look(dark=dark, width=width)
+        browser.open(f"{log}?q=needle#L60003")
+        browser.wait(lambda: browser.all(".log-row mark"), "the marks")
+        assert browser.sticking_out() == []
+        assert browser.violations() == []
+    browser.look(dark=False, width=1440)
+    browser.one("#log-view").send_keys("z")
+    browser.wait(lambda: not browser.one(".side").is_displayed(), "the full width")
+    assert "wide=1" in address(browser)
+    browser.one("#log-view").send_keys("z", "?")
+    browser.wait(lambda: "next match" in browser.text("#keys"), "the keys of the log in the help")
+    browser.one("#keys button").click()
+
+
+def test_an_outage_is_shown_and_mended_without_a_reload(
+    browser: Browser, empty_server: Server, log: str
+) -> None:
+    trial = long_log.write(empty_server, 100, name="outage", state="ACTIVE")
+    browser.open(f"/trials/{trial}/logs")
+    shows(browser, 100)
+    empty_server.stop()
+    browser.wait(
+        lambda: re.search(r"Reconnecting\s+\d+ s old", browser.text("#log-state")), "the mark and the age", 30
+    )
+    assert 100 in visible(browser), "what was read stays"
+    empty_server.start()
+    append(empty_server, trial, 101, 10)
+    browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection", 40)
+    shows(browser, 110)
