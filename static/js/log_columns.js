@@ -51,8 +51,6 @@ function wanted() {
 
 function settle() {
   const next = wanted();
-  note.hidden = filter.ranks.length <= MOST_COLUMNS;
-  if (!note.hidden) write(note, `The first ${MOST_COLUMNS} of ${filter.ranks.length} ranks; a choice of fewer shows others.`);
   const query = new URLSearchParams(location.search);
   document.getElementById("column-log").href = `${root.dataset.log}${query.size ? `?${query}` : ""}`;
   if (next.join() === columns.join()) return false;
@@ -60,6 +58,15 @@ function settle() {
   view.style.setProperty("--columns", Math.max(1, columns.length));
   heads.replaceChildren(heads.firstElementChild, ...columns.map(head));
   return true;
+}
+
+// What is left out, and which of the shown ranks stand.
+function sayNote() {
+  const tooMany = filter.ranks.length > MOST_COLUMNS ? [`The first ${MOST_COLUMNS} of ${filter.ranks.length} ranks; a choice of fewer shows others.`] : [];
+  const marks = columns.map((rank) => entries.get(rank)?.mark).filter(Boolean).map(sentence);
+  note.hidden = !tooMany.length && !marks.length;
+  note.classList.toggle("failed-text", marks.length > 0);
+  write(note, [...tooMany, ...marks].join(" "));
 }
 
 function head(rank) {
@@ -81,7 +88,7 @@ function head(rank) {
 
 function sayHead(cell, entry) {
   cell.classList.toggle("marked", Boolean(entry.mark));
-  write(cell.children[1], entry.mark ? sentence(entry.mark) : [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
+  write(cell.children[1], entry.mark ? `stands ${ago(entry.stepAge)}` : [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
   cell.children[1].classList.toggle("mark", Boolean(entry.mark));
   if (cell.title !== describe(entry)) cell.title = describe(entry);
 }
@@ -91,6 +98,7 @@ onStatus((ranks) => {
   showBox(true, ranks.filter(({ rank }) => rank >= 0));
   if (!columns.length && settle()) restart();
   for (const cell of heads.querySelectorAll(".column-head")) if (entries.has(Number(cell.dataset.rank))) sayHead(cell, entries.get(Number(cell.dataset.rank)));
+  sayNote();
   if (!lines.length) draw();
 });
 
@@ -330,6 +338,7 @@ function showFields() {
 onChange((names) => {
   showFields();
   const others = settle();
+  sayNote();
   if (others || ["level", "search", "regex"].some((name) => names.has(name))) restart();
 });
 

@@ -1,10 +1,10 @@
-// Lines of some ranks as rows that are aligned in time: a row holds at most one line of each rank, and its lines were
-// written within a moment of one another.
+// Lines of some ranks as rows that are aligned in time: what was written within a moment stands together, the first line
+// of each rank in the first row of the moment, the second in the second.
 
 const MOMENT_S = 0.25;
 const [NUMBER, TIME, RANK] = [0, 1, 2];
 
-/** A row opens after a pause when nothing was written for so long before it. */
+/** A row stands behind a pause when nothing was written for so long before it. */
 export const PAUSE_S = 10;
 
 /**
@@ -24,13 +24,13 @@ export function align(lines, ranks) {
   }
   timed.sort((one, other) => one.time - other.time || one.line[NUMBER] - other.line[NUMBER]);
   const rows = [];
-  let row = null;
+  let [from, first, counts] = [-Infinity, 0, []];
   for (const { time, column, line } of timed) {
-    if (!row || row.cells[column] || time - row.time > MOMENT_S) {
-      row = { time, cells: new Array(ranks.length).fill(null), pause: row ? time - row.time : 0 };
-      rows.push(row);
-    }
-    row.cells[column] = line;
+    if (time - from > MOMENT_S) [from, first, counts] = [time, rows.length, new Array(ranks.length).fill(0)];
+    const at = first + counts[column];
+    counts[column] += 1;
+    if (at === rows.length) rows.push({ time, cells: new Array(ranks.length).fill(null), pause: at ? time - rows[at - 1].time : 0 });
+    rows[at].cells[column] = line;
   }
   return rows;
 }

@@ -17,6 +17,7 @@ const cells = new Map(); // rank -> { cell, entry, host }
 let sorted = []; // names of hosts as they stand
 let sortedAt = 0;
 let markedThen = "";
+let pointed = null; // the cell under the pointer, or with the focus
 
 export function showMap(entries) {
   const newest = Math.min(...entries.map(({ age }) => age ?? Infinity));
@@ -68,9 +69,27 @@ function paint(known, entry, middle, isSilent) {
   const shade = middle === null ? "" : age === null ? "unknown" : `behind-${BEHIND_S.filter((limit) => age - middle >= limit).length}`;
   const looks = `cell ${shade}${entry.mark ? " marked" : ""}${isSilent ? " silent" : ""}`;
   if (known.cell.className !== looks) known.cell.className = looks;
-  const says = `${describe(entry)}${isSilent ? " Silent while others write." : ""}`;
-  if (known.cell.title !== says) { known.cell.title = says; known.cell.setAttribute("aria-label", says); }
+  known.isSilent = isSilent;
+  if (entry.mark || known.cell === pointed || known.cell.title) explain(known);
 }
+
+// In words only where somebody looks: 512 sentences a second cost more than all else here.
+function explain({ cell, entry, isSilent }) {
+  const says = `${describe(entry)}${isSilent ? " Silent while others write." : ""}`;
+  if (cell.title === says) return;
+  cell.title = says;
+  cell.setAttribute("aria-label", says);
+}
+
+function look(event) {
+  const known = knownAt(event.target);
+  if (!known) return;
+  pointed = known.cell;
+  explain(known);
+}
+
+map.addEventListener("pointerover", look);
+map.addEventListener("focusin", look);
 
 function sayWorst(host) {
   host.entries.sort(worseFirst);

@@ -29,7 +29,7 @@ return [...new Set(ranks)].sort((one, other) => one - other);
 """
 WORST_HOST = """
 const hosts = [...document.querySelectorAll(".map-host")];
-return hosts.sort((one, other) => one.style.order - other.style.order)[0].innerText;
+return hosts.sort((one, other) => one.style.order - other.style.order)[0].textContent;
 """
 #: the time of each row of columns, and its cells from left to right
 GRID = """
@@ -222,7 +222,7 @@ def test_512_ranks_have_a_box_and_a_heat_map(browser: Browser) -> None:
     assert not browser.all(".rank-chip")
     shows(browser, 133)
     assert browser.text("#rank-says") == "1 of 512 ranks"
-    assert browser.run(WORST_HOST).startswith(f"{members[16].host.name}\nrank 133: step 1,248")
+    assert browser.run(WORST_HOST).startswith(f"{members[16].host.name}rank 133: step 1,248")
 
     beat(members, frozenset({133, 200}))
     shows(browser, 133, 200)  # the choice follows the marks
@@ -261,6 +261,12 @@ def test_ranks_stand_side_by_side_in_time(browser: Browser) -> None:
     write(members[0], (5, "alone"), at=start + 1001)
     write(members[0], (1, "not asked for"), (0, "late"), at=start + 1002)
     browser.wait(lambda: grid(browser)[-2:] == [("", "alone"), ("late", "")], "live lines, with gaps")
+
+    write(members[0], (0, "a"), (0, "b"), (5, "c"), (5, "d"), (5, "e"), at=start + 1003)
+    browser.wait(
+        lambda: grid(browser)[-3:] == [("a", "c"), ("b", "d"), ("", "e")],
+        "what was written together in the same rows",
+    )
 
     browser.one("#log-view").click()
     seen: dict[str, tuple[str, ...]] = {}
