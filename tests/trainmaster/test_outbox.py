@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.trainmaster.stream_server import lines_of
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import DEFAULT_LIMITS, Limits
 from trainmaster.runner.collecting import Collector
+from trainmaster.runner.lines import shown
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.records import core_record, earlier, filler, lines_record, parse_core, state_record
 
@@ -68,36 +70,74 @@ def test_a_torn_last_record_is_cut_and_its_source_read_again(paths: RunPaths) ->
         assert records(paths)[-1]["e"] == 19
 
 
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from([0, 1]), st.binary(max_size=30), st.booleans(), st.booleans()), max_size=20
-    )
-)
-def test_any_bytes_with_restarts_at_any_time_come_out_once(
-    steps: list[tuple[int, bytes, bool, bool]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    run = RunPaths(tmp_path_factory.mktemp("run"))
+#: what is written to which rank, whether the runner then starts anew, how much of its journal is torn off, and whether
+#: the index was saved
+STEPS = st.tuples(
+    st.sampled_from([0, 1]),
+    st.binary(max_size=40) | st.sampled_from([b"\n", b"\r", b"\r\n", b"\xff\x00\n", b"\xed\xa0\x80", b"ab" * 40]),
+    st.booleans(),
+    st.integers(0, 300),
+    st.booleans(),
+)  # fmt: skip
+
+
+def written_and_collected(
+    run: RunPaths,
+    steps: list[tuple[int, bytes, bool, int, bool]],
+    clean: Callable[[bytes], bytes],
+    line_bytes: int,
+) -> list[bytes]:
+    """Carry the steps out; what each rank has written."""
     run.spool.mkdir()
     outbox = Outbox(run)
-    collecting = collector(run, outbox, line_bytes=16)
-    written = [b"", b""]
-    for rank, data, restart, index in steps:
-        data = data.replace(b"\r", b".")
-        written[rank] += data
+    collecting = collector(run, outbox, line_bytes=line_bytes)
+    written, indexed = [b"", b""], 0
+    for rank, data, restart, torn, index in steps:
+        written[rank] += clean(data)
         with run.rank_stream(rank, "stdout").open("ab") as file:
-            file.write(data)
+            file.write(clean(data))
         collecting.poll()
         if index:
             outbox.save_index()
+            indexed = outbox.size
         if restart:
+            os.truncate(run.outbox, max(indexed, outbox.size - torn))
             outbox = Outbox(run)
-            collecting = collector(run, outbox, line_bytes=16)
+            collecting = collector(run, outbox, line_bytes=line_bytes)
     while collecting.poll():
         pass
     collecting.finish()
+    return written
+
+
+@given(steps=st.lists(STEPS, max_size=20))
+def test_any_bytes_with_restarts_at_any_time_come_out_once(
+    steps: list[tuple[int, bytes, bool, int, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = RunPaths(tmp_path_factory.mktemp("run"))
+    written = written_and_collected(run, steps, lambda data: data.replace(b"\r", b"."), 16)
     for rank in (0, 1):
         joined = bytes_of([line for line in lines(run) if line["r"] == rank])
         assert joined in (written[rank], written[rank] + b"\n")
+
+
+@given(steps=st.lists(STEPS, max_size=20))
+def test_of_bars_all_that_nothing_overwrites_comes_out_in_order(
+    steps: list[tuple[int, bytes, bool, int, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = RunPaths(tmp_path_factory.mktemp("run"))
+    written = written_and_collected(run, steps, bytes, line_bytes=4096)
+    for rank in (0, 1):
+        texts = [line["m"].encode("utf-8", "surrogateescape") for line in lines(run) if line["r"] == rank]
+        states = [state for line in written[rank].split(b"\n") for state in line.split(b"\r")]
+        assert is_part([text for text in texts if text], states), "each is a state, once and in order"
+        assert is_part(list(filter(None, map(shown, written[rank].split(b"\n")))), texts)
+
+
+def is_part(of: list[bytes], whole: list[bytes]) -> bool:
+    """True if `of` is `whole` without some of its elements."""
+    rest = iter(whole)
+    return all(any(element == other for other in rest) for element in of)
 
 
 def test_a_new_runner_knows_what_the_freed_part_said(paths: RunPaths) -> None:
@@ -168,6 +208,20 @@ def test_a_server_ahead_of_a_journal_that_lost_its_end_is_followed(paths: RunPat
     assert json.loads(outbox.read(10_000, 1000))["t"] == 2.0
     outbox.save_index()
     assert Outbox(paths).size == outbox.size
+
+
+def test_a_journal_that_lost_its_shipped_end_with_the_hosts_memory_repeats_nothing(paths: RunPaths) -> None:
+    stdout = paths.rank_stream(0, "stdout")
+    stdout.write_bytes(b"one\ntwo\n")
+    outbox = Outbox(paths)
+    drain(paths, outbox)
+    outbox.free(outbox.size)
+    os.truncate(paths.outbox, 10)
+    stdout.open("ab").write(b"three\n")
+    again = Outbox(paths)
+    assert again.size == outbox.size
+    drain(paths, again)
+    assert json.loads(again.read(outbox.size, 1000))["m"] == "three"
 
 
 def test_a_full_disk_leaves_the_journal_whole_and_the_lines_come_later(

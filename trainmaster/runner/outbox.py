@@ -99,7 +99,10 @@ class Outbox:
         elif kind == "exit":
             self.exited = True
 
-    def save_index(self) -> None:
+    def save_index(self, durable: bool = True) -> None:
+        """Keep what the journal says, which is on the disk first: not needed where the server has all of it."""
+        if durable:
+            os.fdatasync(self._descriptor)
         index: IndexFile = {
             "at": self.size,
             "freed": self.freed,
@@ -118,14 +121,11 @@ class Outbox:
     def free(self, shipped: int) -> None:
         """Give the blocks of what is shipped, and of the sources that the journal covers, back to the disk.
 
-        The index is written first: a runner started anew must not need what is freed here. And what the server
-        lacks is on the disk before its source is gone.
+        The index is written first: a runner started anew must not need what is freed here.
         """
-        if shipped < self.size:
-            os.fdatasync(self._descriptor)
         self._sources_freed = sum(self.ends.values())
         self.freed = max(self.freed, min(shipped, self.size))
-        self.save_index()
+        self.save_index(durable=self.freed < self.size)
         punch(self._descriptor, self.freed)
         for name, end in self.ends.items():
             source = self._paths.spool / name
@@ -150,10 +150,15 @@ class Outbox:
         index = cast(Optional[IndexFile], read_json(self._paths.index))
         length = os.fstat(self._descriptor).st_size
         position = 0
-        if index is not None and index["at"] <= length:
+        if index is not None:
             position, self.freed, self.ends = index["at"], index["freed"], dict(index["ends"])
             self.dropped, self.first_failure = index["dropped"], index["first_failure"]
             self.running, self.exited = index["running"], index["exited"]
+        if (
+            length < position
+        ):  # lost with the host's memory: all of it was shipped, or it would be on the disk
+            os.ftruncate(self._descriptor, position)
+            self.freed = position
         rest = b""
         while True:
             data = os.pread(self._descriptor, _SCAN_BYTES, position + len(rest))
