@@ -11,12 +11,12 @@ from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, ask, done, local_time, say
 from trainmaster.client import Client
+from trainmaster.context import megabytes
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 
 DAYS_MAX = 32_767
-_UNITS = ["B", "kB", "MB", "GB", "TB"]
 
 
 def add(add_noun: Adder) -> None:
@@ -89,7 +89,7 @@ _COLUMNS = [
     Column("Ended", lambda row: local_time(row.get("endTime"))),
     Column("Kept Days", lambda row: row["days"]),
     Column("Lines", lambda row: int(row["lines"])),
-    Column("Stored", lambda row: in_bytes(int(row["storedBytes"]))),
+    Column("Stored", lambda row: megabytes(int(row["storedBytes"]))),
 ]
 
 
@@ -126,15 +126,7 @@ def _would_go(found: Json) -> str:
 def _sum(held: Json) -> str:
     lines, logs = int(held["lines"]), int(held["logs"])
     counted = f"{lines:,} line{'' if lines == 1 else 's'} of {logs:,} log{'' if logs == 1 else 's'}"
-    return f"{counted}, {in_bytes(int(held['storedBytes']))} ({in_bytes(int(held['textBytes']))} of text)"
-
-
-def in_bytes(count: int) -> str:
-    """`512 B`, `1.3 MB`, in powers of 1000."""
-    size, unit = float(count), 0
-    while size >= 999.95 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{count} B"
+    return f"{counted}, {megabytes(int(held['storedBytes']))} ({megabytes(int(held['textBytes']))} of text)"
 
 
 def _cleanup(client: Client, args: argparse.Namespace) -> int:

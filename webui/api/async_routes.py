@@ -8,6 +8,7 @@ from typing import Any
 from django.urls import URLPattern, path
 
 from webui.api import allocations, log_files, log_streams, pulse
+from webui.api.log_query import FILTERS, STREAMED
 from webui.api.openapi import SCHEMES
 from webui.api.views import Json
 
@@ -32,6 +33,14 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks, ("POST",)),
 ]
 
+#: end of a path -> parameters of its query string; any of them may be repeated where it filters
+_QUERIES: dict[str, frozenset[str]] = {
+    "/logs": STREAMED,
+    "/logs/fields": frozenset({"follow"}),
+    "/logs/raw": FILTERS,
+    "/logs/archive": FILTERS,
+}
+
 urlpatterns: list[URLPattern] = [path(f"api/v1/{route}", view) for route, view, _ in _ROUTES]
 
 
@@ -54,6 +63,11 @@ def _operation(route: str, view: Any, method: str) -> Json:
             "schema": {"type": "integer" if kind == "int" else "string"},
         }
         for kind, name in re.findall(r"<(\w+):(\w+)>", route)
+    ]
+    asked = next((names for end, names in _QUERIES.items() if route.endswith(end)), frozenset[str]())
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+        for name in sorted(asked)
     ]
     return {
         "operationId": f"{view.__name__}_{method.lower()}",

@@ -31,11 +31,12 @@ _SOURCES: _Letters = {
 #: ours beside the dialect, where the server's lines count as stdout
 _STREAMS: _Letters = {name: frozenset({letter}) for letter, name in STREAM_NAMES.items()}
 _ORDERS = {"", "ORDER_BY_UNSPECIFIED", "ORDER_BY_ASC", "ORDER_BY_DESC"}
-_FILTERS = frozenset(
+#: parameters of downloads, and of streams of records
+FILTERS = frozenset(
     {"agentIds", "containerIds", "allocationIds", "rankIds", "levels", "stdtypes", "sources", "streams"}
     | {"timestampBefore", "timestampAfter", "searchText", "enableRegex"}
 )
-_STREAMED = _FILTERS | {"limit", "follow", "orderBy", "after"}
+STREAMED = FILTERS | {"limit", "follow", "orderBy", "after"}
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _NAME_CHARACTERS_MAX = 256
 
@@ -72,7 +73,7 @@ class LogQuery:
 
 def stream_query(query: QueryDict, task_id: str) -> LogQuery:
     """The query of a stream of records. Raises BadRequest. Reads the database for container ids."""
-    _refuse_unknown(query, _STREAMED)
+    _refuse_unknown(query, STREAMED)
     limit, follow = _number(query, "limit"), flag(query, "follow")
     if limit and follow:
         raise BadRequest("Limit cannot be specified when following")
@@ -89,7 +90,7 @@ def stream_query(query: QueryDict, task_id: str) -> LogQuery:
 
 def file_query(query: QueryDict, task_id: str) -> LogQuery:
     """The query of a download: filters alone. Raises BadRequest. Reads the database for container ids."""
-    _refuse_unknown(query, _FILTERS)
+    _refuse_unknown(query, FILTERS)
     return LogQuery(task_id, None, False, False, 0, *_filtered(query, task_id))
 
 
