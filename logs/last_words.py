@@ -47,6 +47,11 @@ def of(allocation: Allocation, rank: int | None, code: int | None, signal: int |
     return LastWords(telling[-LAST_LINES:], False, cause)
 
 
+def of_launcher(allocation: Allocation) -> list[str]:
+    """The last lines outside any rank."""
+    return [line.text for line in _lines(allocation, NO_RANK)]
+
+
 def _lines(allocation: Allocation, rank: int | None) -> list[Line]:
     ranks = frozenset() if rank is None else frozenset({rank})
     filters = read.Filters(ranks=ranks, allocations=frozenset({allocation.pk}))

@@ -29,6 +29,16 @@ _NOISE = re.compile(
     r"|<NO_OTHER_FAILURES>|destroy_process_group\(\) was not called"
     r"|^\s+(?:time|host|rank|exitcode|error_file|traceback)\s*: "
 )
+#: What a rank says whose peer has gone: its own failure is a consequence.
+_PEER_GONE = re.compile(
+    r"[Cc]onnection (?:closed by|reset by|refused)|ConnectionResetError|BrokenPipeError|Broken pipe|Socket closed"
+    r"|remote process (?:exited|has)|NCCL communicator was aborted|ncclRemoteError|DistNetworkError|failed to recv"
+    r"|recvValue failed|Timed out waiting .*ms for (?:recv|send)"
+)
+_ROOT_CAUSE = "Root Cause (first observed failure):"
+_ROOT_LINES = 12
+_ROOT_RANK = re.compile(r"^\s+rank\s+: (\d+) \(local_rank: \d+\)")
+_ROOT_CODE = re.compile(r"^\s+exitcode\s+: (-?\d+) ")
 #: An exception's message may have lines of its own; more than this is something else.
 _MESSAGE_LINES = 15
 #: What may stand below a traceback although the process died of it: last words of exit handlers.
@@ -46,6 +56,25 @@ class Block(NamedTuple):
 def is_noise(text: str) -> bool:
     """True for what a launcher says when it ends the other ranks, and when they end."""
     return _NOISE.search(text) is not None
+
+
+def is_of_a_peer(cause: str) -> bool:
+    """True for an exception that a rank raises because another one has gone."""
+    return _PEER_GONE.search(cause) is not None
+
+
+def root_cause(lines: Sequence[str]) -> tuple[int, int] | None:
+    """(rank, exit code as a shell gives it) that torchrun's own report names as first; None without such a report."""
+    at = next((index for index in reversed(range(len(lines))) if _ROOT_CAUSE in lines[index]), None)
+    if at is None:
+        return None
+    report = lines[at : at + _ROOT_LINES]
+    rank = next(filter(None, map(_ROOT_RANK.match, report)), None)
+    code = next(filter(None, map(_ROOT_CODE.match, report)), None)
+    if rank is None or code is None:
+        return None
+    number = int(code[1])
+    return int(rank[1]), number if number >= 0 else 128 - number
 
 
 def without_rank(text: str) -> str:

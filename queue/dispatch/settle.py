@@ -12,6 +12,7 @@ from events.announce import wake
 from jobs import rank_ends, transitions
 from jobs.models import Allocation, Member, Task
 from jobs.states import MemberState, Reason, StopKind
+from logs import first_rank
 
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: an entrypoint that the shell could not find or execute
@@ -111,6 +112,9 @@ def conclude(allocation_id: str) -> bool:
 def _close(allocation: Allocation, members: list[Member]) -> bool:
     """All members of the locked allocation have ended."""
     reason, code = verdict(allocation, members)
+    if first_rank.may_differ(reason) and (detail := first_rank.corrected(allocation, members)):
+        rank_ends.correct(allocation, detail)
+        code = detail["code"]
     if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
         return False
     usage.keep(allocation, members)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from jobs.models import Member
+from jobs.models import Allocation, Member
 
 #: a host has fewer ranks; code that writes records of its own must not fill the row
 RANK_ENDS_MAX = 1024
@@ -29,6 +29,12 @@ def keep(member: Member, record: dict[str, Any], *, failed: bool) -> None:
     }
     member.rank_ends = [*member.rank_ends, end]
     Member.objects.filter(pk=member.pk).update(rank_ends=member.rank_ends)
+
+
+def correct(allocation: Allocation, detail: dict[str, Any]) -> None:
+    """Another rank of a locked allocation failed first than the one that stands in its `exit_detail`."""
+    allocation.exit_detail = detail
+    Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
 
 
 def server_time(member: Member, stamp: float) -> float:

@@ -1,5 +1,7 @@
 """Real runs that end badly, and what is told about it: REST, the log, and where the next attempt runs."""
 
+import importlib.util
+import sys
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tests.rig.stack import LAUNCHER, Stack, config
 
 pytestmark = pytest.mark.hosts
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
 RAISES = """
 import sys, time
@@ -101,3 +104,42 @@ def test_a_policy_cancels_the_retries(stack: Stack) -> None:
         )
 
     stack.wait(said, 10, "the log to name the policy")
+
+
+GLOO = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+if dist.get_rank() == {failing}:
+    raise ValueError("rank {failing} has had enough")
+dist.all_reduce(torch.ones(1))
+"""
+
+
+@needs_torch
+def test_of_a_gloo_gang_the_rank_is_named_whose_failure_made_its_peers_fail(stack: Stack) -> None:
+    experiment = stack.submit(
+        {"train.py": GLOO.format(failing=2)},
+        config(
+            4,
+            "python3 -m determined.launch.torch_distributed train.py",
+            environment={"python": sys.executable},
+        ),
+    )
+    assert stack.wait_end(experiment) == "STATE_ERROR"
+    story = why(stack, experiment)
+    assert (story["rank"], story["exitCode"], story["traceback"]) == (2, 1, True)
+    assert story["meaning"] == "exit code 1: ValueError: rank 2 has had enough"
+    assert "3 other ranks ended after it" in story["sentences"][1]
+
+
+@needs_torch
+def test_of_a_bare_torchrun_the_rank_is_read_from_its_own_report(stack: Stack) -> None:
+    bare = "python3 -m torch.distributed.run --nproc_per_node=2 --master_port=29555 train.py"
+    experiment = stack.submit(
+        {"train.py": GLOO.format(failing=1)}, config(2, bare, environment={"python": sys.executable})
+    )
+    assert stack.wait_end(experiment) == "STATE_ERROR"
+    story = why(stack, experiment)
+    assert story["rank"] == 1
+    assert story["meaning"] == "exit code 1: ValueError: rank 1 has had enough"

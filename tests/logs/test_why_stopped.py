@@ -222,3 +222,25 @@ def test_a_clock_that_was_set_wrong_does_not_make_its_host_the_first() -> None:
         "1 other rank ended after it (1).",
     ]
     assert Event.objects.filter(reason=Reason.RANK_FAILED).exists()
+
+
+def test_a_rank_that_fell_with_its_peer_is_not_the_first_even_if_it_was_recorded_earlier() -> None:
+    experiment = running(4, 2, max_restarts=0)
+    first, second = members_of(experiment)
+    writes(first, 0, [*TRACEBACK[:2], "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:306"])
+    writes(second, 2, TRACEBACK)
+    early = rank_end(first, 0, 1, failed=True)
+    late = rank_end(second, 2, 1, failed=True)
+    ends(first, 1, early)
+    ends(second, 1, late)
+    story = story_of(experiment)
+    assert story.sentences[0] == "Rank 2 on gpu1 failed first: exit code 1: RuntimeError: boom."
+    assert attempt_of(experiment).exit_detail["rank"] == 2
+
+
+def test_what_lines_hold_never_keeps_an_end_from_being_settled() -> None:
+    experiment = running(max_restarts=0)
+    [member] = members_of(experiment)
+    writes(member, None, ["Root Cause (first observed failure):", "[0]:", "  rank      : x (local_rank: 0)"])
+    ends(member, 1)
+    assert story_of(experiment).sentences[0] == "It failed on gpu0: exit code 1."
