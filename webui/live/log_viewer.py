@@ -9,10 +9,10 @@ its wishes change. Frames to it:
   for at most 50 ms.
 - {"ranks": [{"rank", "age", "host", "lines"}…], "whole", "upto", "newest", "last", "age", "generation"}: each
   second; ages in seconds, null before a rank's first line. Of a rank's pulse "step", "stepAge", "active" and
-  "mark" (the sentence of one that its peers wait for) where they are known (logs.pulse).
-  Where `whole` is false (only above 16 ranks) the frame names the ranks that changed
-  since the frame before; the ages of the others have grown by the time between. The first frame after a
-  request and every fifth one are whole. A client that hears nothing for several seconds shows stale data.
+  "mark" (the sentence of one that its peers wait for) where they are known (logs.pulse). Where `whole` is
+  false (only above 16 ranks) the frame names the ranks that changed since the frame before; the ages of the
+  others have grown by the time between. The first frame after a request and every fifth one are whole. A
+  client that hears nothing for several seconds shows stale data.
 - {"error": sentence, "generation"}
 
 A client that sends {"ack": number} after each frame of lines is at most WINDOW frames ahead of what it has
@@ -85,7 +85,8 @@ class LogViewer(Socket):
         self._nudge.set()
 
     async def serve(self) -> None:
-        with tails().following(self.scope["url_route"]["kwargs"]["task_id"], self._nudge) as tail:
+        task_id = self.scope["url_route"]["kwargs"]["task_id"]
+        with tails().following(task_id, self._nudge, with_ranks=True) as tail:
             while True:
                 self._nudge.clear()
                 await self.check_login()
@@ -134,7 +135,7 @@ class LogViewer(Socket):
             await self._say(f'"error":{_json(error)}')
 
     async def _send_status(self, tail: Tail) -> None:
-        if tail.looked_at is None or self._status_version == tail.status.version:
+        if tail.looked_at is None or self._status_version == tail.status.version or not tail.status.version:
             return
         age = time.monotonic() - tail.looked_at
         if age > STALE_SECONDS:

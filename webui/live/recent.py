@@ -8,6 +8,7 @@ back than `begin` reads the database by himself.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ class Run:
         self.upto = upto
         self.lines = lines
         self.pieces: dict[Filters, asyncio.Future[Piece]] = {}
+        #: the filters that somebody has asked for
+        self.asked: set[Filters] = set()
         self.bytes = RUN_BYTES + sum(LINE_BYTES + len(line.text) for line in lines)
 
     def behind(self, number: int) -> list[Line]:
@@ -96,12 +99,13 @@ class Recent:
         self._trim()
 
     def in_use(self) -> list[Filters]:
-        """The quick filters of those who took the newest run: they will want the next one, too."""
-        newest = self._runs[-1].pieces if self._runs else ()
-        return [filters for filters in newest if not filters.pattern]
+        """The quick filters of those who take the newest runs: they will want the next one, too."""
+        asked = {filters for run in itertools.islice(reversed(self._runs), 2) for filters in run.asked}
+        return [filters for filters in asked if not filters.pattern][:FILTERS_PER_RUN]
 
     async def piece(self, run: Run, number: int, filters: Filters) -> Piece:
         """The rows of the run behind `number` that the filters leave. Raises PatternTooSlow."""
+        run.asked.add(filters)
         if number > run.after or (filters not in run.pieces and len(run.pieces) >= FILTERS_PER_RUN):
             return await _encode(run.behind(number), filters)
         if filters not in run.pieces:

@@ -55,14 +55,14 @@ class Tail:
         self.looked_at: float | None = None
         self._most_bytes = most_bytes
         self._ranks_at = 0.0
-        self._nudges: set[asyncio.Event] = set()
+        self._nudges: dict[asyncio.Event, bool] = {}  # -> whether news of ranks are wanted, too
 
-    def join(self, nudge: asyncio.Event) -> None:
-        self._nudges.add(nudge)
+    def join(self, nudge: asyncio.Event, *, with_ranks: bool) -> None:
+        self._nudges[nudge] = with_ranks
 
     def leave(self, nudge: asyncio.Event) -> bool:
         """True when nobody follows any more."""
-        self._nudges.discard(nudge)
+        del self._nudges[nudge]
         return not self._nudges
 
     async def follow(self) -> None:
@@ -71,9 +71,7 @@ class Tail:
             while True:
                 try:
                     await self._look()
-                except (
-                    Error
-                ) as error:  # viewers see the age of what they have grow; the next look may succeed
+                except Error as error:  # viewers see how old their news is; the next look may succeed
                     log.info("the log of %s is not looked at: %s", self.task_id, error)
                 except Exception:  # nobody else would look again
                     log.exception("a look at the log of %s failed", self.task_id)
@@ -105,7 +103,7 @@ class Tail:
 
     async def _look(self) -> None:
         now = time.monotonic()
-        with_ranks = now - self._ranks_at >= RANKS_SECONDS
+        with_ranks = any(self._nudges.values()) and now - self._ranks_at >= RANKS_SECONDS
         awaited, self.recent.awaited = self.recent.awaited, None
         found = await reading(self._read, with_ranks, self.ended, awaited, self.recent.in_use())
         before = (self.exists, self.newest, self.ended, self.looked_at is None)
@@ -145,13 +143,14 @@ class Tails:
         self._tails: dict[str, tuple[Tail, asyncio.Task[None]]] = {}
 
     @contextmanager
-    def following(self, task_id: str, nudge: asyncio.Event) -> Iterator[Tail]:
-        """The task's tail; `nudge` is set whenever it has grown, at its first look, and with news of its ranks."""
+    def following(self, task_id: str, nudge: asyncio.Event, *, with_ranks: bool = False) -> Iterator[Tail]:
+        """The task's tail; `nudge` is set whenever it has grown, at its first look, and on demand with each look at
+        its ranks, which is each second."""
         if task_id not in self._tails or self._tails[task_id][1].done():
             tail = Tail(task_id, self._most_bytes)
             self._tails[task_id] = (tail, asyncio.get_running_loop().create_task(tail.follow()))
         tail, follower = self._tails[task_id]
-        tail.join(nudge)
+        tail.join(nudge, with_ranks=with_ranks)
         try:
             yield tail
         finally:
