@@ -25,18 +25,20 @@ from statistics import median
 
 #: how long each kind of evidence must have lasted, in seconds
 STOPPED_SECONDS = 3.0
-KERNEL_SECONDS = 10.0
+KERNEL_SECONDS = 20.0
 BEHIND_SECONDS = 10.0
-BEHIND_BUSY_SECONDS = 60.0
-BEHIND_SAVING_SECONDS = 600.0
+BEHIND_BUSY_SECONDS = 300.0
+SILENT_BUSY_SECONDS = 60.0
+SAVING_SECONDS = 600.0
 IDLE_SECONDS = 20.0
-ALONE_SECONDS = 20.0
+ALONE_SECONDS = 30.0
 #: a rank whose signs of life come in irregular pauses is given this many of its longest usual ones
 USUAL_GAPS = 3.0
 #: how many times as often as a rank its peers may give signs of life, for their ends to be comparable
 COMPARABLE_BEATS = 4
-#: of one processor
+#: of one processor: what is busy, and what is stuck in the kernel rather than writing much
 BUSY_CPU = 0.5
+STUCK_CPU = 0.01
 #: the weak kinds of evidence mean nothing in a smaller gang
 FEWEST_RANKS = 4
 
@@ -112,6 +114,7 @@ def _in_the_kernel(gang: Sequence[Seen]) -> dict[int, str]:
         f"kernel (state D{_place(seen)}), as for a disk or a network file system."
         for seen in gang
         if seen.state == "D" and min(seen.state_seconds, seen.idle_seconds) >= KERNEL_SECONDS
+        if seen.cpu < STUCK_CPU and not seen.doing
     }
 
 
@@ -127,7 +130,7 @@ def _behind(gang: Sequence[Seen]) -> dict[int, str]:
     found = {}
     for seen in behind:
         since = min(waited, seen.quiet or 0.0)
-        if len(behind) <= len(counted) / 2 and since >= _patience(seen):
+        if len(behind) <= len(counted) / 2 and since >= _patience(seen, BEHIND_BUSY_SECONDS):
             found[seen.rank] = f"{seen.name} {_place_of(seen, ahead[0])} since {since:.0f} s{_manner(seen)}."
     return found
 
@@ -140,7 +143,8 @@ def _silent(gang: Sequence[Seen]) -> dict[int, str]:
     silent = [
         seen
         for seen in living
-        if seen.beats >= often and (seen.quiet or 0.0) >= max(_patience(seen), USUAL_GAPS * seen.gap)
+        if seen.beats >= often
+        and (seen.quiet or 0.0) >= max(_patience(seen, SILENT_BUSY_SECONDS), USUAL_GAPS * seen.gap)
     ]
     going_on = [seen for seen in living if (seen.quiet or 0.0) < BEHIND_SECONDS / 2]
     if not silent or len(going_on) < len(living) / 2 or len(silent) > len(living) / 2:
@@ -166,7 +170,7 @@ def _idle(gang: Sequence[Seen]) -> dict[int, str]:
 
 def _alone(gang: Sequence[Seen]) -> dict[int, str]:
     """The one that sleeps elsewhere than all the others, while the whole gang stands still."""
-    still = all(seen.idle_seconds >= ALONE_SECONDS and seen.waits_in and not seen.has_left for seen in gang)
+    still = all(seen.idle_seconds >= ALONE_SECONDS and seen.waits_in and not seen.doing for seen in gang)
     quiet = all(
         seen.quiet is None or seen.quiet >= max(ALONE_SECONDS, USUAL_GAPS * seen.gap) for seen in gang
     )
@@ -178,15 +182,15 @@ def _alone(gang: Sequence[Seen]) -> dict[int, str]:
         seen.rank: f"{seen.name} waits in {seen.waits_in} since {seen.idle_seconds:.0f} s, and all its peers in "
         f"{common}: they wait for each other, and it for something else."
         for seen in gang
-        if seen.waits_in != common
+        if seen.waits_in != common and seen.cpu < STUCK_CPU
     }
 
 
-def _patience(seen: Seen) -> float:
+def _patience(seen: Seen, busy_seconds: float) -> float:
     """How long the others may have waited for this rank before that is worth a mark."""
     if seen.doing:
-        return BEHIND_SAVING_SECONDS
-    return BEHIND_BUSY_SECONDS if seen.busy else BEHIND_SECONDS
+        return SAVING_SECONDS
+    return busy_seconds if seen.busy else BEHIND_SECONDS
 
 
 def _place_of(seen: Seen, ahead: Seen) -> str:

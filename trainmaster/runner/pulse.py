@@ -21,8 +21,8 @@ from trainmaster.runner.shipping import say
 SAMPLE_SECONDS = 2.0
 #: a heartbeat stays a small request, whatever a host runs
 _MOST_RANKS = 512
-#: of one processor: below it a rank's processes only wait, apart from their timers
-IDLE_CPU = 0.02
+#: of one processor: below it a rank's processes only wait, apart from timers and the watchdogs of libraries
+IDLE_CPU = 0.1
 #: where a rank sleeps is asked once it has been idle for so long
 _WAITS_SECONDS = 4.0
 #: the usual pause between two signs of life shrinks by this at each, so that one long pause is forgotten
