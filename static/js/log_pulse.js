@@ -69,8 +69,11 @@ function count(entry) {
 function makeRow(rank) {
   const row = document.createElement("div");
   row.className = `pulse-row ${hueOf(rank)}`;
-  const [name, stands, ask] = ["b", "span", "button"].map((tag) => document.createElement(tag));
+  const [name, stands, ask] = ["button", "span", "button"].map((tag) => document.createElement(tag));
   name.textContent = rank;
+  name.className = "plain rank";
+  name.setAttribute("aria-label", `Rank ${rank}`);
+  name.setAttribute("aria-haspopup", "menu");
   stands.className = "stands";
   ask.textContent = "What is it doing?";
   ask.className = "plain";
@@ -83,7 +86,8 @@ function makeRow(rank) {
   row.append(name, texture, stands, ask);
   const made = { row, path, stands, ask, rates: [], lines: null, entry: null };
   ask.addEventListener("click", () => whatIsItDoing(made.entry));
-  row.addEventListener("contextmenu", (event) => { event.preventDefault(); openMenu(made.entry, ask); });
+  name.addEventListener("click", () => openMenu(made.entry, name));
+  row.addEventListener("contextmenu", (event) => { event.preventDefault(); openMenu(made.entry, name); });
   const after = [...rows].filter(([other]) => other > rank).sort(([one], [other]) => one - other)[0];
   list.insertBefore(row, after?.[1].row ?? null);
   rows.set(rank, made);

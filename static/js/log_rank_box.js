@@ -70,9 +70,8 @@ function read() {
 form.addEventListener("submit", (event) => { event.preventDefault(); read(); });
 text.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(read, TYPED_MS); });
 
-// Chosen elsewhere (a chip, the heat map, back and forward): the box says so.
-onChange((names) => {
-  if (!names.has("ranks") && !names.has("expression")) return;
+// Chosen elsewhere (a chip, the heat map, the address): the box says so.
+function reflect() {
   if (filter.expression) {
     if (filter.expression !== asked) express(filter.expression);
     return;
@@ -83,6 +82,7 @@ onChange((names) => {
   write(says, filter.ranks.length ? `${number(filter.ranks.filter((rank) => rank >= 0).length)} ranks` : "");
   says.classList.remove("failed-text");
   text.setAttribute("aria-invalid", "false");
-});
+}
 
-if (filter.expression) express(filter.expression);
+onChange((names) => { if (names.has("ranks") || names.has("expression")) reflect(); });
+reflect();

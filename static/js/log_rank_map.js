@@ -1,6 +1,7 @@
 // The heat map of many ranks: a row of cells per host, the worst host first: marked, then the oldest progress. A cell is made
 // once and changed in place.
 
+import { keysAreOn } from "./keys.js";
 import { openMenu } from "./log_rank_menu.js";
 import { filter, onChange } from "./log_state.js";
 import { choose, isChosen } from "./rank_choice.js";
@@ -143,6 +144,7 @@ map.addEventListener("keydown", (event) => {
   const known = knownAt(event.target);
   if (!known || event.altKey) return;
   if (event.key === "Enter" || event.key === " ") choose(known.entry.rank, event); // with Ctrl a browser clicks nothing
+  else if (event.key === "m" && keysAreOn()) openMenu(known.entry, known.cell);
   else if (!move(known, event.key)) return;
   event.preventDefault();
 });

@@ -8,6 +8,7 @@ import { showBox } from "./log_rank_box.js";
 import { openMenu } from "./log_rank_menu.js";
 import { showPulse } from "./log_pulse.js";
 import { filter, onChange } from "./log_state.js";
+import { say } from "./log_told.js";
 import { NO_RANK, all, choose, isChosen, only } from "./rank_choice.js";
 import { ago, describe, hueOf, sentence, short, write } from "./rank_look.js";
 
@@ -18,6 +19,8 @@ const bar = document.querySelector("#log .ranks");
 const marks = document.getElementById("rank-marks");
 const beside = document.getElementById("rank-beside");
 const chips = new Map([["all", { button: bar.querySelector('[data-rank="all"]') }], [NO_RANK, { button: bar.querySelector('[data-rank="-1"]') }]]);
+
+let known = new Set(); // ranks that were marked when the server spoke last
 
 function show(entries) {
   const ranks = entries.filter(({ rank }) => rank >= 0);
@@ -85,9 +88,13 @@ function linkBeside() {
   beside.href = `${bar.dataset.at}/logs/columns${query.size ? `?${query}` : ""}`;
 }
 
-// A mark is said in words; the newest known sentence of each marked rank, the first three of them.
+// A mark is said in words; the newest known sentence of each marked rank, the first three of them. A new one is told once
+// to those who listen.
 function showMarks(marked) {
   marks.hidden = !marked.length;
+  const news = marked.filter(({ rank }) => !known.has(rank));
+  if (news.length) say(news.length === 1 ? sentence(news[0].mark) : `${news.length} ranks stand while their peers go on.`);
+  known = new Set(marked.map(({ rank }) => rank));
   const said = marked.slice(0, 3).map(({ mark }) => sentence(mark)).join(" ");
   write(marks, marked.length > 3 ? `${said} And ${marked.length - 3} more.` : said);
 }
