@@ -205,7 +205,9 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return [f"It is tried again (restart {restarts} of {most})."]
     if event.reason == Reason.RETRIES_CANCELED:
         return ["It is not tried again: a log policy cancels its retries."]
-    if most is None or allocation.exit_reason not in OWN_FAILURES or event.reason == Reason.INVALID_HP:
+    if event.reason == Reason.INVALID_HP:
+        return ["It is not tried again: its training code refused its hyperparameters."]
+    if most is None or allocation.exit_reason not in OWN_FAILURES:
         return []
     return [
         f"It is not tried again: {restarts} of {most} restarts are used."
