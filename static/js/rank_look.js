@@ -7,8 +7,8 @@ const HUES = 16;
 /** Class with the rank's colour (static/css/ranks.css); none outside ranks. Its number always stands beside it. */
 export const hueOf = (rank) => (rank === null || rank < 0 ? "" : `hue-${rank % HUES}`);
 
-/** Seconds as "0.1 s", "14 s", "3 min". */
-export const ago = (seconds) => (seconds === null ? "–" : seconds < 10 ? `${seconds.toFixed(1)} s` : spell(seconds));
+/** Seconds as "0.1 s", "14 s", "3 min"; empty where nobody knows, as before a rank's first line. */
+export const ago = (seconds) => ((seconds ?? null) === null ? "" : seconds < 10 ? `${seconds.toFixed(1)} s` : spell(seconds));
 
 /** 12304 as "12.3k". */
 export function short(count) {
