@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dispatch import log_retention
+from dispatch import log_retention, tasks
 from jobs.models import Member, Task
 from jobs.states import TaskState
 from logs import read, retention, store
@@ -114,3 +114,13 @@ def test_what_logs_hold_is_summed() -> None:
     assert list(held) == [task]
     assert held[task].lines == 4 and held[task].text_bytes == len("first of 0\nsecond of 0\n") * 2
     assert retention.held() == before.plus(held[task])
+
+
+def test_a_round_stops_in_time_and_the_next_goes_on(settings: Any) -> None:
+    settings.LOG_RETENTION_DAYS = 0
+    first, second = ended(days_ago=3), ended(days_ago=2)
+    assert log_retention.remove_due(0).more is True
+    settings.LOG_CLEANUP_ROUND_SECONDS = 60
+    tasks.clean_logs()
+    for task in (first, second):
+        assert texts(task) == ["The log was removed at its end (the server's setting)."]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable
+from typing import Callable, Optional
 
 from trainmaster.cli import output, rank_pulse
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
-from trainmaster.cli.log_retention import add_set
+from trainmaster.cli.log_retention import add_set, days_in_words
 from trainmaster.cli.log_stream import log_of_trial, show_log
 from trainmaster.cli.output import Column, done
 from trainmaster.client import Client
@@ -46,8 +46,13 @@ _DETAILS = [
     Column("Checkpoints", lambda row: row.get("checkpointCount")),
     Column("Task", lambda row: row.get("taskId")),
     Column("Log Policies", lambda row: ", ".join(row.get("logLabels") or [])),
+    Column("Log kept", lambda row: _kept(row.get("logRetentionDays"))),
     Column("Failure", lambda row: (row.get("failure") or {}).get("sentence")),
 ]
+
+
+def _kept(days: Optional[int]) -> Optional[str]:
+    return None if days is None else "for ever" if days == -1 else f"{days_in_words(days)} after the end"
 
 
 def _describe(client: Client, args: argparse.Namespace) -> int:

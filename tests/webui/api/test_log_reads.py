@@ -187,3 +187,12 @@ def test_an_archive_of_many_lines_is_complete(api: httpx.Client, gang: list[Memb
         even, odd = files[f"rank{rank}.stdout.log"].split(), files[f"rank{rank}.stderr.log"].split()
         assert [int(n) for n in even] == list(range(0, lines, 2))
         assert [int(n) for n in odd] == list(range(1, lines, 2))
+
+
+@pytest.mark.parametrize("path", ["/logs/raw", "/logs/archive"])
+def test_a_download_that_fails_on_the_way_does_not_look_complete(
+    api: httpx.Client, gang: list[Member], path: str
+) -> None:
+    write(gang[0], gang[0].allocation.task_id, line("a" * 5000 + "b" * 5000 + "!"))
+    with pytest.raises(httpx.RemoteProtocolError):
+        api.get(path, params={"searchText": "^(a+|b+|(ab|a|b)+)+$", "enableRegex": "true"})
