@@ -5,8 +5,10 @@ from tests.rig.browser import Browser
 _SEEN = """
 const view = document.getElementById("log-view");
 if (arguments[0] !== null) view.scrollTop = arguments[0];
-return [view.scrollHeight, view.clientHeight,
-  [...document.querySelectorAll(".log-row[data-number]")].map((row) =>
+const shortened = [...view.querySelectorAll(".more-text")]; // the rest of a very long line comes by a click
+for (const button of shortened) button.click();
+return [view.scrollHeight, view.clientHeight, shortened.length ? [] :
+  [...view.querySelectorAll(".log-row[data-number]")].map((row) =>
     [Number(row.dataset.number), row.querySelector(".text").textContent])];
 """
 
