@@ -47,7 +47,8 @@ export class FoundLines {
 
   has(number) { return number >= this.first && number <= this.upto; }
 
-  isMatch(number) { return this.context > 0 && this.matches.has(number); }
+  /** Whether the line stands there for its neighbour's sake. */
+  isContext(number) { return this.context > 0 && !this.matches.has(number); }
 
   /** Whether lines were left out before this row of a search with context. */
   opensGroup(index) { return this.context > 0 && index > 0 && this.rows[index][0] !== this.rows[index - 1][0] + 1; }

@@ -102,7 +102,7 @@ export class WholeLog {
     }
   }
 
-  isMatch() { return false; }
+  isContext() { return false; }
 
   opensGroup() { return false; }
 

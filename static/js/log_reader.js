@@ -44,9 +44,8 @@ export class Reader {
   makeRow(index) {
     const { source } = this;
     const number = source.isWhole ? index + 1 : source.at(index)[0];
-    const isMatch = source.isMatch(number);
     return rowElement(source.at(index), number, {
-      spans, isMatch: isMatch || this.isCurrent(number), isContext: Boolean(source.context) && !isMatch, opensGroup: source.opensGroup(index),
+      spans, isCurrent: this.isCurrent(number), isContext: source.isContext(number), opensGroup: source.opensGroup(index),
     });
   }
 

@@ -22,7 +22,7 @@ for (const name of ["no", "at", "rank", "host", "text"]) {
 template.firstChild.tabIndex = -1;
 
 /** `spans(number, text)` are the [begin, end] of what is marked in the text as one sees it. */
-export function rowElement(line, number, { spans, isMatch, isContext, opensGroup }) {
+export function rowElement(line, number, { spans, isCurrent, isContext, opensGroup }) {
   const row = template.cloneNode(true);
   const [no, at, rank, host, text] = row.children;
   row.dataset.number = number;
@@ -43,7 +43,7 @@ export function rowElement(line, number, { spans, isMatch, isContext, opensGroup
   if (line[STREAM] === "e") row.classList.add("stderr");
   if (line[LEVEL]) level(row, line);
   if (isContext) row.classList.add("context");
-  if (isMatch) row.classList.add("match");
+  if (isCurrent) row.classList.add("match");
   if (opensGroup) row.classList.add("group");
   fill(text, line, spans);
   return row;

@@ -1,7 +1,6 @@
 """The log viewer in a real browser: long logs, links, search, filters, colours, wrapping, copying, lines that come."""
 
 import re
-import time
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
@@ -258,6 +257,23 @@ def test_what_is_copied_has_no_numbers_times_and_ranks(browser: Browser, log: st
     assert re.fullmatch(r"step 100 loss [\d.]+ lr 2.8e-4 5100 tok/s", second)
 
 
+def top(browser: Browser) -> int:
+    """The number of the line at the upper edge, as the page says it."""
+    found = re.match(r"Lines ([\d,]+) to", browser.text("#log-where"))
+    assert found
+    return int(found[1].replace(",", ""))
+
+
+def drawn(browser: Browser) -> bool:
+    """After two more frames, whether every row in the page has its line."""
+    return bool(
+        browser.driver.execute_async_script(
+            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() =>"
+            " done(!document.querySelector('.log-row.absent'))));"
+        )
+    )
+
+
 def test_wrapped_lines_are_scrolled_like_others(browser: Browser, log: str) -> None:
     browser.open(f"{log}?wrap=1#L71")
     shows(browser, 71)
@@ -265,12 +281,13 @@ def test_wrapped_lines_are_scrolled_like_others(browser: Browser, log: str) -> N
     assert height > 2 * 19
     scroll(browser, "0")
     shows(browser, 1)
-    first = 1
-    for _ in range(40):
-        scroll(browser, "view.scrollTop + 300")
-        browser.wait(lambda first=first: (seen := visible(browser)) and seen[0] >= first, "rows further down")
-        first = visible(browser)[0]
-    assert 200 < first < 40 * 300 / 19
+    tops = [top(browser)]
+    for step in range(1, 41):
+        scroll(browser, str(300 * step))
+        browser.wait(lambda: drawn(browser), "the rows of the step")
+        tops.append(top(browser))
+    assert tops == sorted(tops)
+    assert 200 < tops[-1] < 40 * 300 / 19, "a step is one of pixels, whatever the heights of the rows"
     scroll(browser, "view.scrollHeight")
     shows(browser, LINES)
     browser.one("#log-view").send_keys("w")
