@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +381,68 @@ def test_what_is_collected_is_given_back_while_the_server_is_away(
     stream_server.up()
     finish(stream_server, paths, 60)
     assert len(stream_server.texts("launcher.stdout")) == 40000
+
+
+@pytest.fixture
+def small_disk(host: TestHost) -> Iterator[Path]:
+    """The runs of `host` on a disk of 1 MB."""
+    runs = host.workdir.runs
+    runs.mkdir(mode=0o711, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(runs)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    yield runs
+    host.end_everything()
+    subprocess.run(["umount", "-l", str(runs)], check=True)
+
+
+def test_a_full_disk_is_named_in_the_log_and_the_run_goes_on(
+    small_disk: Path, host: TestHost, stream_server: StreamServer
+) -> None:
+    script = (
+        "import os, time\nos.write(1, b'before\\n')\n"
+        "while not os.path.exists('../control/fill'): time.sleep(0.05)\n"
+        "fill = os.open('fill', os.O_WRONLY | os.O_CREAT)\n"
+        "while not os.path.exists('../control/go'):\n"
+        "    try: os.write(fill, b'x' * 4096)\n"
+        "    except OSError: time.sleep(0.05)\n"
+        "os.truncate(fill, 0)\nos.write(1, b'after\\n')\n"
+    )
+    paths = host.run_script(script)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    (paths.control / "fill").touch()
+    stream_server.wait_for(lambda: [b for b in stream_server.heartbeats if "disk_full" in b])
+    assert stream_server.heartbeats[-1]["disk_full"] == f"gpu1:{small_disk}"
+    free = paths.code / "fill"
+    os.truncate(free, 0)
+    (paths.control / "go").touch()
+    assert finish(stream_server, paths)["code"] == 0
+    assert stream_server.texts("launcher.stdout") == ["before", "after"]
+    [line] = [line for line in stream_server.lines() if line["f"] is None]
+    assert line["l"] == "ERROR" and f"the disk was full at gpu1:{small_disk} for" in line["m"]
+
+
+def test_the_exit_code_outlasts_a_full_disk(
+    small_disk: Path, host: TestHost, stream_server: StreamServer
+) -> None:
+    script = (
+        "import os, sys, time\nos.write(1, b'before\\n')\n"
+        "while not os.path.exists('../control/fill'): time.sleep(0.05)\n"
+        "fill = os.open('fill', os.O_WRONLY | os.O_CREAT)\n"
+        "try:\n    while True: os.write(fill, b'x' * 4096)\n"
+        "except OSError: os._exit(3)\n"
+    )
+    paths = host.run_script(script)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    (paths.control / "fill").touch()
+    wait_until(lambda: of_run(paths.key) == [])
+    stream_server.wait_for(lambda: [b for b in stream_server.heartbeats if "disk_full" in b])
+    assert not paths.exit.exists()
+    os.truncate(paths.code / "fill", 0)
+    record = finish(stream_server, paths)
+    assert record["code"] == 3
+    [line] = [line for line in stream_server.lines() if line["f"] is None]
+    assert f"the disk was full at gpu1:{small_disk} for" in line["m"]
 
 
 def freeing_works(paths: RunPaths) -> bool:

@@ -38,6 +38,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _BACKOFF_SECONDS = (0.2, 10.0)
 _STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
 _SWEEP_SECONDS = 60.0
+_DISK_FULL_SECONDS = 1.0
 
 
 class Keeper:
@@ -92,7 +93,7 @@ class Keeper:
             "stopped": read_stop(self.paths) is not None,
             "oom_kills": oom_kills.since(self._oom_kills),
         }
-        write_json(self.paths.exit, record)
+        written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)
         if record["stopped"]:
@@ -100,6 +101,9 @@ class Keeper:
         own = {self.runner}
         strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
         sweep(self.spec["run_key"], _SWEEP_SECONDS, [p for p in strays if not _is_ours(p["pid"])])
+        while not written:
+            time.sleep(_DISK_FULL_SECONDS)
+            written = _written(self.paths.exit, record)
 
     def _reap(self) -> None:
         """Take every ended child: the entrypoint, the runner, and orphans that came here."""
@@ -137,6 +141,15 @@ class Keeper:
         if self.runner is None and not self.runner_finished:
             return max(0.01, self._next_start - time.monotonic())
         return 5.0
+
+
+def _written(path: Path, record: ExitFile) -> bool:
+    """False on a full disk: the exit code must outlast it."""
+    try:
+        write_json(path, record)
+    except OSError:
+        return False
+    return True
 
 
 def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:

@@ -36,6 +36,12 @@ def lines_record(
     return record.encode("ascii")
 
 
+def own_line(at: float, level: str, text: str) -> bytes:
+    """A word of the runner itself, which stands in no file."""
+    fields = {"k": "lines", "f": None, "e": None, "t": at, "r": None, "s": "stderr"}
+    return _line({**fields, "l": [[0, level]], "m": text})
+
+
 def parse_core(text: bytes) -> Optional[Tuple[Dict[str, Any], bytes]]:
     """(the SDK's record, its JSON for the outbox), None when it is no JSON object.
 

@@ -14,11 +14,12 @@ from trainmaster.processes import alive, boot_id, of_run
 from trainmaster.protocol import LOOK_NOW, Limits
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
+from trainmaster.runner.full_disk import FullDisk
 from trainmaster.runner.link import Link, Weather
 from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.pulse import Pulse
-from trainmaster.runner.records import exit_record, state_record
+from trainmaster.runner.records import exit_record, own_line, state_record
 from trainmaster.runner.shipping import Shipper, say
 from trainmaster.runner.state import (
     ShippedFile,
@@ -62,6 +63,7 @@ class Runner:
         self.collector = Collector(
             paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core
         )
+        self.full_disk = FullDisk(paths.spool, self.spec["host"]["name"])
         self.pulse = Pulse(paths, self.spec)
         self.ended = threading.Event()  # the entrypoint has: no orders, no heartbeats any more
         self._state_seen = False
@@ -110,9 +112,12 @@ class Runner:
         """Do what appends to the outbox; on a full disk wait and say so, for the ranks must not notice."""
         while True:
             try:
-                return bool(action())
+                done = bool(action())
+                self.full_disk.wrote()
+                return done
             except OSError as error:
                 say(f"The spool of {self.paths.key} cannot be written: {error}. Trying again.")
+                self.full_disk.refused(error)
                 time.sleep(_DISK_FULL_SECONDS)
                 self._upkeep()
 
@@ -126,6 +131,10 @@ class Runner:
 
     def _append(self, record: bytes) -> None:
         self._keep_trying(lambda: self.outbox.append(record))
+
+    def _say_in_log(self, sentence: Optional[str]) -> None:
+        if sentence:
+            self._append(own_line(time.time(), "ERROR", sentence))
 
     def _has_ended(self) -> bool:
         """True when nobody is left who could write."""
@@ -151,6 +160,7 @@ class Runner:
         while self._collect():
             pass
         self._keep_trying(self.collector.finish)
+        self._say_in_log(self.full_disk.look(at_the_end=True))
         ended = read_exit(self.paths)
         stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
         self._append(
@@ -187,6 +197,8 @@ class Runner:
         if not self.paths.spec.exists():
             say(f"The folder of {self.paths.key} is gone, and with it all work of its runner.")
             os._exit(0)
+        if not self.outbox.exited:
+            self._say_in_log(self.full_disk.look())
         self._save_shipped(finished=False)
         shipped = self.shipper.offset
         if self.outbox.freeable(shipped) >= _FREE_BYTES:
@@ -217,6 +229,7 @@ class Runner:
             "unshipped_bytes": self.shipper.unshipped(),
             "dropped_bytes": self.outbox.dropped,
             "pulse": self.pulse.facts(),
+            **({"disk_full": self.full_disk.where} if self.full_disk.where else {}),
         }
 
     def _link(self) -> Link:

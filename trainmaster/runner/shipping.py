@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -100,6 +101,7 @@ class Shipper:
 
 
 def say(sentence: str) -> None:
-    """A line for .runner.log, which stays on the host."""
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
-    sys.stderr.flush()
+    """A line for .runner.log, which stays on the host. On a full disk it is lost, and no more than that."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
+        sys.stderr.flush()
