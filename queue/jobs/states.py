@@ -76,7 +76,7 @@ class Reason(models.TextChoices):
     TIME_NEARLY_UP = "time_nearly_up", "its time limit is near"
     TIME_LIMIT = "time_limit", "its time limit was reached"
     LOG_POLICY = "log_policy", "a line of its log matched one of its log policies"
-    RETRIES_CANCELED = "retries_canceled", "it failed, and a log policy cancels its retries"
+    RETRIES_CANCELED = "retries_canceled", "a log policy cancels its retries"
     MOVED = "moved", "moved in the queue"
     PRIORITY_SET = "priority_set", "priority changed"
     WEIGHT_SET = "weight_set", "weight changed"

@@ -20,7 +20,7 @@ if sys.argv[1] == "2":
     train(7)
 time.sleep(300)
 """
-POLICY = {"name": "NaN loss", "pattern": "is not a number", "action": "cancel_retries"}
+POLICY = {"name": "NaN loss in the middle of a long training run", "pattern": "is not a number", "action": "cancel_retries"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_page_of_a_failed_trial_tells_why_and_leads_to_the_line(browser: Bro
     assert "failed first: exit code 1: RuntimeError: the loss of batch 7 is not a number <b>." in told
     assert "3 other ranks ended after it" in told
     assert "a log policy cancels its retries" in told
-    assert "NaN loss" in browser.text(".head")
+    assert "NaN loss" in browser.text(".head .log-label")
     browser.click("#why > a")
     browser.wait(lambda: browser.path() == f"/trials/{failed}/logs", "the log")
     browser.wait(lambda: "Traceback" in browser.text("#log-view"), "the line")
@@ -67,6 +67,7 @@ def test_the_page_of_a_failed_command_tells_why(browser: Browser, stack: Stack) 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_the_story_fits_every_look(browser: Browser, failed: int, dark: bool, width: int) -> None:
     browser.look(dark=dark, width=width)
-    browser.open(f"/trials/{failed}")
-    assert browser.sticking_out() == []
+    for path in (f"/trials/{failed}", "/experiments", "/experiments/1"):
+        browser.open(path)
+        assert browser.sticking_out() == []
     browser.look(dark=False, width=WIDE)
