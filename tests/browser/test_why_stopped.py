@@ -20,7 +20,11 @@ if sys.argv[1] == "2":
     train(7)
 time.sleep(300)
 """
-POLICY = {"name": "NaN loss in the middle of a long training run", "pattern": "is not a number", "action": "cancel_retries"}
+POLICY = {
+    "name": "NaN loss in the middle of a long training run",
+    "pattern": "is not a number",
+    "action": "cancel_retries",
+}
 
 
 @pytest.fixture(scope="module")
