@@ -1,23 +1,22 @@
 // Ranks side by side: a column each, aligned in time. It opens at the end and follows; scrolling up pauses and reads what
 // was before. Filters and address are those of the log (log_state.js).
 
-import { pieces, plain } from "./log_ansi.js";
-import { PAUSE_S, align, rowOf } from "./log_columns_grid.js";
+import { plain } from "./log_ansi.js";
+import { columnHead, sayHead } from "./log_column_heads.js";
+import { rowElement } from "./log_column_rows.js";
+import { align, rowOf } from "./log_columns_grid.js";
 import { Refused, ask } from "./log_fetch.js";
-import { connect, onFrame, onOpen, onStatus, say, state } from "./log_live.js";
+import { connect, onFrame, onOpen, onStatus, say } from "./log_live.js";
 import { showBox } from "./log_rank_box.js";
-import { openMenu } from "./log_rank_menu.js";
 import { asQuery, change, filter, levels, onChange } from "./log_state.js";
 import { clock } from "./log_times.js";
-import { spell } from "./live.js";
-import { ago, describe, hueOf, progress, sentence, write } from "./rank_look.js";
+import { sentence, write } from "./rank_look.js";
 
 const ROW = 19;
 const PAGE = 600;
 const MOST_LINES = 20_000;
 const [MOST_COLUMNS, USUAL_COLUMNS] = [8, 4];
 const SPARE_ROWS = 20;
-const SHOWN_CHARACTERS = 400;
 const NEAR_TOP_ROWS = 60;
 const REST_FACTOR = 10; // in a flood rows are made anew for a tenth of the time at most
 
@@ -56,8 +55,13 @@ function settle() {
   if (next.join() === columns.join()) return false;
   columns = next;
   view.style.setProperty("--columns", Math.max(1, columns.length));
-  heads.replaceChildren(heads.firstElementChild, ...columns.map(head));
+  heads.replaceChildren(heads.firstElementChild, ...columns.map((rank) => columnHead(rank, (other) => entries.get(other), without)));
   return true;
+}
+
+function without(rank) {
+  const ranks = columns.filter((other) => other !== rank);
+  change({ expression: ranks.join().replace("-1", "none"), ranks });
 }
 
 // What is left out, and which of the shown ranks stand.
@@ -67,30 +71,6 @@ function sayNote() {
   note.hidden = !tooMany.length && !marks.length;
   note.classList.toggle("failed-text", marks.length > 0);
   write(note, [...tooMany, ...marks].join(" "));
-}
-
-function head(rank) {
-  const cell = document.createElement("span");
-  cell.className = `column-head ${hueOf(rank)}`;
-  cell.dataset.rank = rank;
-  const [name, stands, away] = ["button", "small", "button"].map((tag) => document.createElement(tag));
-  name.textContent = rank < 0 ? "none" : rank;
-  name.className = "plain";
-  name.setAttribute("aria-haspopup", "menu");
-  name.addEventListener("click", () => { if (entries.has(rank) && rank >= 0) openMenu(entries.get(rank), name); });
-  Object.assign(away, { className: "plain", textContent: "×", title: `Without rank ${rank}` });
-  away.setAttribute("aria-label", away.title);
-  away.addEventListener("click", () => { const left = columns.filter((other) => other !== rank); change({ expression: left.join(), ranks: left }); });
-  cell.append(name, stands, away);
-  if (entries.has(rank)) sayHead(cell, entries.get(rank));
-  return cell;
-}
-
-function sayHead(cell, entry) {
-  cell.classList.toggle("marked", Boolean(entry.mark));
-  write(cell.children[1], entry.mark ? `stands ${ago(entry.stepAge)}` : [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
-  cell.children[1].classList.toggle("mark", Boolean(entry.mark));
-  if (cell.title !== describe(entry)) cell.title = describe(entry);
 }
 
 onStatus((ranks) => {
@@ -216,43 +196,12 @@ function draw() {
   const last = Math.min(rows.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + SPARE_ROWS);
   space.style.height = `${rows.length * ROW}px`;
   list.style.transform = `translateY(${first * ROW}px)`;
-  list.replaceChildren(...rows.slice(first, last).map(rowElement));
+  list.replaceChildren(...rows.slice(first, last).map((row) => rowElement(row, cursor)));
   root.toggleAttribute("data-at-start", log.atStart);
   nothing.hidden = rows.length > 0 || log.loading;
   if (!nothing.hidden) write(nothing, columns.length ? "These ranks have no line that fits." : entries.size ? "No rank is chosen." : "No rank has written yet.");
   paused.hidden = log.following;
   if (!log.following) write(paused, `View paused at ${log.pausedAt} UTC · ${log.unseen} new line${log.unseen === 1 ? "" : "s"} · jump to end`);
-}
-
-function rowElement({ time, cells, pause }) {
-  const row = document.createElement("div");
-  row.className = pause > PAUSE_S ? "column-row after-pause" : "column-row";
-  const at = document.createElement("span");
-  at.className = "at";
-  at.textContent = clock(time, "utc");
-  if (pause > PAUSE_S) at.title = `${spell(pause)} after the row before`;
-  row.append(at, ...cells.map(cellElement));
-  return row;
-}
-
-function cellElement(line) {
-  const cell = document.createElement("span");
-  cell.className = "column-cell";
-  if (!line) return cell;
-  const [number, , rank, stream, level, , text] = line;
-  cell.dataset.number = number;
-  cell.dataset.rank = rank ?? -1;
-  if (level) cell.classList.add(level.toLowerCase());
-  if (stream === "s") cell.classList.add("server");
-  if (number === cursor) cell.classList.add("pointed");
-  for (const { text: part, classes } of pieces(text.slice(0, SHOWN_CHARACTERS))) {
-    if (!classes) { cell.append(part); continue; }
-    const dressed = document.createElement("span");
-    dressed.className = classes;
-    dressed.textContent = part;
-    cell.append(dressed);
-  }
-  return cell;
 }
 
 // --- one line ---
