@@ -30,25 +30,26 @@ def highest(browser: Browser, rank: int) -> int:
     return max((number for row_rank, number in rows(browser) if row_rank == rank), default=0)
 
 
+#: Scrolls, and two frames later: heights of log and view, whether a line is still being read, and (number, rank, text).
+STEP = """
+const [position, done] = arguments;
+const view = document.getElementById("log-view");
+view.scrollTop = position;
+const rows = () => [...document.querySelectorAll(".log-row[data-rank]")].map((row) =>
+  [Number(row.dataset.number), Number(row.dataset.rank), row.querySelector(".text").textContent]);
+requestAnimationFrame(() => requestAnimationFrame(() =>
+  done([view.scrollHeight, view.clientHeight, document.querySelector(".log-row.absent") !== null, rows()])));
+"""
+
+
 def read_through(browser: Browser) -> list[tuple[int, int]]:
     """All rows, as a person sees them who scrolls from the top to the end."""
-    browser.run("document.getElementById('log-view').scrollTop = 0")
-    # history is read backwards while one scrolls: the top is reached when nothing more comes before it
-    browser.wait(lambda: browser.all("#log[data-at-start]"), "the beginning of the log")
-    browser.run("document.getElementById('log-view').scrollTop = 0")
     found: dict[int, tuple[int, int]] = {}
     position = 0
     while True:
-        height, step, seen = browser.run(
-            """
-            const view = document.getElementById("log-view");
-            view.scrollTop = arguments[0];
-            view.dispatchEvent(new Event("scroll"));
-            return [view.scrollHeight, view.clientHeight, [...document.querySelectorAll(".log-row[data-rank]")].map(
-              (row) => [Number(row.dataset.number), Number(row.dataset.rank), row.querySelector(".text").textContent])];
-            """,
-            position,
-        )
+        height, step, is_reading, seen = browser.driver.execute_async_script(STEP, position)
+        if is_reading:
+            continue
         for number, rank, text in seen:
             if match := NUMBER.fullmatch(text):
                 found[number] = (rank, int(match[1]))
