@@ -68,6 +68,9 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.scheduling
 	$(RUN)/python -m benchmarks.one_pass
 	$(RUN)/python -m benchmarks.host_logs
+	$(RUN)/python -m benchmarks.logs_ingest
+	$(RUN)/python -m benchmarks.logs_store
+	$(RUN)/python -m benchmarks.logs_read
 	$(RUN)/python -m benchmarks.logs_live
 	$(RUN)/python -m benchmarks.logs_viewer
 	$(RUN)/python -m benchmarks.rank_map

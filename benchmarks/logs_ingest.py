@@ -118,8 +118,8 @@ def report(copied: list[Round], one: list[Round], four: list[Round], load: float
         answers = sorted(took for each in rounds for took in each.batches_ms)
         cpu = statistics.median(each.web_cpu_ms_per_batch for each in rounds)
         return (
-            f"| {name} | {statistics.median(rates):,.0f} [{min(rates):,.0f}–{max(rates):,.0f}] | "
-            f"{statistics.median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}] | "
+            f"| {name} | {statistics.median(rates):,.0f} [{min(rates):,.0f}-{max(rates):,.0f}] | "
+            f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}] | "
             f"{statistics.median(answers):.1f} | {answers[int(len(answers) * 0.95)]:.1f} | {cpu:.2f} |"
         )
 
@@ -127,12 +127,12 @@ def report(copied: list[Round], one: list[Round], four: list[Round], load: float
         [
             "# Log lines over HTTP beside COPY of rows",
             "",
-            f"{LINES:,} lines of {RANKS} ranks in batches of {LINES_PER_BATCH:,}, a durable commit each, {ROUNDS} rounds "
-            f"in turns on {os.cpu_count()} cores at a load of {load:.1f}; one web process. The clients, PostgreSQL and "
-            f"the web process share the cores. At least {FLOOR:g} × COPY is wanted, {GOAL:g} × is the goal. "
-            "Medians [least–most].",
+            f"{LINES:,} lines of {RANKS} ranks in batches of {LINES_PER_BATCH:,}, a durable commit each, {ROUNDS} "
+            f"rounds in turns on {os.cpu_count()} cores at a load of {load:.1f}; one web process. The clients, "
+            f"PostgreSQL and the web process share the cores. At least {FLOOR:g} times COPY is wanted, {GOAL:g} times "
+            "is the goal. Medians [least-most].",
             "",
-            "| way | lines/s | × COPY of the round | batch ms, median | p95 | CPU of the web process, ms a batch |",
+            "| way | lines/s | times COPY of the round | batch ms, median | p95 | CPU of the web process, ms a batch |",
             "|---|---|---|---|---|---|",
             row("COPY of rows", copied),
             row("one stream", one),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +19,6 @@ PATTERN_SECONDS_PER_READ = 2.0
 PATTERN_CHARACTERS_MAX = 1000
 #: The two characters outside ASCII whose lower case holds an ASCII letter: İ and the Kelvin sign.
 _ASCII_IN_LOWER_CASE = ("\u0130".encode(), "\u212a".encode())
-_WITHOUT_CASE = re.compile(rb"[^a-zA-Z]+")
 
 
 class BadPattern(ValueError):
@@ -61,7 +59,7 @@ class Filters:
     _compiled: Any = field(init=False, repr=False, compare=False, default=None)
     _needle: str = field(init=False, repr=False, compare=False, default="")
     _needle_bytes: bytes = field(init=False, repr=False, compare=False, default=b"")
-    _caseless: bytes = field(init=False, repr=False, compare=False, default=b"")
+    _letters: list[set[bytes]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Raises BadPattern."""
@@ -70,7 +68,8 @@ class Filters:
         if self.text.isascii():
             needle = self._needle.encode()
             object.__setattr__(self, "_needle_bytes", needle)
-            object.__setattr__(self, "_caseless", max(_WITHOUT_CASE.findall(needle), key=len, default=b""))
+            letters = [{letter.encode(), letter.upper().encode()} for letter in sorted(set(self._needle))]
+            object.__setattr__(self, "_letters", letters)
         if self.pattern:
             object.__setattr__(self, "_compiled", _compile(self.pattern))
 
@@ -112,9 +111,9 @@ class Filters:
         """False when no line of `content` from `text_at` on can hold the text."""
         if not self._needle_bytes:
             return True
-        if self._caseless and content.find(self._caseless, text_at) < 0:
-            return False
-        if self._caseless == self._needle_bytes or content.lower().find(self._needle_bytes, text_at) >= 0:
+        # most chunks lack some letter of a rare text, which is told at the speed of memory
+        complete = all(any(content.find(case, text_at) >= 0 for case in cases) for cases in self._letters)
+        if complete and content.lower().find(self._needle_bytes, text_at) >= 0:
             return True
         return _has_odd_letters(content)
 

@@ -7,12 +7,15 @@ each statement sees every line once, in the old chunks or in the new one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import chain, repeat
+from typing import Any, NamedTuple
 
-from django.db.models import F, QuerySet, Value
-from django.db.models.functions import Coalesce
+import psycopg
+from django.db import connection
+from django.db.models import F, QuerySet
 
 from jobs.models import Member
 from logs.chunks import unpack
@@ -25,8 +28,28 @@ __all__ = ["Filters", "Page", "backward", "download", "forward", "last_number", 
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
-#: Chunks fetched at once: one round trip for a page, and bounded memory.
-CHUNKS_PER_FETCH = 8
+#: Chunks fetched at once: few at first, since a page is often full soon, then ever more, within bounded memory.
+CHUNKS_PER_FETCH = 2, 8, 64
+_ROWS_PER_PART = 8
+_BEYOND_ALL = 2**62
+_unpackers = ThreadPoolExecutor(2, "unpack")
+
+#: First number, last number and data of a chunk.
+Row = tuple[int, int, bytes]
+#: First number, last number and contents; no contents when the text that is sought cannot be in it.
+Opened = tuple[int, int, Contents | None]
+
+
+class _Patience:
+    """How long a read goes on fetching chunks; what is fetched is looked at to its end."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + SCAN_SECONDS
+        self.ran_out = False
+
+    def is_left(self) -> bool:
+        self.ran_out = self.ran_out or time.monotonic() > self._until
+        return not self.ran_out
 
 
 class Page(NamedTuple):
@@ -61,8 +84,8 @@ def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit:
     filters, clock = _resolved(filters), Clock()
     newest = last_number(task_id)
     found: list[Line] = []
-    upto, deadline = after, time.monotonic() + SCAN_SECONDS
-    for first, last, contents in _behind(task_id, after, filters):
+    upto, patience = after, _Patience()
+    for first, last, contents in _behind(task_id, after, filters, patience):
         left = limit - len(found)
         indices = contents.indices(filters, upto + 1 - first, last + 1 - first, clock) if contents else []
         found += contents.lines(indices[:left]) if contents and indices else []
@@ -70,8 +93,8 @@ def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit:
             upto = found[-1].number if len(indices) > left else last
             return Page(found, upto, upto >= newest)
         upto = last
-        if time.monotonic() > deadline and last < newest:
-            return Page(found, upto, False)
+    if patience.ran_out:
+        return Page(found, upto, upto >= newest)
     return Page(found, max(upto, newest), True)
 
 
@@ -82,8 +105,8 @@ def backward(
     filters, clock = _resolved(filters), Clock()
     upto = before if before is not None else last_number(task_id) + 1
     parts: list[list[Line]] = []
-    left, deadline = limit, time.monotonic() + SCAN_SECONDS
-    for first, last, contents in _before(task_id, before, filters):
+    left, patience = limit, _Patience()
+    for first, last, contents in _before(task_id, before, filters, patience):
         stop = last + 1 if before is None else min(last + 1, before)
         indices = contents.indices(filters, 0, stop - first, clock) if contents else []
         before = upto = first
@@ -93,8 +116,8 @@ def backward(
         if left <= 0:
             upto = parts[-1][0].number if len(indices) > len(parts[-1]) else first
             return Page(_joined(parts), upto, upto <= 1)
-        if time.monotonic() > deadline and first > 1:
-            return Page(_joined(parts), upto, False)
+    if patience.ran_out:
+        return Page(_joined(parts), upto, upto <= 1)
     return Page(_joined(parts), min(upto, 1), True)
 
 
@@ -172,42 +195,91 @@ def _chunks(task_id: str, filters: Filters) -> QuerySet[Chunk]:
     return chunks
 
 
-def _behind(task_id: str, after: int, filters: Filters) -> Iterator[tuple[int, int, Contents | None]]:
-    """First number, last number and contents of the chunks with lines behind `after`, in order.
+_BEHIND = """
+SELECT first_line, last_line, data FROM ({wanted}) chunk
+WHERE last_line > %s AND first_line >= COALESCE((
+  SELECT holding.first_line FROM logs_chunk holding WHERE holding.task_id = %s AND holding.first_line <= %s
+  ORDER BY holding.first_line DESC LIMIT 1), 0)
+ORDER BY first_line LIMIT %s
+"""
+_BEFORE = """
+SELECT first_line, last_line, data FROM ({wanted}) chunk WHERE first_line < %s ORDER BY first_line DESC LIMIT %s
+"""
 
-    No contents for a chunk whose text cannot match. A chunk that was merged meanwhile comes with lines that
-    were given already: the caller takes those behind the last number that it was given.
+
+def _behind(
+    task_id: str, after: int, filters: Filters, patience: _Patience | None = None
+) -> Iterator[Opened]:
+    """The chunks with lines behind `after`, in order.
+
+    A chunk that was merged meanwhile comes with lines that were given already: the caller takes those behind the
+    last number that it was given.
     """
-    chunks = _chunks(task_id, filters).order_by("first_line")
-    size = 1
-    while True:
-        holding = Chunk.objects.filter(task_id=task_id, first_line__lte=after + 1).order_by("-first_line")
-        from_line = Coalesce(holding.values("first_line")[:1], Value(0))
-        page = chunks.filter(first_line__gte=from_line, last_line__gt=after)
-        rows = list(page.values_list("first_line", "last_line", "data")[:size])
-        for first, last, data in rows:
-            yield first, last, _contents(data, first, filters)
-            after = last
-        if len(rows) < size:
-            return
-        size = min(CHUNKS_PER_FETCH, size * 2)
+    wanted, parameters = _wanted(task_id, filters)
+
+    def fetch(size: int, last: Row | None) -> list[Row]:
+        cursor = last[1] if last else after
+        return _fetched(_BEHIND.format(wanted=wanted), [*parameters, cursor, task_id, cursor + 1, size])
+
+    return _in_turn(fetch, filters, patience)
 
 
-def _before(task_id: str, before: int | None, filters: Filters) -> Iterator[tuple[int, int, Contents | None]]:
+def _before(task_id: str, before: int | None, filters: Filters, patience: _Patience) -> Iterator[Opened]:
     """The same for lines before `before` (None: the end), newest chunk first."""
-    chunks = _chunks(task_id, filters).order_by("-first_line")
-    size = 1
-    while True:
-        page = chunks if before is None else chunks.filter(first_line__lt=before)
-        rows = list(page.values_list("first_line", "last_line", "data")[:size])
-        for first, last, data in rows:
-            yield first, last, _contents(data, first, filters)
-            before = first
-        if len(rows) < size:
+    wanted, parameters = _wanted(task_id, filters)
+
+    def fetch(size: int, last: Row | None) -> list[Row]:
+        cursor = last[0] if last else _BEYOND_ALL if before is None else before
+        return _fetched(_BEFORE.format(wanted=wanted), [*parameters, cursor, size])
+
+    return _in_turn(fetch, filters, patience)
+
+
+def _wanted(task_id: str, filters: Filters) -> tuple[str, Sequence[Any]]:
+    """SQL and parameters of the chunks that may hold a matching line: made once, where a search fetches often."""
+    chunks = _chunks(task_id, filters).order_by().values("first_line", "last_line", "data")
+    sql, parameters = chunks.query.sql_with_params()
+    return sql, parameters
+
+
+def _in_turn(
+    fetch: Callable[[int, Row | None], list[Row]], filters: Filters, patience: _Patience | None
+) -> Iterator[Opened]:
+    """All chunks that `fetch(how many, the last one so far)` gives. A long search fetches while others unpack."""
+    sizes = chain(CHUNKS_PER_FETCH, repeat(CHUNKS_PER_FETCH[-1]))
+    size = next(sizes)
+    rows = fetch(size, None)
+    while rows:
+        many = len(rows) > CHUNKS_PER_FETCH[0]
+        opened = _opened_by_others(rows, filters) if many else (_opened(row, filters) for row in rows)
+        is_last = len(rows) < size or (patience is not None and not patience.is_left())
+        size = next(sizes)
+        following = fetch(size, rows[-1]) if many and not is_last else None
+        yield from opened
+        if is_last:
             return
-        size = min(CHUNKS_PER_FETCH, size * 2)
+        rows = fetch(size, rows[-1]) if following is None else following
 
 
-def _contents(data: bytes | memoryview, first_line: int, filters: Filters) -> Contents | None:
-    contents = Contents(unpack(data), first_line)
-    return contents if contents.may_match(filters) else None
+def _opened(row: Row, filters: Filters) -> Opened:
+    first, last, data = row
+    contents = Contents(unpack(data), first)
+    return first, last, contents if contents.may_match(filters) else None
+
+
+def _opened_by_others(rows: Sequence[Row], filters: Filters) -> Iterator[Opened]:
+    """The same in threads, which unpack at the same time: zstd lets go of the interpreter."""
+
+    def some(part: Sequence[Row]) -> list[Opened]:
+        return [_opened(row, filters) for row in part]
+
+    parts = [rows[start : start + _ROWS_PER_PART] for start in range(0, len(rows), _ROWS_PER_PART)]
+    return chain.from_iterable(_unpackers.map(some, parts))
+
+
+def _fetched(sql: str, parameters: Sequence[Any]) -> list[Row]:
+    """First number, last number and data, in binary: Django would have the data sent and parsed as hex."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        whole = psycopg.ClientCursor(connection.connection).mogrify(sql, parameters)
+        return cursor.execute(whole, binary=True).fetchall()
