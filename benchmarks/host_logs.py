@@ -32,6 +32,7 @@ REPORT = ROOT / "benchmarks" / "reports" / "host_logs.md"
 RANKS = 8
 GOAL_LINES_PER_SECOND = 300_000
 BATCH_BYTES = 1024**2
+LIMITS = {"heartbeat_seconds": 5.0}  # as the server says: tests let it beat faster
 FLOOD = """
 import os, threading, time
 spool = os.environ["TRAINMASTER_RUN_DIR"] + "/spool"
@@ -144,6 +145,11 @@ def cpu_of(work: Callable[[], None]) -> float:
     return time.process_time() - begin
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A runner that has ended breaks its connections."""
+
+
 class Sink:
     """A server that takes every batch, counts its lines and keeps when it came; `address` is server.json."""
 
@@ -182,7 +188,7 @@ class Sink:
             def log_message(self, format: str, *arguments: object) -> None:
                 """Nothing: the figures are the output."""
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = _Server(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.address = {"urls": [f"http://127.0.0.1:{self.http.server_address[1]}"], "cert_sha256": None}
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
@@ -211,7 +217,7 @@ def run(script: str, files: dict[str, str] | None = None) -> tuple[Sink, float, 
         host = TestHost(Path(folder), sink)  # type: ignore[arg-type]  # all it needs of it is the address
         stack.callback(host.end_everything)
         begin = time.time()
-        paths, _ = host.launch(["python3", "job.py"], {"job.py": script, **(files or {})})
+        paths, _ = host.launch(["python3", "job.py"], {"job.py": script, **(files or {})}, limits=LIMITS)
         pid = wait_until(lambda: read_state(paths).get("runner"))["pid"]
         cpu = 0.0
         while not sink.ended.wait(0.05):
