@@ -63,6 +63,7 @@ class LightGang:
     """A running gang; `pids` are those of its ranks."""
 
     stack: Stack
+    trial_id: int
     task_id: str
     pids: dict[int, int]
 
@@ -105,7 +106,8 @@ def light_gang(stack: Stack, ranks: int) -> Iterator[LightGang]:
     """A gang that is in step, over all hosts of the stack; nothing of it is left afterwards."""
     experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": WORKER}, config(ranks))
     stack.wait_lines(experiment, 3, 180)
-    gang = LightGang(stack, str(stack.trial(experiment)["taskId"]), {})
+    trial = stack.trial(experiment)
+    gang = LightGang(stack, int(trial["id"]), str(trial["taskId"]), {})
     stack.wait(
         lambda: sum(one.get("stepAgeSeconds", 99) < 10 for one in gang.pulse()) == ranks,
         60,
