@@ -37,7 +37,7 @@ def _run_hidden() -> None:
             return
 
 
-def _show_stacks_when_asked():  # type: ignore[no-untyped-def]
+def _show_stacks_when_asked() -> None:
     """In a run: on a signal that nobody else uses, write what all threads are doing to a file of the run.
 
     Written by the interpreter's own handler, so it works while the main thread hangs in a C library.
@@ -49,7 +49,7 @@ def _show_stacks_when_asked():  # type: ignore[no-untyped-def]
     rank = os.environ.get("TRAINMASTER_RANK") or os.environ.get("RANK") or ""
     folder = os.path.join(run_dir, "stacks")
     try:
-        import _signal  # `signal` itself imports enum
+        import _signal  # type: ignore[import-not-found]  # `signal` itself imports enum
         import faulthandler
 
         try:  # noqa: SIM105  # contextlib is slow to import

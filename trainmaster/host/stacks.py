@@ -88,6 +88,7 @@ class Asked:
     def __init__(self, paths: RunPaths, processes: List[Seen]) -> None:
         files = [(seen, answer_file(paths, seen.pid)) for seen in processes]
         self._process, self._file = next((pair for pair in files if pair[1]), (processes[0], None))
+        self._code = f"{paths.code}{os.sep}"
         self._others = len(processes) - 1
         self._asked = False
         self._size = 0
@@ -136,7 +137,8 @@ class Asked:
         if self._file is None or not self._size:
             return ""
         with self._file.open("rb") as file:
-            return file.read(TEXT_BYTES).decode("utf-8", "replace").rstrip()
+            text = file.read(TEXT_BYTES).decode("utf-8", "replace").rstrip()
+        return text.replace(self._code, "")  # the job's own files by the names that its author knows
 
     def _why_not(self, now: Seen) -> str:
         if now.state in _STOPPED:
