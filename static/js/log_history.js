@@ -26,10 +26,16 @@ export class WholeLog {
     this.grow(upto);
     for (const row of lines) this.put(row);
     // what is missing between lines that were looked at is not kept any more
-    for (let number = first; number <= Math.min(last, first + 4 * PAGE); number += 1) {
-      const rows = this.pages.get(this.pageOf(number))?.rows;
-      if (rows && rows[(number - 1) % PAGE] === undefined) rows[(number - 1) % PAGE] = null;
+    for (let number = first; number <= Math.min(last, upto, first + 2 * PAGE); number += 1) {
+      const { rows: known } = this.page(this.pageOf(number));
+      if (known[(number - 1) % PAGE] === undefined) known[(number - 1) % PAGE] = null;
     }
+  }
+
+  page(index) {
+    const page = this.pages.get(index) ?? { rows: new Array(PAGE), characters: 0 };
+    this.pages.set(index, page);
+    return page;
   }
 
   /** Take lines that the socket sends. They are kept where somebody reads; elsewhere they can be fetched. */
@@ -44,11 +50,9 @@ export class WholeLog {
   pageOf(number) { return Math.floor((number - 1) / PAGE); }
 
   put(row) {
-    const index = this.pageOf(row[0]);
-    const page = this.pages.get(index) ?? { rows: new Array(PAGE), characters: 0 };
+    const page = this.page(this.pageOf(row[0]));
     if (!page.rows[(row[0] - 1) % PAGE]) page.characters += row[TEXT].length;
     page.rows[(row[0] - 1) % PAGE] = row;
-    this.pages.set(index, page);
   }
 
   /** The row, null when it is no longer kept, undefined while it is not here. */

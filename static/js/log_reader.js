@@ -175,7 +175,7 @@ export class Reader {
   /** Rows have come; `shift` of them before the others (negative: were let go). */
   news(shift) {
     if (shift) this.list.shift(shift);
-    this.list.remake((element) => element.classList.contains("absent") && this.source.at(this.source.indexOf(Number(element.dataset.number))));
+    this.list.remake((element) => element.classList.contains("absent") && this.source.at(this.source.indexOf(Number(element.dataset.number))) !== undefined);
     this.list.draw();
   }
 

@@ -30,8 +30,8 @@ export function rowElement(line, number, { spans, isCurrent, isContext, opensGro
   no.href = `${location.pathname}${location.search}#L${number}`;
   if (place.line !== null && number >= place.line && number <= place.last) row.classList.add("pointed");
   if (!line) {
-    row.classList.add("absent");
-    text.firstChild.data = line === null ? "no longer kept" : "";
+    row.classList.add(line === null ? "gone" : "absent");
+    if (line === null) text.firstChild.data = "no longer kept";
     return row;
   }
   if (line[RANK] !== null) row.dataset.rank = line[RANK];

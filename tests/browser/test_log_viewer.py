@@ -322,6 +322,38 @@ def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_se
     assert browser.complaints() == []
 
 
+def test_ten_million_lines_of_which_most_are_no_longer_kept(browser: Browser, empty_server: Server) -> None:
+    """The numbers of a log are what its place is reckoned by; the lines between were removed."""
+    trial, newest = long_log.write(empty_server, 1000, name="old", state="ACTIVE"), 10_000_000
+    crowd.shell(
+        empty_server,
+        f"""
+from experiments.models import Trial
+from logs.models import TaskLog
+task = Trial.objects.get(pk={trial}).task_id
+TaskLog.objects.filter(task_id=task).update(next_line={newest - 999}, merged_line={newest - 1000})
+""",
+    )
+    append(empty_server, trial, newest - 999, 1000)
+    browser.open(f"/trials/{trial}/logs")
+    shows(browser, newest)
+    view = browser.one("#log-view")
+    view.send_keys(Keys.HOME)
+    shows(browser, 1)
+    for _ in range(8):
+        scroll(browser, "view.scrollTop + 400")
+        browser.wait(lambda: drawn(browser), "the rows of the step")
+    assert top(browser) == 1 + 8 * 400 // 19, "at its ends the bar is true to the pixel"
+    scroll(browser, "view.scrollHeight / 2")
+    browser.wait(lambda: drawn(browser) and abs(top(browser) - newest / 2) < 2000, "the middle")
+    assert len(browser.all(".log-row.gone")) > 20
+    view.send_keys(Keys.END)
+    shows(browser, newest)
+    scroll(browser, "view.scrollTop - 400")
+    browser.wait(lambda: drawn(browser) and newest not in visible(browser), "the lines before")
+    assert text_of(browser, visible(browser)[0]) == f"came {visible(browser)[0]}"
+
+
 def append(server: Server, trial: int, first: int, count: int) -> None:
     crowd.shell(
         server,
