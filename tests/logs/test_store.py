@@ -202,9 +202,7 @@ def test_a_shipped_batch_waits_for_the_events_before_it(member: Member) -> None:
     allocation = member.allocation
     streams.advance(member.pk, 0, 0)
     store.append(allocation.task_id, None, "", [])
-    record(
-        Event.Kind.ALLOCATION, allocation.pk, to_state=AllocationState.RUNNING, task_id=allocation.task_id
-    )
+    record(Event.Kind.ALLOCATION, allocation.pk, to_state=AllocationState.RUNNING, task_id=allocation.task_id)
     blocks = new_lines("hello")
     assert store.append_shipped(allocation.task_id, member, "h", blocks, 0, 10) is None
     assert streams.stored(member.pk) == 0
