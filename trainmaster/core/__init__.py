@@ -4,6 +4,7 @@ from trainmaster.core._checkpoint import CheckpointContext, DownloadMode
 from trainmaster.core._context import Context, TensorboardMode, init
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._preempt import PreemptContext, PreemptMode
+from trainmaster.core._profiler import ProfilerContext
 from trainmaster.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
 from trainmaster.core._star import PeerLost
 from trainmaster.core._train import EarlyExitReason, TrainContext
@@ -17,6 +18,7 @@ __all__ = [
     "PeerLost",
     "PreemptContext",
     "PreemptMode",
+    "ProfilerContext",
     "SearcherContext",
     "SearcherMode",
     "SearcherOperation",

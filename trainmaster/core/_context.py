@@ -15,6 +15,7 @@ from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._checkpoint import CheckpointContext
 from trainmaster.core._distributed import DistributedContext, single
 from trainmaster.core._preempt import PreemptContext, PreemptMode
+from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
 from trainmaster.core._searcher import SearcherContext
 from trainmaster.core._storage import storage_for
@@ -41,6 +42,7 @@ class Context:
         preempt: PreemptContext,
         train: TrainContext,
         searcher: SearcherContext,
+        profiler: ProfilerContext,
         info: Optional[ClusterInfo],
         records: Optional[Records],
     ) -> None:
@@ -49,6 +51,7 @@ class Context:
         self.preempt = preempt
         self.train = train
         self.searcher = searcher
+        self.profiler = profiler
         self.info = info
         self._records = records
 
@@ -61,6 +64,7 @@ class Context:
     def close(self) -> None:
         self.preempt.close()
         self.distributed.close()
+        self.profiler.close()
         if self._records is not None:
             self._records.close()
 
@@ -108,12 +112,17 @@ def init(
         distributed = single()
     records = Records(info._run_dir, distributed.rank) if info else None
     announce(info)
+    step = info._trial._steps_completed if info and info._trial else 0
+    profiler = ProfilerContext(records, distributed._sign, distributed.rank, profiling_of(info), step)
     return Context(
         checkpoint=CheckpointContext(info, distributed, storage_for(info, checkpoint_storage), records),
         distributed=distributed,
-        preempt=PreemptContext(info._run_dir if info else None, distributed, preempt_mode, records),
+        preempt=PreemptContext(
+            info._run_dir if info else None, distributed, preempt_mode, records, profiler.flush
+        ),
         train=TrainContext(info, distributed, records),
         searcher=SearcherContext(info, distributed, records),
+        profiler=profiler,
         info=info,
         records=records,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._records import Records
@@ -23,7 +23,7 @@ class PreemptContext:
 
     WorkersAskChief: the chief looks and all ranks get its answer; every rank must call at the same places.
     ChiefOnly: only the chief may call (RuntimeError). WorkersAskMaster: each rank looks for itself; their
-    answers may differ in time.
+    answers may differ in time. `before_leaving` is called when the answer is yes.
     """
 
     def __init__(
@@ -32,11 +32,13 @@ class PreemptContext:
         distributed: DistributedContext,
         mode: PreemptMode,
         records: Optional[Records],
+        before_leaving: Optional[Callable[[], None]] = None,
     ) -> None:
         self._order = Path(run_dir, "control", "preempt.json") if run_dir else None
         self._distributed = distributed
         self._mode = mode
         self._records = records
+        self._before_leaving = before_leaving
         self._started = False
         self._acknowledged = False
         self._asked = False
@@ -60,6 +62,8 @@ class PreemptContext:
         self._note_asked()
         self._distributed._sign.beat()
         answer = self._ask()
+        if answer and self._before_leaving is not None:
+            self._before_leaving()
         if answer and auto_ack:
             self.acknowledge_preemption_signal()
         return answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import Dict, Iterator, Optional, Tuple
 
@@ -23,13 +24,15 @@ class Sign:
     """`spool/sign.rank<N>` of the run; off the cluster (`path` None) nothing is written.
 
     `calls` counts collectives of the whole gang that this rank has entered: all ranks make the same ones, so who
-    has entered fewer is the one that the others wait for.
+    has entered fewer is the one that the others wait for. `reached` is the step that this rank has come to, `waited`
+    counts the seconds that it has spent waiting for its peers; the profiler reads both.
     """
 
     def __init__(self, path: Optional[Path]) -> None:
         self._path = path
         self._descriptor: Optional[int] = None
-        self._step: Optional[int] = None
+        self.reached: Optional[int] = None
+        self.waited = 0.0
         self._calls = 0
         self._waits = False
         self._beats = 0
@@ -41,9 +44,11 @@ class Sign:
         self._calls += 1
         self._waits = True
         self.beat()
+        begun = time.perf_counter()
         try:
             yield
         finally:
+            self.waited += time.perf_counter() - begun
             self._waits = False
             self.beat()
 
@@ -54,7 +59,7 @@ class Sign:
 
     def step(self, steps_completed: int) -> None:
         """This rank has completed so many steps."""
-        self._step = steps_completed
+        self.reached = steps_completed
         self.beat()
 
     @contextlib.contextmanager
@@ -77,7 +82,7 @@ class Sign:
         if self._path is None:
             return
         text = '{"step": %s, "calls": %d, "waits": %s, "beats": %d, "doing": "%s"}' % (  # at every step
-            "null" if self._step is None else self._step,
+            "null" if self.reached is None else self.reached,
             self._calls,
             "true" if self._waits else "false",
             self._beats,

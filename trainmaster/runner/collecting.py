@@ -11,7 +11,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.protocol import Limits
 from trainmaster.runner.lines import Block
 from trainmaster.runner.outbox import Outbox
-from trainmaster.runner.records import core_record, gap_record, parse_core
+from trainmaster.runner.records import core_record, gap_record, parse_core, timings_record
 from trainmaster.runner.sources import Source, is_source
 
 _UPKEEP_SECONDS = 1.0  # how often a gap that still grows is written down, and files are looked at anew
@@ -149,6 +149,8 @@ class Collector:
         parsed = None if block.cut or block.continues else parse_core(block.text)
         if parsed is None:
             return []
+        if parsed[0].get("type") == "timings":
+            return [timings_record(source.name, block.end, parsed[0])]
         self._on_core(parsed[0])
         round_.notes.append({"k": "core", "d": parsed[0]})
         return [core_record(source.name, block.end, parsed[1])]
