@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from metrics import series
-from metrics.series import Floats, Series
+from metrics.packing import Floats
+from metrics.series import Series
 
 #: Groups first in the list of a trial's figures; the user's own follow by name.
 FIRST_GROUPS = ["training", "validation"]

@@ -3,82 +3,188 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from django.db import transaction
-from django.db.models import Q
+import numpy as np
+from django.db import connection, transaction
 
-from metrics.models import Report
-from metrics.values import storable, text
+from metrics import chunks
+from metrics.models import Chunk, Group
+from metrics.table import Table, joined, merged, table_of
+from metrics.values import flat, text
 
 GROUP_CHARACTERS = 128  # the column's width
+#: PostgreSQL's bigint.
+MOST_STEPS = 2**63 - 1
 
 log = logging.getLogger(__name__)
 
 
+class Report(NamedTuple):
+    """One report of a group at a step; `at` in epoch seconds; values may nest and may be no numbers."""
+
+    run_id: int
+    group: str
+    steps_completed: int
+    at: float
+    values: Mapping[str, Any]
+
+
+@dataclass
+class Stored:
+    """What was new, by group, and the names that were refused: (group, step, name)."""
+
+    fresh: dict[str, Table] = field(default_factory=dict)
+    refused: list[tuple[str, int, str]] = field(default_factory=list)
+
+
 @transaction.atomic
-def report(
-    trial_id: int,
-    run_id: int,
-    group: str,
-    steps_completed: int,
-    values: Mapping[str, Any],
-    reported_at: datetime,
-) -> list[str]:
-    """Store a report of a group at a step, in the caller's transaction.
+def store(trial_id: int, reports: Iterable[Report]) -> Stored:
+    """Store reports of a trial in one go, in the caller's transaction, with its groups locked in order of their names.
 
     Reports of one step merge. A repeated equal value is fine; a name that stands with another value keeps
     it when the same run reported both ("overwriting existing metric keys is not supported"), and takes the
     new one from a later run. The answer names what was refused so; nothing raises: a stream must go on.
     """
-    group = text(group)[:GROUP_CHARACTERS]
-    kept = storable(values)
-    new = Report(
-        trial_id=trial_id,
-        run_id=run_id,
-        group=group,
-        steps_completed=steps_completed,
-        reported_at=reported_at,
-        values=kept,
-    )
-    standing = _standing(trial_id, group, steps_completed)
-    if standing is None:
-        # two members may report the same step at once; the one that comes second merges
-        Report.objects.bulk_create([new], ignore_conflicts=True)
-        standing = _standing(trial_id, group, steps_completed)
-        if standing is None or (standing.run_id == run_id and standing.values == kept):
-            return []
-    return _merge(standing, new)
-
-
-def _standing(trial_id: int, group: str, steps_completed: int) -> Report | None:
-    live = Report.objects.filter(trial_id=trial_id, group=group, steps_completed=steps_completed)
-    return live.filter(archived=False).select_for_update().first()
-
-
-def _merge(standing: Report, new: Report) -> list[str]:
-    both = new.values.keys() & standing.values.keys()
-    differing = [name for name in both if new.values[name] != standing.values[name]]
-    if new.run_id > standing.run_id:
-        merged = {**standing.values, **new.values}
-        refused: list[str] = []
-    else:
-        merged = {**new.values, **standing.values}
-        refused = sorted(differing)
-    run_id = max(new.run_id, standing.run_id)
-    if merged != standing.values or run_id != standing.run_id:
-        Report.objects.filter(pk=standing.pk).update(values=merged, run_id=run_id)
-    if refused:
+    stored = Stored()
+    rows: dict[str, dict[int, Report]] = {}
+    for report in reports:
+        _lay(rows.setdefault(text(report.group)[:GROUP_CHARACTERS], {}), report, stored)
+    for name in sorted(rows):
+        new = _table(rows[name])
+        group = _locked(trial_id, name)
+        if group.last_step is None or new.steps[0] > group.last_step:
+            _append(group, new)
+            group.reports += len(new)
+            stored.fresh[name] = new
+        else:
+            fresh, refused = _merge(group, new)
+            stored.fresh[name] = fresh
+            stored.refused += [(name, step, metric) for step, metric in refused]
+        group.last_step = max(group.last_step or 0, int(new.steps[-1]))
+        Group.objects.filter(pk=group.pk).update(reports=group.reports, last_step=group.last_step)
+    if stored.refused:
         log.info(
-            "trial %s, group %s, step %s: overwriting existing metric keys is not supported (%s)",
-            new.trial_id, new.group, new.steps_completed, ", ".join(refused),
+            "trial %s: overwriting existing metric keys is not supported (%s)",
+            trial_id, ", ".join(f"{name} of {group} at step {step}" for group, step, name in stored.refused[:10]),
         )  # fmt: skip
-    return refused
+    return stored
 
 
+def _lay(rows: dict[int, Report], report: Report, stored: Stored) -> None:
+    """Put a report to those of its group that came with it; those of one step merge."""
+    report = report._replace(values=flat(report.values))
+    standing = rows.setdefault(report.steps_completed, report)
+    if standing is report:
+        return
+    older, newer = sorted((standing, report), key=lambda each: each.run_id)
+    both = report.values.keys() & standing.values.keys()
+    if report.run_id <= standing.run_id:
+        same = [name for name in both if repr(report.values[name]) == repr(standing.values[name])]
+        stored.refused += [
+            (report.group, report.steps_completed, name) for name in sorted(both.difference(same))
+        ]
+        older, newer = report, standing
+    rows[report.steps_completed] = newer._replace(values={**older.values, **newer.values})
+
+
+def _table(rows: Mapping[int, Report]) -> Table:
+    steps = sorted(rows)
+    chosen = [rows[step] for step in steps]
+    return table_of(
+        steps,
+        [round(each.at * 1e6) for each in chosen],
+        [each.run_id for each in chosen],
+        [each.values for each in chosen],
+    )
+
+
+_LOCK = """INSERT INTO metrics_group AS known (trial_id, name, reports) VALUES (%s, %s, 0)
+ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports RETURNING id, reports, last_step"""
+
+
+def _locked(trial_id: int, name: str) -> Group:
+    """The group's row, made where there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [trial_id, name])
+        pk, reports, last_step = cursor.fetchone()
+    return Group(id=pk, trial_id=trial_id, name=name, reports=reports, last_step=last_step)
+
+
+def _append(group: Group, new: Table) -> None:
+    """Reports behind all others of the group. Small chunks before them are filled up.
+
+    Those are taken in while they hold less than twice as much as what follows them, so that a report is written
+    again a few times only, and few small chunks remain however the reports come.
+    """
+    taken, total = [], len(new)
+    for pk, count in _live(group).order_by("-first_step").values_list("pk", "reports")[:16]:
+        if count >= chunks.FULL or count >= 2 * total:
+            break
+        taken.append(pk)
+        total += count
+    before = _read(taken)
+    _replace(group, taken, joined([*before, new]), at_the_tail=True)
+
+
+def _merge(group: Group, new: Table) -> tuple[Table, list[tuple[int, str]]]:
+    """Reports of which some come late, or again: each goes to the chunk whose steps it lies among or behind."""
+    live = list(
+        _live(group).filter(last_step__gte=int(new.steps[0])).values_list("pk", "first_step", "reports")
+    )
+    starts = np.array([first for _, first, _ in live])
+    places = np.clip(np.searchsorted(starts, new.steps, "right") - 1, 0, None)
+    fresh, refused = [], []
+    for place in np.unique(places).tolist():
+        pk, _, count = live[place]
+        part = new.taken(places == place)
+        (standing,) = _read([pk])
+        found = merged(standing, part)
+        if found.fresh.columns or len(found.table) > count or (found.table.runs.sum() != standing.runs.sum()):
+            _replace(group, [pk], found.table, at_the_tail=place == len(live) - 1)
+        group.reports += len(found.table) - count
+        fresh.append(found.fresh)
+        refused += found.refused
+    return joined(fresh), refused
+
+
+def _live(group: Group) -> Any:
+    return Chunk.objects.filter(group_id=group.pk, archived=False)
+
+
+def _read(ids: Sequence[int]) -> list[Table]:
+    """The tables of these chunks, in order of their steps."""
+    if not ids:
+        return []
+    rows = chunks.select("chunk.id = ANY(%s)", [list(ids)], None)
+    return [chunks.unpack(count, head, columns) for _, _, count, head, columns in rows]
+
+
+def _replace(group: Group, ids: Sequence[int], table: Table, *, at_the_tail: bool) -> None:
+    if ids:
+        Chunk.objects.filter(pk__in=ids).delete()
+    chunks.insert(group.pk, chunks.pieces(table, at_the_tail=at_the_tail))
+
+
+@transaction.atomic
 def archive_after(trial_id: int, steps_completed: int) -> int:
     """A restart goes on from this step: put aside what was reported beyond it, and say how many reports."""
-    beyond = Q(trial_id=trial_id, steps_completed__gt=steps_completed, archived=False)
-    return Report.objects.filter(beyond).update(archived=True)
+    beyond = 0
+    for group in Group.objects.select_for_update().filter(trial_id=trial_id, last_step__gt=steps_completed):
+        live = _live(group).filter(last_step__gt=steps_completed)
+        for pk in live.filter(first_step__lte=steps_completed).values_list("pk", flat=True):
+            (table,) = _read([pk])
+            at = int(np.searchsorted(table.steps, steps_completed, "right"))
+            Chunk.objects.filter(pk=pk).delete()
+            chunks.insert(group.pk, [table.taken(slice(0, at))])
+            chunks.insert(group.pk, [table.taken(slice(at, None))], archived=True)
+            beyond += len(table) - at
+            group.reports -= len(table) - at
+        whole = sum(live.values_list("reports", flat=True))
+        live.update(archived=True)
+        beyond += whole
+        last = _live(group).order_by("-first_step").values_list("last_step", flat=True).first()
+        Group.objects.filter(pk=group.pk).update(reports=group.reports - whole, last_step=last)
+    return beyond

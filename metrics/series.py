@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 
-from metrics.models import Report
-from metrics.values import number
-
-Floats = npt.NDArray[np.float64]
+from metrics import chunks
+from metrics.models import Group
+from metrics.packing import Floats, Integers
+from metrics.table import Flags
 
 DEFAULT_POINTS = 1000
 
@@ -33,9 +32,19 @@ class Series:
 
 
 def groups(trial_id: int) -> list[str]:
-    """Groups with live reports."""
-    rows = Report.objects.filter(trial_id=trial_id, archived=False).order_by("group")
-    return list(rows.values_list("group", flat=True).distinct())
+    """Groups with live reports, by name."""
+    return list(Group.objects.filter(trial_id=trial_id, reports__gt=0).values_list("name", flat=True))
+
+
+def names(trial_id: int) -> dict[str, list[str]]:
+    """The metrics of each group that has live reports, by name, without reading any of their values."""
+    rows = Group.objects.filter(trial_id=trial_id, chunks__archived=False).values_list(
+        "name", "chunks__names"
+    )
+    found: dict[str, set[str]] = {}
+    for group, some in rows:
+        found.setdefault(group, set()).update(some)
+    return {group: sorted(found[group]) for group in sorted(found)}
 
 
 def read(
@@ -51,60 +60,94 @@ def read(
 
     Steps are limited to first_step <= step <= last_step, and each series to about `points` points.
     """
-    rows = Report.objects.filter(trial_id=trial_id, group=group, archived=False)
-    if first_step is not None:
-        rows = rows.filter(steps_completed__gte=first_step)
-    if last_step is not None:
-        rows = rows.filter(steps_completed__lte=last_step)
-    ordered = rows.order_by("steps_completed").values_list("steps_completed", "reported_at", "values")
-    columns = _columns(ordered.iterator(chunk_size=5000), None if names is None else frozenset(names))
+    heads, columns = _parts(trial_id, group, names, first_step, last_step)
     wanted = sorted(columns) if names is None else [name for name in names if name in columns]
-    return [_series(name, columns[name], points) for name in wanted]
+    found = [_series(name, heads, columns[name], points) for name in wanted]
+    return [each for each in found if each.total]
 
 
-Point = tuple[int, float, float]
+Head = tuple[Integers, Integers, slice]  # steps, times in microseconds, rows inside the window
+Part = tuple[int, Floats, Flags | None]  # number of the head, values, which reports have one
 
 
-def _columns(
-    rows: Iterable[tuple[int, datetime, dict[str, object]]], names: frozenset[str] | None
-) -> dict[str, list[Point]]:
-    columns: dict[str, list[Point]] = {}
-    for step, at, values in rows:
-        seconds = at.timestamp()
-        for name, value in values.items():
-            if names is not None and name not in names:
-                continue
-            if (y := number(value)) is not None:
-                columns.setdefault(name, []).append((step, y, seconds))
-    return columns
+def _parts(
+    trial_id: int, group: str, names: Sequence[str] | None, first: int | None, last: int | None
+) -> tuple[list[Head], dict[str, list[Part]]]:
+    where, parameters = (
+        "metric_group.trial_id = %s AND metric_group.name = %s AND NOT chunk.archived",
+        [trial_id, group],
+    )
+    if first is not None:
+        where, parameters = f"{where} AND chunk.last_step >= %s", [*parameters, first]
+    if last is not None:
+        where, parameters = f"{where} AND chunk.first_step <= %s", [*parameters, last]
+    heads: list[Head] = []
+    columns: dict[str, list[Part]] = {}
+    for _, _, count, head, some in chunks.select(where, parameters, names):
+        steps, times, _ = chunks.unpack_head(head, count)
+        heads.append((steps, times, window(steps, first, last)))
+        for name, data in some:
+            columns.setdefault(name, []).append((len(heads) - 1, *chunks.unpack_numbers(data, count)))
+    return heads, columns
 
 
-def _series(name: str, points: list[Point], limit: int) -> Series:
-    steps, values, times = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
-    kept = envelope(values, limit)
-    return Series(name, steps[kept], values[kept], times[kept], len(points))
+def window(steps: Integers, first: int | None, last: int | None) -> slice:
+    """The rows of first <= step <= last."""
+    begin = 0 if first is None else int(np.searchsorted(steps, first))
+    return slice(begin, len(steps) if last is None else int(np.searchsorted(steps, last, "right")))
+
+
+def _series(name: str, heads: Sequence[Head], parts: Sequence[Part], limit: int) -> Series:
+    steps, times, values = [], [], []
+    for number, numbers, present in parts:
+        all_steps, all_times, window = heads[number]
+        if present is None:
+            numbers = numbers[window]
+            steps.append(all_steps[window])
+            times.append(all_times[window])
+        else:
+            numbers = numbers[present[: window.start].sum() :][: present[window].sum()]
+            steps.append(all_steps[window][present[window]])
+            times.append(all_times[window][present[window]])
+        values.append(numbers)
+    joined = np.concatenate(values)
+    kept = envelope(joined, limit)
+    return Series(
+        name,
+        np.concatenate(steps)[kept].astype(np.float64),
+        joined[kept],
+        np.concatenate(times)[kept] / 1e6,
+        len(joined),
+    )
 
 
 def envelope(values: Floats, points: int) -> npt.NDArray[np.intp]:
     """Indices, ascending, of at most about `points` values that keep the picture.
 
-    The values are cut into equal runs; of each its lowest and highest stay, and one that is no number, so that
-    gaps stay gaps. The first and the last value always stay. Raises ValueError for fewer than 4 points.
+    The values are cut into equal runs; of each its lowest and highest finite value stay, and the first of its NaN and
+    of its infinities, so that gaps stay gaps. The first and the last value always stay. Raises ValueError for fewer
+    than 4 points.
     """
     if points < 4:
         raise ValueError(f"A series cannot be reduced to {points} points; allowed: 4 or more.")
     count = len(values)
     if count <= points:
         return np.arange(count)
-    runs = max(1, (points - 2) // 3)
+    odd = [mask for mask in (np.isnan(values), values == np.inf, values == -np.inf) if mask.any()]
+    runs = max(1, (points - 2) // (2 + len(odd)))
     width = -(-count // runs)
-    padded = np.full(runs * width, np.nan)
-    padded[:count] = values
-    table = padded.reshape(runs, width)
-    gap = np.isnan(table)
+    runs = -(-count // width)
     start = np.arange(runs) * width
-    lowest = start + np.where(gap, np.inf, table).argmin(axis=1)
-    highest = start + np.where(gap, -np.inf, table).argmax(axis=1)
-    first_gap = (start + gap.argmax(axis=1))[gap.any(axis=1)]
-    kept: npt.NDArray[np.intp] = np.unique(np.concatenate([[0], lowest, highest, first_gap, [count - 1]]))
-    return kept[kept < count].astype(np.intp)
+    finite = values if not odd else np.where(np.isfinite(values), values, np.nan)
+    kept = [np.array([0, count - 1])]
+    for worst, pick in ((np.inf, np.argmin), (-np.inf, np.argmax)):
+        table = np.full(runs * width, worst)
+        table[:count] = finite if not odd else np.where(np.isnan(finite), worst, finite)
+        kept.append(start + pick(table.reshape(runs, width), axis=1))
+    for mask in odd:
+        table = np.zeros(runs * width, np.bool_)
+        table[:count] = mask
+        rows = table.reshape(runs, width)
+        kept.append((start + rows.argmax(axis=1))[rows.any(axis=1)])
+    chosen: npt.NDArray[np.intp] = np.unique(np.concatenate(kept))
+    return chosen[chosen < count].astype(np.intp)

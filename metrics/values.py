@@ -5,34 +5,55 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-_UNSAFE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's JSON refuses them
+_UNSAFE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text and JSON refuse them
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NUMBERS = {float, int}
 
 
-def storable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as JSON that PostgreSQL takes: `{"a": {"b": nan}}` becomes `{"a.b": "NaN"}`."""
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with nested names joined: `{"a": {"b": nan}}` becomes `{"a.b": nan}`."""
+    if _NUMBERS.issuperset(map(type, values.values())) and all(map(_is_safe, values)):
+        return values  # as nearly all are
+    found: dict[str, Any] = {}
     for name, value in values.items():
         key = text(str(name))
         if isinstance(value, Mapping):
-            flat.update({f"{key}.{inner}": kept for inner, kept in storable(value).items()})
+            found.update({f"{key}.{inner}": kept for inner, kept in flat(value).items()})
         else:
-            flat[key] = _kept(value)
-    return flat
+            found[key] = value if type(value) in _NUMBERS else _kept(value)
+    return found
+
+
+@lru_cache(maxsize=10_000)
+def _is_safe(name: object) -> bool:
+    return isinstance(name, str) and not _UNSAFE.search(name)
+
+
+def storable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as JSON that PostgreSQL takes: `{"a": {"b": nan}}` becomes `{"a.b": "NaN"}`."""
+    return {name: _kept(value) for name, value in flat(values).items()}
 
 
 def _kept(value: Any) -> Any:
+    if callable(getattr(value, "tolist", None)):  # numpy's scalars and arrays
+        value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return name_of(value)
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_kept(item) for item in value]
     if isinstance(value, Mapping):
         return storable(value)
     return value
+
+
+def name_of(value: float) -> str:
+    """How JSON says a number that is none or infinite."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def text(value: str) -> str:
@@ -42,7 +63,10 @@ def text(value: str) -> str:
 def number(value: object) -> float | None:
     """The stored value as a float (NaN and infinities included), or None for what is no number."""
     if isinstance(value, (int, float)):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, str):
         return _NOT_FINITE.get(value)
     return None

@@ -13,7 +13,7 @@ from experiments.states import ExperimentState
 from experiments.transitions import lock, set_experiment_state
 from jobs.models import Job, Task
 from jobs.states import Reason
-from metrics.models import Report
+from metrics.models import Group
 from submissions import contexts
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def _rows(experiment: Experiment) -> None:
     trial_ids = list(experiment.trials.values_list("pk", flat=True))
     task_ids = list(experiment.trials.values_list("task_id", flat=True))
     job_id, context_id = experiment.job_id, experiment.context_id
-    Report.objects.filter(trial_id__in=trial_ids).delete()
+    Group.objects.filter(trial_id__in=trial_ids).delete()
     experiment.delete()
     Task.objects.filter(pk__in=task_ids).delete()
     Job.objects.filter(pk=job_id).delete()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
-from dispatch import log_policies, log_records, settle
+from dispatch import log_policies, log_records, report_records, settle
 from dispatch.log_policies import Found
 from events.announce import announce
-from experiments import outcomes, reports
-from experiments.models import Experiment, Trial
+from experiments import outcomes
+from experiments.models import Trial
 from hosts import observe
 from hosts.models import Host
 from jobs import rank_ends, transitions
@@ -24,9 +23,7 @@ from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
 from logs import pulse, streams
 from logs import store as log_store
-from logs.lines import Block, NewLine, blocks_of
-
-log = logging.getLogger(__name__)
+from logs.lines import Block
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
@@ -150,11 +147,12 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
     if not stateful:
         return
     trial = _trial(member) if any(record["k"] == "core" for record in stateful) else None
-    for record in stateful:
+    reporting = report_records.Reporting(trial, member, stateful) if trial else None
+    for place, record in enumerate(stateful):
         if record["k"] == "core" and _rank_ended(member, record.get("d")):
             continue
-        if record["k"] == "core" and trial:
-            _report(trial.experiment, trial, member, record.get("d"))
+        if record["k"] == "core" and reporting:
+            reporting.apply(place)
         elif record["k"] == "state" and record.get("state") == "running":
             transitions.member_running(member)
         elif record["k"] == "exit":
@@ -182,26 +180,6 @@ def _rank_ended(member: Member, data: object) -> bool:
     except (KeyError, TypeError, ValueError):
         return False
     return True
-
-
-def _report(experiment: Experiment, trial: Trial, member: Member, data: object) -> None:
-    """Apply one report. One that cannot be applied is named in the log and left behind: it never blocks its stream."""
-    try:
-        if not isinstance(data, dict):
-            raise TypeError(f"it is {type(data).__name__}, not an object")
-        with transaction.atomic():
-            reports.apply(experiment, trial, member, data)
-    except (OperationalError, InterfaceError):
-        raise  # the database is away or chose this transaction to break a deadlock: the runner sends it again
-    except Exception as error:  # whatever a training script may have written
-        log.exception("a report of %s could not be applied", member.run_key)
-        # what it had changed is undone in the database, and so must be in the rows at hand
-        experiment.refresh_from_db()
-        trial.refresh_from_db()
-        kind = data.get("type") if isinstance(data, dict) else None
-        text = f"[a report of type {kind!r} could not be stored: {type(error).__name__}: {error}]"
-        line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
-        log_store.append(member.allocation.task_id, member, member.host.name, blocks_of([line]))
 
 
 def _exited(member: Member, record: dict[str, Any]) -> None:

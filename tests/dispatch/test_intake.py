@@ -11,7 +11,7 @@ from experiments.states import CheckpointState, ExperimentState
 from jobs.models import Member
 from jobs.states import AllocationState, MemberState
 from logs import read, streams
-from metrics.models import Report
+from metrics import reported
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +49,8 @@ def test_a_run_from_its_first_record_to_its_last() -> None:
     experiment.refresh_from_db()
     trial = trial_of(experiment)
     assert experiment.state == ExperimentState.COMPLETED and experiment.best_metric == 0.5
-    assert trial.steps_completed == 5 and Report.objects.get().values == {"loss": 0.5}
+    assert trial.steps_completed == 5
+    assert [report.values for report in reported.read([trial.pk])] == [{"loss": 0.5}]
     assert "line 1" in [line.text for line in read.forward(trial.task_id).lines]
 
 
@@ -70,7 +71,7 @@ def test_a_report_that_cannot_be_applied_is_named_and_blocks_nothing() -> None:
         core("metrics", group="training", steps_completed=1, metrics={"x": 1}),
     )
     intake.store(member.pk, 0, body)
-    assert Report.objects.count() == 1
+    assert len(list(reported.read([trial_of(experiment).pk]))) == 1
     told = [line.text for line in read.forward(trial_of(experiment).task_id).lines]
     assert any("could not be stored" in text for text in told)
 
@@ -108,11 +109,11 @@ def test_a_late_runner_is_told_that_it_is_over() -> None:
 
 
 def test_a_report_that_is_no_object_blocks_nothing() -> None:
-    _, member = started()
+    experiment, member = started()
     odd = {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": [1]}
     body = batch(odd, core("metrics", group="training", steps_completed=1, metrics={"x": 1}))
     assert intake.store(member.pk, 0, body).offset == len(body)
-    assert Report.objects.count() == 1
+    assert len(list(reported.read([trial_of(experiment).pk]))) == 1
 
 
 @pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "a/../b"])

@@ -3,7 +3,7 @@
 import pytest
 
 from dispatch import passes, settle
-from experiments import outcomes, reports, submit
+from experiments import metric_reports, outcomes, submit
 from experiments import transitions as experiments
 from experiments.config import parse
 from experiments.models import Experiment, Trial
@@ -100,7 +100,9 @@ def test_a_validation_that_comes_while_the_experiment_is_canceled_makes_no_new_t
                 "steps_completed": batches,
                 "metrics": {"loss": 1.0, "batches": batches},
             }
-            reports.metrics_reported(experiment, trial, data)
+            (validation,) = metric_reports.store(experiment, trial, [metric_reports.report_of(trial, data)])
+            assert validation
+            metric_reports.tell(experiment, trial, validation)
     assert len(trials(experiment)) == 2
     end(first)
     end(second)

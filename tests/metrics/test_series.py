@@ -2,7 +2,6 @@
 
 import json
 import math
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -11,7 +10,11 @@ from hypothesis import strategies as st
 
 from metrics import charts, ingest, series
 
-AT = datetime(2026, 11, 21, tzinfo=UTC)
+AT = 1_790_000_000.0
+
+
+def report(trial: int, run: int, group: str, step: int, values: dict[str, object]) -> None:
+    ingest.store(trial, [ingest.Report(run, group, step, AT, values)])
 
 
 @given(st.lists(st.floats(width=32), max_size=400), st.integers(4, 60))
@@ -37,9 +40,9 @@ def test_too_few_points_are_refused_with_a_sentence() -> None:
 @pytest.mark.django_db
 def test_series_come_in_order_of_steps_without_what_was_archived() -> None:
     for step in (30, 10, 20):
-        ingest.report(1, 1, "training", step, {"loss": step / 10, "note": "text", "odd": math.nan}, AT)
+        report(1, 1, "training", step, {"loss": step / 10, "note": "text", "odd": math.nan})
     ingest.archive_after(1, 20)
-    ingest.report(1, 2, "training", 25, {"loss": 9}, AT)
+    report(1, 2, "training", 25, {"loss": 9})
     loss, odd = series.read(1, "training")
     assert loss.name == "loss" and loss.steps.tolist() == [10, 20, 25] and loss.values.tolist() == [1, 2, 9]
     assert np.isnan(odd.values).all() and not loss.is_reduced
@@ -51,8 +54,8 @@ def test_series_come_in_order_of_steps_without_what_was_archived() -> None:
 def test_figures_are_json_and_the_searchers_metric_comes_first() -> None:
     for step in range(200):
         values = {"accuracy": step, "loss": 1e9 if step == 137 else math.inf if step == 3 else 0.5}
-        ingest.report(1, 1, "training", step, values, AT)
-    ingest.report(1, 1, "validation", 100, {"val_loss": 0.25}, AT)
+        report(1, 1, "training", step, values)
+    report(1, 1, "validation", 100, {"val_loss": 0.25})
     figures = charts.trial_figures(1, highlight="val_loss", points=50)
     assert [figure["name"] for figure in figures] == ["loss", "accuracy"]
     loss = json.loads(json.dumps(figures[0], allow_nan=False))

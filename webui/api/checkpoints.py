@@ -15,7 +15,7 @@ from experiments import checkpoints, transitions
 from experiments.config import masked
 from experiments.models import Checkpoint, Trial
 from jobs.models import Member
-from metrics.models import Report
+from metrics import reported
 from webui.api import encoding
 from webui.api.authentication import Run
 from webui.api.errors import BadRequest, Forbidden, Missing
@@ -60,13 +60,11 @@ def encode_checkpoint(checkpoint: Checkpoint) -> Json:
         "experimentConfig": masked(experiment.config),
         "hparams": trial.hparams,
     }
-    at_step = Report.objects.filter(
-        trial_id=trial.pk, steps_completed=checkpoint.steps_completed, archived=False
-    )
-    for report in at_step.filter(group__in=["training", "validation"]):
+    step = checkpoint.steps_completed
+    for report in reported.read([trial.pk], ["training", "validation"], first_step=step, last_step=step):
         training[f"{report.group}Metrics"] = {"avgMetrics": report.values}
         if report.group == "validation":
-            metric = report.values.get((experiment.config.get("searcher") or {}).get("metric"))
+            metric = report.values.get((experiment.config.get("searcher") or {}).get("metric", ""))
             if isinstance(metric, (int, float)):
                 training["searcherMetric"] = metric
     return {

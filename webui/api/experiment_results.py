@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from experiments import edits
 from experiments.models import Checkpoint, Experiment
-from metrics.models import Report
+from metrics import reported
 from metrics.values import number
 from webui.api import encoding
 from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
@@ -61,11 +61,12 @@ class ValidationHistory(ApiView):
         searcher = experiment.config.get("searcher") or {}
         smaller = searcher.get("smaller_is_better", True)
         trials = list(experiment.trials.values_list("pk", flat=True))
-        reports = Report.objects.filter(trial_id__in=trials, group="validation", archived=False)
+        metric = str(searcher.get("metric"))
+        reports = reported.read(trials, ["validation"], [metric])
         entries: list[dict[str, Any]] = []
         best: float | None = None
-        for report in reports.order_by("reported_at", "id"):
-            value = number(report.values.get(searcher.get("metric")))
+        for report in sorted(reports, key=lambda report: report.reported_at):
+            value = number(report.values.get(metric))
             if (
                 value is None
                 or value != value

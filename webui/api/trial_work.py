@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from rest_framework import serializers
@@ -11,7 +10,8 @@ from rest_framework.response import Response
 
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
-from metrics.models import Report
+from metrics import reported, series
+from metrics.reported import Reported
 from metrics.values import number
 from webui.api import encoding
 from webui.api.trial_encoding import checkpoint_workload, encode_trial, trials_with_numbers
@@ -73,19 +73,16 @@ def _sort_value(row: Json, key: str) -> float:
 def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
     option = query["filter"]
     group = query.get("group") or _TYPES[query["metricType"]]
-    reports = Report.objects.filter(trial_id=trial_id, archived=False)
-    if group:
-        reports = reports.filter(group=group)
     if option == "FILTER_OPTION_CHECKPOINT":
         return []
+    groups = [group] if group else None
     if option != "FILTER_OPTION_UNSPECIFIED":
-        reports = reports.filter(group="validation")
-    return [
-        (report.steps_completed, 0, _workload(report)) for report in reports.order_by("steps_completed", "id")
-    ]
+        groups = ["validation"] if group in {None, "", "validation"} else []
+    reports = sorted(reported.read([trial_id], groups), key=lambda report: report.steps_completed)
+    return [(report.steps_completed, 0, _workload(report)) for report in reports]
 
 
-def _workload(report: Report) -> Json:
+def _workload(report: Reported) -> Json:
     # the dialect knows two kinds; groups of the user's own count as training
     kind = "validation" if report.group == "validation" else "training"
     part = {
@@ -121,7 +118,7 @@ class SeriesQuery(serializers.Serializer[Any]):
 
 
 class TimeSeries(ApiView):
-    """Curves of metrics of several trials, thinned to at most maxDatapoints points each."""
+    """Curves of metrics of several trials, at most maxDatapoints points each, their extremes among them."""
 
     queries = {"GET": SeriesQuery}
 
@@ -136,26 +133,27 @@ class TimeSeries(ApiView):
 
 
 def _curves(trial_id: int, query: Json) -> list[Json]:
-    groups: dict[str, list[Report]] = defaultdict(list)
-    reports = Report.objects.filter(
-        trial_id=trial_id, archived=False, steps_completed__gte=query["startBatches"]
-    )
-    if query["endBatches"]:
-        reports = reports.filter(steps_completed__lte=query["endBatches"])
-    if group := query.get("group") or _TYPES[query["metricType"]]:
-        reports = reports.filter(group=group)
-    for report in reports.order_by("steps_completed", "id"):
-        groups[report.group].append(report)
+    group = query.get("group") or _TYPES[query["metricType"]]
+    groups = [name for name in series.groups(trial_id) if group in {None, "", name}]
+    kinds = {name: kind for kind, name in _TYPES.items()}
+    return [
+        {
+            "group": name,
+            "type": kinds.get(name, "METRIC_TYPE_UNSPECIFIED"),
+            "data": _points(trial_id, name, query),
+        }
+        for name in groups
+    ]
+
+
+def _points(trial_id: int, group: str, query: Json) -> list[Json]:
+    wanted = _wanted(group, query)
+    names = None if wanted is None else [*wanted, "epoch"]
     most = min(query["maxDatapoints"] or MAX_POINTS, MAX_POINTS)
-    curves = []
-    for name, rows in sorted(groups.items()):
-        wanted = _wanted(name, query)
-        points = [point for point in (_point(report, wanted) for report in rows) if point["values"]]
-        kind = {"training": "METRIC_TYPE_TRAINING", "validation": "METRIC_TYPE_VALIDATION"}.get(
-            name, "METRIC_TYPE_UNSPECIFIED"
-        )
-        curves.append({"group": name, "type": kind, "data": thinned(points, most)})
-    return curves
+    first, last = query["startBatches"], query["endBatches"] or None
+    rows = reported.telling(trial_id, group, names, first_step=first, last_step=last, most=most)
+    points = (_point(report, wanted) for report in rows)
+    return [point for point in points if point["values"]]
 
 
 def _wanted(group: str, query: Json) -> set[str] | None:
@@ -167,7 +165,7 @@ def _wanted(group: str, query: Json) -> set[str] | None:
     return names | {metric_id.split(".", 1)[1] for metric_id in ids if metric_id.startswith(f"{group}.")}
 
 
-def _point(report: Report, wanted: set[str] | None) -> Json:
+def _point(report: Reported, wanted: set[str] | None) -> Json:
     values = {name: value for name, value in report.values.items() if wanted is None or name in wanted}
     point: Json = {
         "batches": report.steps_completed,
@@ -177,11 +175,3 @@ def _point(report: Report, wanted: set[str] | None) -> Json:
     if isinstance(epoch := report.values.get("epoch"), (int, float)):
         point["epoch"] = epoch
     return point
-
-
-def thinned(points: list[Json], most: int) -> list[Json]:
-    """At most `most` points, the first and the last among them, evenly chosen."""
-    if len(points) <= most or most < 2:
-        return points[:most] if most else points
-    step = (len(points) - 1) / (most - 1)
-    return [points[round(index * step)] for index in range(most)]

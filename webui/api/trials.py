@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from experiments import outcomes, reports, transitions
+from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from webui.api import encoding
 from webui.api.authentication import Run
@@ -121,7 +121,13 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
             "run_id": report.get("trialRunId") or row.run_id,
             "t": at.timestamp(),
         }
-        reports.metrics_reported(experiment, row, data)
+        try:
+            read = metric_reports.report_of(row, data)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadRequest(f"The report cannot be stored: {error}.") from error
+        (validation,) = metric_reports.store(experiment, row, [read])
+        if validation:
+            metric_reports.tell(experiment, row, validation)
 
 
 class ProgressBody(serializers.Serializer[Any]):

@@ -10,7 +10,6 @@ from experiments.states import CheckpointState
 from hosts.models import Host
 from jobs.models import Allocation
 from tests.rig.api import CONFIG, Api, Cast, Json
-from webui.api.trial_work import thinned
 
 Submit = Callable[..., Json]
 Running = tuple[Trial, Allocation, Api]
@@ -63,13 +62,6 @@ def test_reports_become_workloads_curves_and_best_values(cast: Cast, running: Ru
         (5, {"loss": 0.2}),
         (10, {"loss": 0.1}),
     ]
-
-
-def test_curves_are_thinned_and_keep_both_ends() -> None:
-    points = [{"batches": n} for n in range(1000)]
-    kept = [point["batches"] for point in thinned(points, 10)]
-    assert len(kept) == 10
-    assert (kept[0], kept[-1]) == (0, 999)
 
 
 def test_older_clients_report_by_group_in_the_path(cast: Cast, running: Running) -> None:

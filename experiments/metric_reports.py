@@ -1,0 +1,167 @@
+"""Metrics that training code reports: a batch is stored at once, and its validations reach the searcher one by one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from events.announce import announce
+from experiments import search
+from experiments.models import Experiment, Trial
+from experiments.states import GOING_ON
+from metrics import ingest
+from metrics.ingest import GROUP_CHARACTERS, MOST_STEPS, Report
+from metrics.table import Table
+from metrics.values import number, storable, text
+
+VALIDATION = "validation"
+#: Times beyond these years are no clock's.
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What the searcher is told of one report."""
+
+    metric: float
+    steps_completed: int
+    time: float | None
+
+
+def report_of(trial: Trial, data: Mapping[str, Any]) -> Report:
+    """A record of the SDK. Raises TypeError, ValueError or OverflowError for one that cannot be read."""
+    steps = int(data.get("steps_completed") or 0)
+    if not 0 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps_completed is {steps}; it must be 0 to {MOST_STEPS}")
+    values = data.get("metrics") or {}
+    if not isinstance(values, Mapping):
+        raise TypeError(f"metrics is {type(values).__name__}; it must be an object")
+    seconds = data.get("t")
+    if not isinstance(seconds, (int, float)) or not abs(seconds) < _LATEST:
+        seconds = time.time()
+    run_id, group = int(data.get("run_id") or trial.run_id), str(data.get("group") or "training")
+    return Report(run_id, text(group)[:GROUP_CHARACTERS], steps, seconds, values)
+
+
+def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]) -> list[Validation | None]:
+    """Store a batch of reports, with the trial's last and best values, in one go; the experiment is locked.
+
+    The answer says for each report what the searcher is to be told of it, by `tell`: nothing of one that is no
+    validation, that lacks the metric, or that stood before. Of a late attempt nothing is stored: its steps were
+    archived when the new one began. None among the reports stands for a record of another kind.
+    """
+    told: list[Validation | None] = [None] * len(reports)
+    reports = [report if report and report.run_id >= trial.run_id else None for report in reports]
+    counting = [report for report in reports if report]
+    if not counting:
+        return told
+    fresh = ingest.store(trial.pk, counting).fresh
+    trial.steps_completed = max(trial.steps_completed, *(report.steps_completed for report in counting))
+    trial.summary_metrics = summarised(trial.summary_metrics, fresh)
+    fields = {"steps_completed", "summary_metrics"}
+    if VALIDATION in fresh:
+        new = set(fresh[VALIDATION].steps[_any(fresh[VALIDATION])].tolist())
+        for place, report in enumerate(reports):
+            if report and report.group == VALIDATION and report.steps_completed in new:
+                told[place] = _validated(experiment, trial, report, fresh[VALIDATION])
+        told = _once(told)
+        fields |= {"latest_validation", "best_validation", "searcher_metric"}
+    trial.save(update_fields=fields)
+    announce(f"experiment:{experiment.pk}")
+    return told
+
+
+def tell(experiment: Experiment, trial: Trial, validation: Validation) -> None:
+    """Hand a validation to the searcher, unless the experiment is being ended."""
+    if experiment.state in GOING_ON:
+        search.validation_reported(
+            experiment, trial, validation.metric, validation.steps_completed, validation.time
+        )
+
+
+def _any(table: Table) -> Any:
+    """Which reports have a name at all."""
+    has = np.zeros(len(table), np.bool_)
+    for column in table.columns.values():
+        has |= column.has
+    return has
+
+
+def _once(told: list[Validation | None]) -> list[Validation | None]:
+    """Reports of one step that came together tell the searcher of that step once."""
+    seen: set[int] = set()
+    for place, validation in enumerate(told):
+        if validation:
+            told[place] = None if validation.steps_completed in seen else validation
+            seen.add(validation.steps_completed)
+    return told
+
+
+def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Table) -> Validation | None:
+    """Keep a validation as the trial's latest, and as the best of trial and experiment if it is."""
+    searcher = experiment.config.get("searcher") or {}
+    values, name, steps = storable(report.values), searcher.get("metric", ""), report.steps_completed
+    metric, column = number(values.get(name)), fresh.columns.get(name)
+    finite = metric is not None and math.isfinite(metric)
+    row = {
+        "steps_completed": steps,
+        "metrics": values,
+        "reported_at": datetime.fromtimestamp(report.at, UTC).isoformat(),
+        "searcher_metric": metric if finite else None,
+    }
+    trial.latest_validation = row
+    at = fresh.row_of(steps)
+    if metric is None or not finite or column is None or at is None or not column.present[at]:
+        return None
+    trial.searcher_metric = metric
+    smaller = searcher.get("smaller_is_better", True)
+    best = (trial.best_validation or {}).get("searcher_metric")
+    if best is None or (metric < best if smaller else metric > best):
+        trial.best_validation = row
+    standing = experiment.best_metric
+    if standing is None or (metric < standing if smaller else metric > standing):
+        experiment.best_metric, experiment.best_trial_id = metric, trial.pk
+        Experiment.objects.filter(pk=experiment.pk).update(best_metric=metric, best_trial_id=trial.pk)
+    time_metric = searcher.get("time_metric")
+    return Validation(metric, steps, number(values.get(time_metric)) if time_metric else None)
+
+
+def summarised(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[str, Any]:
+    """Running count, sum, min, max, last per metric, under Determined's names of the groups."""
+    found = dict(summary)
+    for group, table in fresh.items():
+        name = {"training": "avg_metrics", VALIDATION: "validation_metrics"}.get(group, group)
+        rows = found[name] = dict(found.get(name) or {})
+        for metric, column in table.columns.items():
+            finite = column.values[np.isfinite(column.values)]
+            if len(finite):
+                rows[metric] = _counted(rows.get(metric) or {}, finite)
+            has = column.has
+            if has.any():
+                last = column.taken(slice(int(np.flatnonzero(has)[-1]), None)).as_reported()[0]
+                if metric not in rows:
+                    rows[metric] = {"count": 0, "type": "string" if number(last) is None else "number"}
+                rows[metric]["last"] = last
+    return found
+
+
+def _counted(old: Mapping[str, Any], values: Any) -> dict[str, Any]:
+    with np.errstate(over="ignore"):
+        total = float(values.sum()) + (number(old.get("sum")) or 0.0)
+    count, least, most = old.get("count", 0) + len(values), float(values.min()), float(values.max())
+    return storable(
+        {
+            "type": "number",
+            "count": count,
+            "sum": total,
+            "mean": total / count,
+            "min": min(old.get("min", least), least),
+            "max": max(old.get("max", most), most),
+        }
+    )

@@ -1,0 +1,110 @@
+"""Reads reports as they were reported, for tables: one after the other, with all that is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from metrics import chunks
+from metrics.series import envelope, window
+from metrics.table import Rows, Table, joined
+
+#: Fewer points than these show no curve, nor hold what the envelope has to keep.
+_LEAST_OF_A_CURVE = 7
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One live report; `values` as JSON: number, "NaN", "Infinity", "-Infinity", text or what else came."""
+
+    trial_id: int
+    group: str
+    steps_completed: int
+    reported_at: datetime
+    values: dict[str, Any]
+
+
+def read(
+    trial_ids: Sequence[int],
+    groups: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    first_step: int | None = None,
+    last_step: int | None = None,
+) -> Iterator[Reported]:
+    """Live reports by trial, group and step; None: of all groups, with all their names.
+
+    With `names`, reports that have none of them are left out.
+    """
+    for trial_id, group, table in _tables(trial_ids, groups, names, first_step, last_step):
+        for report in _reports(trial_id, group, table):
+            if report.values or names is None:
+                yield report
+
+
+def telling(
+    trial_id: int,
+    group: str,
+    names: Sequence[str] | None = None,
+    *,
+    first_step: int | None = None,
+    last_step: int | None = None,
+    most: int,
+) -> list[Reported]:
+    """At most `most` of them, the first and the last among them, and of each metric the extremes of its window.
+
+    Where there are too many metrics for that, evenly chosen ones.
+    """
+    tables = [table for _, _, table in _tables([trial_id], [group], names, first_step, last_step)]
+    if not tables:
+        return []
+    table = joined(tables)
+    if names is not None and table.columns:
+        table = table.taken(np.logical_or.reduce([column.has for column in table.columns.values()]))
+    return list(_reports(trial_id, group, table.taken(_chosen(table, most))))
+
+
+def _chosen(table: Table, most: int) -> Rows:
+    if len(table) <= most:
+        return slice(None)
+    curves = [column for column in table.columns.values() if column.present.any()]
+    each = (most - 2) // max(1, len(curves))
+    if each < _LEAST_OF_A_CURVE:
+        return np.unique(np.linspace(0, len(table) - 1, most).astype(np.intp))
+    rows = [np.array([0, len(table) - 1])]
+    for column in curves:
+        present = np.flatnonzero(column.present)
+        rows.append(present[envelope(column.values[present], each)])
+    return np.unique(np.concatenate(rows))
+
+
+def _tables(
+    trial_ids: Sequence[int],
+    groups: Sequence[str] | None,
+    names: Sequence[str] | None,
+    first_step: int | None,
+    last_step: int | None,
+) -> Iterator[tuple[int, str, Table]]:
+    where = "metric_group.trial_id = ANY(%s) AND NOT chunk.archived"
+    parameters: list[Any] = [list(trial_ids)]
+    for condition, value in (
+        ("metric_group.name = ANY(%s)", list(groups) if groups is not None else None),
+        ("chunk.last_step >= %s", first_step),
+        ("chunk.first_step <= %s", last_step),
+    ):
+        if value is not None:
+            where, parameters = f"{where} AND {condition}", [*parameters, value]
+    for trial_id, group, count, head, columns in chunks.select(where, parameters, names):
+        table = chunks.unpack(count, head, columns)
+        yield trial_id, group, table.taken(window(table.steps, first_step, last_step))
+
+
+def _reports(trial_id: int, group: str, table: Table) -> Iterator[Reported]:
+    rows = zip(table.steps.tolist(), table.times.tolist(), table.as_reported(), strict=True)
+    for step, time, values in rows:
+        yield Reported(trial_id, group, step, _EPOCH + timedelta(microseconds=time), values)
