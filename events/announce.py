@@ -35,8 +35,8 @@ class _Hints:
 
 def _pending() -> _Hints:
     """The hints of the transaction under way; outside of one, hints that are sent when the caller is done."""
-    for _, hook, _ in connection.run_on_commit:  # a rollback has emptied it
-        hints = getattr(hook, "__self__", None)
+    for entry in connection.run_on_commit:  # a rollback has emptied it
+        hints = getattr(entry[1], "__self__", None)
         if isinstance(hints, _Hints):
             return hints
     hints = _Hints()
