@@ -18,7 +18,7 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from jobs.models import Member
-from logs.chunks import unpack
+from logs.chunks import LARGEST_RANK, unpack
 from logs.contents import Contents, Piece
 from logs.filters import Clock, Filters
 from logs.lines import Line, mask_of_streams
@@ -177,8 +177,8 @@ def _resolved(filters: Filters | None) -> Filters:
 def _chunks(task_id: str, filters: Filters) -> QuerySet[Chunk]:
     """Chunks that may hold a matching line."""
     chunks = Chunk.objects.filter(task_id=task_id)
-    if filters.ranks:
-        chunks = chunks.filter(ranks__overlap=sorted(filters.ranks))
+    if filters.ranks:  # a number that the column cannot hold, as training code may report one, is nobody's
+        chunks = chunks.filter(ranks__overlap=sorted(r for r in filters.ranks if r <= LARGEST_RANK))
     if filters.levels:
         chunks = chunks.annotate(wanted=F("kinds").bitand(filters.level_mask)).filter(wanted__gt=0)
     if filters.hosts:

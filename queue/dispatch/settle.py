@@ -56,6 +56,7 @@ def member_exited(
     restart is the restart's. `oom_kills` is what the host counted meanwhile (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None

@@ -10,6 +10,7 @@ from jobs.models import Allocation, Member
 
 #: a host has fewer ranks; code that writes records of its own must not fill the row
 RANK_ENDS_MAX = 1024
+_LARGEST = 2**31 - 1
 
 
 def keep(member: Member, record: dict[str, Any], *, failed: bool) -> None:
@@ -19,16 +20,40 @@ def keep(member: Member, record: dict[str, Any], *, failed: bool) -> None:
     """
     if len(member.rank_ends) >= RANK_ENDS_MAX:
         return
-    code, number = record.get("code"), record.get("signal")
-    end = {
-        "rank": int(record["rank"]),
-        "code": None if code is None else int(code),
-        "signal": None if number is None else int(number),
-        "at": server_time(member, float(record["t"])),
-        "failed": failed,
-    }
-    member.rank_ends = [*member.rank_ends, end]
+    end = _read(record)
+    at = server_time(member, end.pop("t"))
+    member.rank_ends = [*member.rank_ends, {**end, "at": at, "failed": failed}]
     Member.objects.filter(pk=member.pk).update(rank_ends=member.rank_ends)
+
+
+def first_failure(record: object) -> dict[str, Any] | None:
+    """The record of a first failure {"rank", "code", "signal", "t"} as it can be kept; None for what is none."""
+    try:
+        return _read(record) if isinstance(record, dict) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _read(record: dict[str, Any]) -> dict[str, Any]:
+    """Rank, code, signal and host's time of a record. Raises KeyError, TypeError or ValueError."""
+    code, signal = record.get("code"), record.get("signal")
+    try:
+        return {
+            "rank": _whole(record["rank"]),
+            "code": None if code is None else _whole(code),
+            "signal": None if signal is None else _whole(signal),
+            "t": float(record["t"]),
+        }
+    except OverflowError as error:  # 1e999
+        raise ValueError(f"a number of {record!r} is out of range") from error
+
+
+def _whole(value: Any) -> int:
+    """Raises ValueError, TypeError or OverflowError for what no process has: training code may write records, too."""
+    number = int(value)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{value!r} is out of range")
+    return number
 
 
 def correct(allocation: Allocation, detail: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from experiments.models import Experiment
 from hosts import registry
 from jobs import rank_ends, transitions
 from jobs.models import Member
-from jobs.states import Reason
+from jobs.states import AllocationState, Reason
 from logs import store, why_stopped
 from logs.lines import NewLine, blocks_of
 from logs.why_stopped import Story
@@ -236,6 +236,23 @@ def test_a_rank_that_fell_with_its_peer_is_not_the_first_even_if_it_was_recorded
     story = story_of(experiment)
     assert story.sentences[0] == "Rank 2 on gpu1 failed first: exit code 1: RuntimeError: boom."
     assert attempt_of(experiment).exit_detail["rank"] == 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"rank": 10**11}, {"rank": float("inf")}, {"code": 10**12}, {"code": "x"}, {"signal": [1]}, {"t": None}],
+)
+def test_what_training_code_reports_of_an_end_never_keeps_it_from_being_settled(odd: dict[str, Any]) -> None:
+    experiment = running(4, 2, max_restarts=0)
+    first, second = members_of(experiment)
+    rank_end(second, 2, 1, failed=True)
+    record = {"rank": 0, "code": 1, "signal": None, "t": 1.0, **odd}
+    with pytest.raises((TypeError, ValueError)):
+        rank_ends.keep(transitions.lock_member(first.pk), record, failed=True)
+    ends(first, 1, record)
+    ends(second, 1)
+    assert attempt_of(experiment).state == AllocationState.TERMINATED
+    assert story_of(experiment).failed
 
 
 def test_what_lines_hold_never_keeps_an_end_from_being_settled() -> None:

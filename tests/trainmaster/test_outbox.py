@@ -368,6 +368,7 @@ def test_the_earliest_failure_is_kept_and_odd_records_are_ignored() -> None:
     assert first == {"rank": 2, "code": 3, "signal": None, "t": 8.0}
     assert earlier(first, {"rank": 0, "code": 1, "t": 8.5}) == first
     assert earlier(first, {"rank": "?", "t": 1}) == first
+    assert earlier(first, {"rank": float("inf"), "t": 1}) == first
 
 
 def test_core_records_pass_unchanged() -> None:

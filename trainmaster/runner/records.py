@@ -120,7 +120,7 @@ def earlier(first: Optional[FirstFailure], record: Dict[str, Any]) -> Optional[F
             "signal": record.get("signal"),
             "t": float(record["t"]),
         }
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):  # `1e999` is a number, and no rank
         return first
     return failure if first is None or failure["t"] < first["t"] else first
 
