@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from uuid import UUID
 
 from webui.runner_api import limits
@@ -43,15 +43,20 @@ class Share:
         self._left = min(limits.LOG_BURST_BYTES, self._left + (now - self._at) * limits.LOG_BYTES_PER_SECOND)
         self._at = now
 
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A batch is here: from before its body has arrived, which may take long."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         """A turn among the job's own batches: those of one task store one after the other anyway."""
-        self.waiting += 1
-        try:
-            async with self._at_work:
-                yield
-        finally:
-            self.waiting -= 1
+        async with self._at_work:
+            yield
 
 
 class Budgets:

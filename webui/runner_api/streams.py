@@ -59,7 +59,7 @@ async def batch(request: Request) -> Response:
     if sender is None:
         sender = await storing(access.sender_of, token, allocation_id, index)
     share = budgets.admit(sender.job_id)
-    with _pending.one(size):
+    with _pending.one(size), share.one():
         sent = await read_body(request, limits.BATCH_BYTES_SENT)
         async with share.working():
             stored, taken = await storing(_store, sender.member_id, offset, sent, _coding(request))

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -31,6 +32,17 @@ def test_a_job_may_burst_and_then_pays_its_debt() -> None:
     assert refused.value.status == 429 and refused.value.retry_after == 3
     budgets.admit(other)
     now[0] += 2.6
+    budgets.admit(job)
+
+
+def test_batches_on_their_way_in_count_so_that_a_job_leaves_room_for_others() -> None:
+    job, other, budgets = uuid.uuid4(), uuid.uuid4(), Budgets(clock=lambda: 100.0)
+    with ExitStack() as arriving:
+        for _ in range(limits.JOB_PENDING_BATCHES):
+            arriving.enter_context(budgets.admit(job).one())
+        with pytest.raises(Refused, match="many batches of this job"):
+            budgets.admit(job)
+        budgets.admit(other)
     budgets.admit(job)
 
 
