@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from logs.log_labels import EXCLUDE_NODE
 
 #: One block or one line against one pattern; one that needs longer is given up, since it would hold up the intake.
 PATTERN_SECONDS = 0.1
+#: All lines of one block, one after the other: thousands may each need nearly as long.
+PATTERN_SECONDS_PER_BLOCK = 0.5
 #: A program that prints its own config prints the patterns in it, and must not match itself by that.
 _ITSELF = "log_policies"
 
@@ -46,17 +49,20 @@ class Policy:
 
         A look at the whole text comes first: the pattern's literal parts are found there at memory speed.
         """
-        if not self._by_line and not self._found(text):
+        if not self._by_line and not self._found(text, PATTERN_SECONDS):
             return None
+        until = time.monotonic() + PATTERN_SECONDS_PER_BLOCK
         for index, line in enumerate(text.split("\n")):
-            if self._found(line) and _ITSELF not in line:
+            if self._found(line, min(PATTERN_SECONDS, until - time.monotonic())) and _ITSELF not in line:
                 return index
         return None
 
-    def _found(self, text: str) -> bool:
+    def _found(self, text: str, seconds: float) -> bool:
         if self._literal:
             return self._literal in text
-        return self._compiled.search(text, timeout=PATTERN_SECONDS, concurrent=True) is not None
+        if seconds <= 0:
+            raise TimeoutError
+        return self._compiled.search(text, timeout=seconds, concurrent=True) is not None
 
 
 _PLAIN = regex.compile(r"[\w \-:,;/='\"%@<>!]+")

@@ -60,7 +60,8 @@ def write_down(member: Member, found: Found, blocks: Sequence[Block], first_line
     for policy in found.given_up:
         text = (
             f"[the log policy {policy.name or policy.pattern!r} is not applied any more: its pattern takes longer than "
-            f"{log_policies.PATTERN_SECONDS:g} s on a line of this log]"
+            f"{log_policies.PATTERN_SECONDS:g} s on a line of this log, or "
+            f"{log_policies.PATTERN_SECONDS_PER_BLOCK:g} s on some lines together]"
         )
         line = NewLine(timezone.now().timestamp(), None, SERVER, "WARNING", text)
         store.append(member.allocation.task_id, member, member.host.name, blocks_of([line]))

@@ -1,6 +1,7 @@
 """Log policies: a matching line labels the trial, excludes its host, or ends the retries, once and at little cost."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -148,6 +149,14 @@ def test_a_pattern_that_explodes_is_given_up_and_said() -> None:
     texts = [line.text for line in read.forward(trial_of(experiment).task_id).lines]
     assert any("'Slow' is not applied any more" in text for text in texts)
     assert all(policy.name != "Slow" for policy in log_policies._of(run.member.pk))
+
+
+def test_many_slow_lines_cost_no_more_than_a_block_may() -> None:
+    [policy] = of_config({"log_policies": [{"pattern": "(?!x)(a|aa)+$"}]})
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError):
+        policy.first_line("\n".join(["a" * 22 + "!"] * 4000))
+    assert time.monotonic() - begin < 2.0
 
 
 @pytest.mark.parametrize(
