@@ -246,6 +246,8 @@ SERVER_URL = environment.text("TRAINMASTER_SERVER_URL")
 LISTEN_ADDRESS = environment.text("TRAINMASTER_LISTEN_ADDRESS", "127.0.0.1")
 LISTEN_PORT = int(environment.number("TRAINMASTER_LISTEN_PORT", 8080))
 CERT_SHA256 = environment.text("TRAINMASTER_CERT_SHA256")
+# What Prometheus must send to read /metrics; empty: only this machine itself may read it (docs/monitoring.md).
+METRICS_TOKEN = environment.text("TRAINMASTER_METRICS_TOKEN")
 # `up --insecure-http`: every page shows a banner.
 INSECURE_HTTP = environment.boolean("TRAINMASTER_INSECURE_HTTP", False)
 

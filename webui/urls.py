@@ -1,8 +1,11 @@
-"""Addresses of everything that Django serves: the REST dialect, then the console."""
+"""Addresses of everything that Django serves: the figures, the REST dialect, then the console."""
 
 from django.urls import URLPattern, URLResolver, include, path
 
+from webui.monitoring.scrape import scrape
+
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("metrics", scrape),
     path("", include("webui.api.urls")),
     path("", include("webui.pages.urls")),
 ]

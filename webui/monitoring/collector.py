@@ -1,0 +1,106 @@
+"""The cluster's figures as Prometheus reads them. Names and units follow its conventions: base units, times as epoch
+seconds (an age is `time() - x` in a query), `_total` for what only grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from django.conf import settings
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dispatch import figures
+from dispatch.figures import Figures, PoolFigures
+
+#: name -> (help, value of a pool); None leaves the sample out
+_OF_POOL: Mapping[str, tuple[str, Callable[[PoolFigures], float | None]]] = {
+    "trainmaster_queue_wanted_slots": ("Slots that waiting tasks ask for.", lambda pool: pool.wanted_slots),
+    "trainmaster_slots": ("Slots of hosts that were not removed.", lambda pool: pool.slots),
+    "trainmaster_slots_usable": (
+        "Slots that work may be placed on: enabled, on hosts that are ready.",
+        lambda pool: pool.usable_slots,
+    ),
+    "trainmaster_slots_used": ("Slots that are held by work.", lambda pool: pool.used_slots),
+    "trainmaster_pass_duration_seconds": (
+        "How long the last scheduling pass took.",
+        lambda pool: pool.pass_seconds,
+    ),
+    "trainmaster_pass_timestamp_seconds": (
+        "When the last scheduling pass was made.",
+        lambda pool: pool.passed_at,
+    ),
+    "trainmaster_pool_changes_pending": ("Changes that no pass has seen yet.", lambda pool: pool.changes),
+    "trainmaster_runs": ("Gang members that run on hosts.", lambda pool: pool.runs),
+    "trainmaster_heartbeat_newest_timestamp_seconds": (
+        "Newest heartbeat of a run.",
+        lambda pool: pool.newest_heartbeat,
+    ),
+    "trainmaster_heartbeat_oldest_timestamp_seconds": (
+        "Last heartbeat of the run that was heard of longest ago.",
+        lambda pool: pool.oldest_heartbeat,
+    ),
+    "trainmaster_runs_unshipped_bytes": (
+        "What runs have written and the server has not stored, by their last heartbeat.",
+        lambda pool: pool.unshipped_bytes,
+    ),
+    "trainmaster_runs_stored_bytes": (
+        "What the server has stored of the runs that run now.",
+        lambda pool: pool.shipped_bytes,
+    ),
+}
+
+
+class ClusterCollector(Collector):
+    """Reads PostgreSQL at each scrape, so every web process gives the same answer."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering this must not read the database."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        read = figures.read()
+        yield InfoMetricFamily("trainmaster_build", "This server.", value={"version": settings.VERSION})
+        yield _by_state("trainmaster_queue_tasks", "Tasks that wait or run.", read, lambda pool: pool.tasks)
+        yield _by_state("trainmaster_hosts", "Hosts that were not removed.", read, lambda pool: pool.hosts)
+        for name, (text, value_of) in _OF_POOL.items():
+            family = GaugeMetricFamily(name, text, labels=["pool"])
+            for pool in read.pools:
+                if (value := value_of(pool)) is not None:
+                    family.add_metric([pool.name], value)
+            yield family
+        yield from _storage(read)
+
+
+def _by_state(
+    name: str, text: str, read: Figures, counts: Callable[[PoolFigures], Mapping[str, int]]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["pool", "state"])
+    for pool in read.pools:
+        for state, count in counts(pool).items():
+            family.add_metric([pool.name, state], count)
+    return family
+
+
+def _storage(read: Figures) -> Iterable[Metric]:
+    rows = CounterMetricFamily(
+        "trainmaster_rows_inserted", "Rows inserted, as PostgreSQL's statistics count them.", labels=["table"]
+    )
+    sizes = GaugeMetricFamily(
+        "trainmaster_table_size_bytes", "A table with its indexes, on disk.", labels=["table"]
+    )
+    for table in read.tables:
+        rows.add_metric([table.name], table.inserted_rows)
+        sizes.add_metric([table.name], table.size_bytes)
+    yield rows
+    yield sizes
+    yield GaugeMetricFamily(
+        "trainmaster_database_size_bytes", "The database, on disk.", value=read.database_bytes
+    )
+    yield GaugeMetricFamily(
+        "trainmaster_database_connections", "Connections to the database.", value=read.connections
+    )
+    yield GaugeMetricFamily(
+        "trainmaster_database_connections_max",
+        "Connections that PostgreSQL allows.",
+        value=read.max_connections,
+    )
