@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from jobs.models import Task
+
 
 class Group(models.Model):
     """A group of metrics of one trial. Its row is the lock of whoever writes into the group's chunks."""
@@ -51,3 +53,36 @@ class Chunk(models.Model):
             )
         ]
         indexes = [models.Index(fields=["group", "last_step"], name="metrics_chunk_last_step")]
+
+
+class SampleChunk(models.Model):
+    """What one host of a task measured over some time, all its columns, in the form of metrics.sample_chunks.
+
+    A batch of a runner is a row; those of a quarter of an hour become two once it is over, one with every point
+    and one with minutes (metrics.sample_merging). A host that was removed keeps its samples under its name.
+    """
+
+    class Grain(models.IntegerChoices):
+        SHIPPED = 0
+        POINTS = 1
+        MINUTES = 2
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="sample_chunks", db_index=False)
+    host_id = models.UUIDField()
+    host = models.CharField(max_length=128)
+    grain = models.SmallIntegerField(choices=Grain)
+    #: host clock, epoch seconds
+    first_time = models.FloatField()
+    last_time = models.FloatField()
+    points = models.IntegerField()
+    #: `<name>` or `<name>/<part>` (metrics.names), in the order of the data
+    columns = ArrayField(models.CharField(max_length=128))
+    data = models.BinaryField()
+
+    class Meta:
+        ordering = ["first_time"]
+        indexes = [
+            models.Index(fields=["task", "first_time"], name="samples_of_task"),
+            models.Index(fields=["host_id", "first_time"], name="samples_of_host"),
+            models.Index(fields=["grain", "last_time"], name="samples_by_age"),
+        ]

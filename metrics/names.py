@@ -59,4 +59,4 @@ def is_known(column: str) -> bool:
     metric = METRICS.get(name)
     if metric is None or bool(part) != bool(metric.part_is) or len(part) > PART_CHARACTERS:
         return False
-    return part.isdecimal() if metric.part_is == RANK else "\x00" not in part
+    return part.isascii() and (part.isdecimal() if metric.part_is == RANK else part.isprintable())

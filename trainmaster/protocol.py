@@ -88,6 +88,8 @@ class Limits(TypedDict):
     heartbeat_seconds: float
     grace_seconds: float
     batch_bytes: int
+    sample_seconds: float
+    sample_record_seconds: float
 
 
 DEFAULT_LIMITS: Limits = {
@@ -97,6 +99,8 @@ DEFAULT_LIMITS: Limits = {
     "heartbeat_seconds": 5.0,
     "grace_seconds": 30.0,
     "batch_bytes": 1024**2,
+    "sample_seconds": 1.0,
+    "sample_record_seconds": 10.0,
 }
 
 

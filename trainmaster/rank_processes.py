@@ -23,19 +23,24 @@ _RANK_VARIABLES = (
     "SLURM_PROCID",
 )
 _TICKS_PER_SECOND = float(os.sysconf("SC_CLK_TCK"))
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: a process is somebody else's for good once it was so at this many looks: between fork and exec it shows its parent's
 _LOOKS = 2
 _GONE = ("Z", "X", "x")
 
 
 class Seen(NamedTuple):
-    """A process at one moment. `state` is the kernel's letter, `cpu_seconds` what it has used since it began."""
+    """A process at one moment. `state` is the kernel's letter, `cpu_seconds` what it has used since it began.
+
+    `resident_bytes` counts memory that it shares with others, too.
+    """
 
     pid: int
     start_time: int
     parent: int
     state: str
     cpu_seconds: float
+    resident_bytes: int
 
 
 class RankProcesses:
@@ -96,7 +101,7 @@ def look_at(pid: int) -> Optional[Seen]:
     if state in _GONE:
         return None
     used = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
-    return Seen(pid, int(fields[19]), int(fields[1]), state, used)
+    return Seen(pid, int(fields[19]), int(fields[1]), state, used, int(fields[21]) * _PAGE_BYTES)
 
 
 def rank_in(variables: Iterable[bytes]) -> Optional[int]:

@@ -184,6 +184,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = (
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
     "dispatch.tasks.merge_log*": {"priority": 9},
+    "dispatch.tasks.merge_samples": {"priority": 9},
 }
 
 # --- limits, each with its unit in its name ---
@@ -225,6 +226,15 @@ LOG_LINE_BYTES = int(environment.number("TRAINMASTER_LOG_LINE_BYTES", 65_536))
 LOG_COLD_SECONDS = environment.number("TRAINMASTER_LOG_COLD_SECONDS", 60.0)
 LOG_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_EVERY_SECONDS", 30.0)
 LOG_MERGE_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_SECONDS", 3.0)
+# Hosts of running jobs measure themselves so often (0: never) and ship so many seconds of it together; longer spans
+# hold up a live chart, shorter ones cost the server a transaction each.
+SAMPLE_SECONDS = environment.number("TRAINMASTER_SAMPLE_SECONDS", 1.0)
+SAMPLE_RECORD_SECONDS = environment.number("TRAINMASTER_SAMPLE_RECORD_SECONDS", 10.0)
+# Every point is kept so long, then its minutes (lowest, highest, mean); those for so many days (-1: with the job).
+SAMPLE_POINTS_HOURS = environment.number("TRAINMASTER_SAMPLE_POINTS_HOURS", 48.0)
+SAMPLE_RETENTION_DAYS = environment.number("TRAINMASTER_SAMPLE_RETENTION_DAYS", -1.0)
+SAMPLE_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_EVERY_SECONDS", 30.0)
+SAMPLE_MERGE_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_SECONDS", 5.0)
 # a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
 REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
@@ -287,6 +297,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "dispatch.tasks.merge_cold_logs",
         "schedule": LOG_MERGE_EVERY_SECONDS,
         "options": {"expires": LOG_MERGE_EVERY_SECONDS},
+    },
+    "merge_samples": {
+        "task": "dispatch.tasks.merge_samples",
+        "schedule": SAMPLE_MERGE_EVERY_SECONDS,
+        "options": {"expires": SAMPLE_MERGE_EVERY_SECONDS},
     },
     "probe": {
         "task": "dispatch.host_tasks.probe_all",

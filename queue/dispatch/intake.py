@@ -24,6 +24,7 @@ from jobs.states import AllocationState, MemberState, StopKind
 from logs import pulse, streams
 from logs import store as log_store
 from logs.lines import Block
+from metrics import sample_intake
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
@@ -64,6 +65,7 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
         _refuse_over(member.allocation)
         streams.advance(member_id, offset, offset + len(body))
         _store_lines(member, blocks, found)
+        _store_samples(member, records)
         _apply(member, records)
     if found:
         log_policies.done(member_id, found)
@@ -137,6 +139,12 @@ def _store_lines(member: Member, blocks: Sequence[Block], found: Found | None) -
     first, _ = log_store.append(member.allocation.task_id, member, member.host.name, blocks)
     if found:
         log_policies.write_down(member, found, blocks, first)
+
+
+def _store_samples(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    samples = [record for record in records if record.get("k") == "samples"]
+    if samples:
+        sample_intake.store(member.allocation.task_id, member.host.pk, member.host.name, samples)
 
 
 def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:

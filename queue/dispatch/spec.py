@@ -53,5 +53,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
             "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
             "grace_seconds": run.grace_seconds or settings.STOP_GRACE_SECONDS,
             "batch_bytes": 1024 * 1024,
+            "sample_seconds": settings.SAMPLE_SECONDS,
+            "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
         },
     }

@@ -21,6 +21,7 @@ from experiments.states import ExperimentState
 from hosts.models import Host, ResourcePool
 from logs import merging
 from logs import store as log_store
+from metrics import sample_merging
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
 
@@ -29,6 +30,7 @@ ALONE_LOCK_CLASS = 0x7265_6164
 _SWEEP = 1
 _MERGE_COLD_LOGS = 2
 _CLEAN_LOGS = 3
+_MERGE_SAMPLES = 4
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -68,6 +70,15 @@ def merge_cold_logs() -> None:
     with _alone(_MERGE_COLD_LOGS) as alone:
         if alone:
             merging.merge_cold(settings.LOG_MERGE_SECONDS)
+
+
+@shared_task(name="dispatch.tasks.merge_samples")
+def merge_samples() -> None:
+    """Make chunks of samples large, and remove what has been kept long enough, a few seconds' worth of both."""
+    with _alone(_MERGE_SAMPLES) as alone:
+        if alone:
+            sample_merging.merge_due(settings.SAMPLE_MERGE_SECONDS)
+            sample_merging.remove_due(settings.SAMPLE_MERGE_SECONDS)
 
 
 @shared_task(name="dispatch.tasks.ask_stacks")

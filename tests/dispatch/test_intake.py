@@ -11,7 +11,7 @@ from experiments.states import CheckpointState, ExperimentState
 from jobs.models import Member
 from jobs.states import AllocationState, MemberState
 from logs import read, streams
-from metrics import reported
+from metrics import reported, samples
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -124,3 +124,20 @@ def test_a_checkpoint_names_no_file_outside_of_its_folder(path: str) -> None:
     )
     intake.store(member.pk, 0, batch(report))
     assert not Checkpoint.objects.exists()
+
+
+def test_samples_are_stored_once_beside_lines_and_end_with_the_run() -> None:
+    _, member = started()
+    sampled = {"k": "samples", "t": [1.0, 2.0], "v": {"cpu_util_simple": [10, 20], "of_tomorrow": [1, 2]}}
+    body = batch(log("a line"), sampled, {"k": "samples", "t": "odd", "v": None})
+    intake.store(member.pk, 0, body)
+    with pytest.raises(streams.OffsetConflict):
+        intake.store(member.pk, 0, body)
+    more = batch(sampled | {"t": [3.0, 4.0]})
+    assert intake.store(member.pk, len(body), more).offset == len(body) + len(more)
+    (series,) = samples.of_task(member.allocation.task_id)
+    assert (series.host, series.name, series.mean.tolist()) == (
+        member.host.name,
+        "cpu_util_simple",
+        [10, 20, 10, 20],
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
@@ -40,7 +40,8 @@ class RankPulse:
         self._used: Dict[int, float] = {}
         self._seen_at: Optional[float] = None
         self._busy_at = now
-        self._cpu = 0.0
+        self._cpu: Optional[float] = None
+        self._memory = 0
         self._gpu: Optional[int] = None
         self._sign: Dict[str, Any] = {}
         self._beat_at = now
@@ -51,6 +52,7 @@ class RankPulse:
         """Take in one sample."""
         self._note_state(processes, now)
         self._note_cpu(processes, now)
+        self._memory = sum(seen.resident_bytes for seen in processes)
         self._gpu = gpu
         if gpu:
             self._busy_at = now
@@ -67,7 +69,7 @@ class RankPulse:
             "state": self._state,
             "pid": self._pid,
             "state_seconds": round(now - self._state_at, 1),
-            "cpu": round(self._cpu, 2),
+            "cpu": round(self._cpu or 0.0, 2),
             "idle_seconds": round(now - self._busy_at, 1),
             "gpu": self._gpu,
             "waits_in": self._waits_in,
@@ -77,6 +79,10 @@ class RankPulse:
             facts["beat_seconds"] = round(now - self._beat_at, 1)
             facts["gap_seconds"] = round(self._gap, 1)
         return {name: value for name, value in facts.items() if value is not None and value != ""}
+
+    def work(self) -> Tuple[int, Optional[float]]:
+        """(resident bytes, processors in use) at the last look; the first one cannot know the latter."""
+        return self._memory, self._cpu
 
     def _note_state(self, processes: Sequence[Seen], now: float) -> None:
         """The most telling state of all its processes: one that is stopped stops its rank."""
@@ -103,6 +109,7 @@ class Pulse:
         self._processes = RankProcesses(paths.key, alone=spec["members"] == 1)
         self._gpus = GpuWork([slot["uuid"] for slot in spec["slots"] if slot["kind"] == "cuda"])
         self._ranks: Dict[int, RankPulse] = {}
+        self._looked_at: Optional[float] = None
         self._complained = False
 
     def run(self, ended: threading.Event) -> None:
@@ -124,6 +131,12 @@ class Pulse:
             ranks[rank] = self._ranks.get(rank) or RankPulse(rank, now)
             ranks[rank].look(processes, self._sign(rank), work, now)
         self._ranks = ranks  # a rank that has ended is not there any more
+        self._looked_at = now
+
+    def work(self) -> Tuple[Optional[float], Dict[int, Tuple[int, Optional[float]]]]:
+        """(when it was looked, what each rank used then: RankPulse.work), for the samples."""
+        looked_at, ranks = self._looked_at, self._ranks
+        return looked_at, {rank: ranks[rank].work() for rank in sorted(ranks)[:_MOST_RANKS]}
 
     def facts(self) -> List[Dict[str, Any]]:
         ranks, now = self._ranks, time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.pulse import Pulse
 from trainmaster.runner.records import exit_record, own_line, state_record
+from trainmaster.runner.sampling import Sampler
 from trainmaster.runner.shipping import Shipper, say
 from trainmaster.runner.state import (
     ShippedFile,
@@ -65,6 +67,7 @@ class Runner:
         )
         self.full_disk = FullDisk(paths.spool, self.spec["host"]["name"])
         self.pulse = Pulse(paths, self.spec)
+        self.sampler = Sampler(self.spec, self.limits, self.pulse)
         self.ended = threading.Event()  # the entrypoint has: no orders, no heartbeats any more
         self._state_seen = False
         self._shipped_saved: Optional[ShippedFile] = None
@@ -81,6 +84,7 @@ class Runner:
                 lambda: send_heartbeats(self._link(), self.orders, self.limits, self._facts, self.ended)
             )
             self._start(lambda: self.pulse.run(self.ended))
+            self._start(lambda: self.sampler.run(self.ended))
             self._follow()
             self._write_exit()
         self.ended.set()
@@ -132,6 +136,13 @@ class Runner:
     def _append(self, record: bytes) -> None:
         self._keep_trying(lambda: self.outbox.append(record))
 
+    def _append_samples(self, all_of_them: bool = False) -> None:
+        """They are the first to be left out when the spool is full: nothing waits for them."""
+        record = self.sampler.take(all_of_them)
+        if record and self.shipper.unshipped() < self.limits["spool_bytes"]:
+            with contextlib.suppress(OSError):
+                self.outbox.append(record)
+
     def _say_in_log(self, sentence: Optional[str]) -> None:
         if sentence:
             self._append(own_line(time.time(), "ERROR", sentence))
@@ -161,6 +172,7 @@ class Runner:
             pass
         self._keep_trying(self.collector.finish)
         self._say_in_log(self.full_disk.look(at_the_end=True))
+        self._append_samples(all_of_them=True)
         ended = read_exit(self.paths)
         stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
         self._append(
@@ -199,6 +211,7 @@ class Runner:
             os._exit(0)
         if not self.outbox.exited:
             self._say_in_log(self.full_disk.look())
+            self._append_samples()
         self._save_shipped(finished=False)
         shipped = self.shipper.offset
         if self.outbox.freeable(shipped) >= _FREE_BYTES:

@@ -1,0 +1,86 @@
+"""The one writer of samples as they come in. The stream's offset, which the caller moves, lets each batch in once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import psycopg
+from django.db import connection
+
+from events.announce import announce
+from metrics.models import SampleChunk
+from metrics.names import is_known
+from metrics.sample_chunks import Floats, Samples, joined, pack
+
+#: a clock or a meter that says more is broken
+_LARGEST = 1e15
+#: of one record; a host with 512 ranks and 16 GPUs has some 1,100
+_MOST_COLUMNS = 4096
+
+_STORE = """
+INSERT INTO metrics_samplechunk (task_id, host_id, host, grain, first_time, last_time, points, columns, data)
+VALUES (%(task)s, %(host_id)s, %(host)s, %(grain)s, %(first)s, %(last)s, %(points)s, %(columns)s, %(data)b)
+"""
+
+
+def store(task_id: str, host_id: uuid.UUID, host: str, records: Iterable[Mapping[str, Any]]) -> int:
+    """Store the `samples` records of a batch, in the caller's transaction, as one row; how many points they had.
+
+    Hosts wrote them: a column or a record of another form than docs/protocol.md says counts as not given.
+    """
+    parts = [samples for record in records if (samples := read(record)) is not None]
+    if not parts:
+        return 0
+    samples = joined(parts) if len(parts) > 1 else parts[0]
+    wanted = {
+        "task": task_id,
+        "host_id": host_id,
+        "host": host,
+        "grain": int(SampleChunk.Grain.SHIPPED),
+        "first": float(samples.times[0]),
+        "last": float(samples.times[-1]),
+        "points": len(samples.times),
+        "columns": list(samples.columns),
+        "data": pack(samples, float(samples.times[0])),
+    }
+    connection.ensure_connection()
+    # not Django's own cursor, which sends data as hex within the SQL
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        cursor.execute(_STORE, wanted)
+    announce(f"samples:{task_id}")
+    return len(samples.times)
+
+
+def read(record: Mapping[str, Any]) -> Samples | None:
+    """The samples of a record, None without any that can be read."""
+    times = _numbers(record.get("t"))
+    values = record.get("v")
+    if times is None or not len(times) or np.isnan(times).any() or not isinstance(values, dict):
+        return None
+    columns: dict[str, Floats] = {}
+    for name, column in values.items():
+        if len(columns) < _MOST_COLUMNS and is_known(name):
+            numbers = _numbers(column)
+            if numbers is not None and len(numbers) == len(times) and not np.isnan(numbers).all():
+                columns[name] = numbers
+    if not columns:
+        return None
+    matrix = np.array(list(columns.values()), dtype=np.float32)
+    return Samples.taken(times, list(columns), matrix)
+
+
+def _numbers(column: object) -> Floats | None:
+    """As an array, with NaN for null and for what no clock or meter says; None for what is no list of numbers."""
+    if not isinstance(column, list):
+        return None
+    try:
+        numbers = np.array(column, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if numbers.ndim != 1:
+        return None
+    numbers[np.abs(numbers) > _LARGEST] = np.nan
+    return numbers

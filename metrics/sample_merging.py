@@ -1,0 +1,114 @@
+"""Makes chunks of samples large once their quarter of an hour is over, and forgets what has been kept long enough.
+
+The batches of a host become two rows in one transaction: every point, and minutes with their lowest, highest and mean
+value. Points are kept for some hours, minutes for as long as the server's setting says, both no longer than their task.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from metrics.models import SampleChunk
+from metrics.sample_chunks import ZSTD_LEVEL_COLD, Samples, by_minute, joined, pack, unpack
+
+BLOCK_SECONDS = 900
+#: a block is merged anew for what a host ships later than this
+_COLD_SECONDS = 60
+_ROWS_PER_STEP = 2000
+FOR_EVER = -1
+
+_DUE = f"""
+SELECT task_id, host_id, floor(first_time / {BLOCK_SECONDS}) AS block
+FROM metrics_samplechunk WHERE grain = %s AND last_time < %s
+GROUP BY 1, 2, 3 HAVING (floor(first_time / {BLOCK_SECONDS}) + 1) * {BLOCK_SECONDS} < %s
+LIMIT 5000
+"""
+_REMOVE = """
+DELETE FROM metrics_samplechunk WHERE id IN (
+  SELECT id FROM metrics_samplechunk WHERE grain = %s AND last_time < %s LIMIT %s)
+"""
+
+
+def merge_due(seconds: float, now: float | None = None) -> int:
+    """Merge the blocks that are over for at most about so many seconds; how many rows fewer there are.
+
+    `now` is in epoch seconds, by default the server's clock.
+    """
+    deadline = time.monotonic() + seconds
+    before = (time.time() if now is None else now) - _COLD_SECONDS
+    with connection.cursor() as cursor:
+        cursor.execute(_DUE, [SampleChunk.Grain.SHIPPED, before, before])
+        due = cursor.fetchall()
+    fewer = 0
+    for task_id, host_id, block in due:
+        if time.monotonic() > deadline:
+            break
+        fewer += merge(task_id, host_id, float(block) * BLOCK_SECONDS)
+    return fewer
+
+
+@transaction.atomic
+def merge(task_id: str, host_id: uuid.UUID, start: float) -> int:
+    """Merge what a host of a task has shipped that begins in the block from `start` (epoch seconds) on.
+
+    What came late goes in with what was merged before, as long as its points are kept.
+    """
+    block = SampleChunk.objects.select_for_update().filter(
+        task_id=task_id,
+        host_id=host_id,
+        first_time__gte=start,
+        first_time__lt=start + BLOCK_SECONDS,
+    )
+    all_rows = list(block.order_by("first_time"))
+    rows = [row for row in all_rows if row.grain != SampleChunk.Grain.MINUTES]
+    if all(row.grain == SampleChunk.Grain.POINTS for row in rows):
+        return 0
+    merged = {row.first_time for row in rows if row.grain == SampleChunk.Grain.POINTS}
+    replaced = rows + [row for row in all_rows if row not in rows and row.first_time in merged]
+    samples = joined([unpack(bytes(row.data), row.first_time, row.points, row.columns) for row in rows])
+    SampleChunk.objects.filter(pk__in=[row.pk for row in replaced]).delete()
+    SampleChunk.objects.bulk_create(
+        [
+            _chunk(rows[0], SampleChunk.Grain.POINTS, samples, samples),
+            _chunk(rows[0], SampleChunk.Grain.MINUTES, by_minute(samples), samples),
+        ]
+    )
+    return len(replaced) - 2
+
+
+def _chunk(like: SampleChunk, grain: int, samples: Samples, points: Samples) -> SampleChunk:
+    """A row of the same host; its times are those of the points, so that both rows say the same."""
+    first = float(points.times[0])
+    return SampleChunk(
+        task_id=like.task_id,
+        host_id=like.host_id,
+        host=like.host,
+        grain=grain,
+        first_time=first,
+        last_time=float(points.times[-1]),
+        points=len(samples.times),
+        columns=list(samples.columns),
+        data=pack(samples, first, ZSTD_LEVEL_COLD),
+    )
+
+
+def remove_due(seconds: float, now: float | None = None) -> int:
+    """Remove points and minutes that have been kept long enough, for at most about so many seconds; how many rows."""
+    deadline = time.monotonic() + seconds
+    now = time.time() if now is None else now
+    removed = 0
+    for grain, kept_seconds in (
+        (SampleChunk.Grain.POINTS, settings.SAMPLE_POINTS_HOURS * 3600),
+        (SampleChunk.Grain.MINUTES, settings.SAMPLE_RETENTION_DAYS * 86_400),
+    ):
+        while kept_seconds >= 0 and time.monotonic() < deadline:
+            with connection.cursor() as cursor:
+                cursor.execute(_REMOVE, [grain, now - kept_seconds, _ROWS_PER_STEP])
+                removed += cursor.rowcount
+                if cursor.rowcount < _ROWS_PER_STEP:
+                    break
+    return removed

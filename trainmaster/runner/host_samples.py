@@ -1,0 +1,130 @@
+"""How busy this host is: processors, memory, disks and network, from /proc alone.
+
+All values are the host's, whoever uses it. What the kernel here does not tell (a container without disks, say) is
+left out rather than given as zero.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, Iterable, List, Optional, Set, Tuple
+
+from trainmaster.processes import PROC
+
+SYS = Path("/sys")
+_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own are
+_CPU_COLUMNS = 8  # the two behind them, guests, are in the first two already
+_IDLE = (3, 4)  # idle, and idle while a disk works
+
+
+class HostSamples:
+    """Values since the look before; `read` is called again and again."""
+
+    def __init__(self) -> None:
+        self._at: Optional[float] = None
+        self._before: Dict[str, float] = {}
+        self._cpu: Tuple[int, int] = (0, 0)
+        self._disks: Dict[str, bool] = {}
+        self._cards: Dict[str, bool] = {}
+
+    def read(self, now: float) -> Dict[str, float]:
+        """By name (docs/protocol.md, "Samples"); `now` in monotonic seconds. The first look knows no rates."""
+        found = self._cpu_percent()
+        memory = _memory_available()
+        if memory is not None:
+            found["memory_free"] = memory
+        counters = {**self._disk_counters(), **self._network_counters()}
+        if self._at is not None and now > self._at:
+            for name, count in counters.items():
+                more = count - self._before.get(name, count + 1)
+                if more >= 0:  # less than before: a disk or an interface has gone
+                    found[name] = round(more / (now - self._at), 1)
+        self._at, self._before = now, counters
+        return found
+
+    def _cpu_percent(self) -> Dict[str, float]:
+        """Of all cores together; iowait is idle."""
+        ticks = [int(word) for word in _first_line("stat").split()[1 : 1 + _CPU_COLUMNS]]
+        if len(ticks) <= max(_IDLE):
+            return {}
+        total = sum(ticks)
+        busy = total - sum(ticks[column] for column in _IDLE)
+        spent, worked = total - self._cpu[0], busy - self._cpu[1]
+        is_first = self._cpu == (0, 0)
+        self._cpu = (total, busy)
+        if is_first or spent <= 0:
+            return {}
+        return {"cpu_util_simple": round(min(100.0, max(0.0, 100.0 * worked / spent)), 1)}
+
+    def _disk_counters(self) -> Dict[str, float]:
+        operations = read = written = 0
+        seen = False
+        for fields in _table("diskstats"):
+            if len(fields) < 10 or not self._is_disk(fields[2]):
+                continue
+            seen = True
+            operations += int(fields[3]) + int(fields[7])
+            read += int(fields[5])
+            written += int(fields[9])
+        if not seen:
+            return {}
+        return {
+            "disk_iops": operations,
+            "disk_throughput_read": read * _SECTOR_BYTES,
+            "disk_throughput_write": written * _SECTOR_BYTES,
+        }
+
+    def _is_disk(self, name: str) -> bool:
+        """A whole device: partitions, loops and what is made of other disks (dm, md) would count twice."""
+        if name not in self._disks:
+            self._disks[name] = (SYS / "block" / name / "device").exists()
+        return self._disks[name]
+
+    def _network_counters(self) -> Dict[str, float]:
+        """Of the cards where there are any, since bonds, bridges and tunnels send through them; never of lo."""
+        by_name: Dict[str, Tuple[int, int]] = {}
+        for fields in _table("net/dev"):
+            name, colon, first = fields[0].partition(":")
+            numbers = ([first] if first else []) + fields[1:]
+            if colon and len(numbers) >= 9 and name != "lo":
+                by_name[name] = (int(numbers[0]), int(numbers[8]))
+        chosen = self._cards_of(set(by_name)) or set(by_name)
+        if not chosen:
+            return {}
+        return {
+            "net_throughput_recv": sum(by_name[name][0] for name in chosen),
+            "net_throughput_sent": sum(by_name[name][1] for name in chosen),
+        }
+
+    def _cards_of(self, names: Set[str]) -> Set[str]:
+        for name in names.difference(self._cards):
+            self._cards[name] = (SYS / "class/net" / name / "device").exists()
+        return {name for name in names if self._cards[name]}
+
+
+def _memory_available() -> Optional[int]:
+    """Bytes that programs can still get without swapping, as the kernel estimates it."""
+    for fields in _table("meminfo"):
+        if fields[0] == "MemAvailable:":
+            return int(fields[1]) * 1024
+    return None
+
+
+def _first_line(name: str) -> str:
+    try:
+        with (PROC / name).open("rb") as file:
+            return file.readline().decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _table(name: str) -> Iterable[List[str]]:
+    """The lines that have a word, split; empty where there is no such file."""
+    try:
+        text = (PROC / name).read_text(errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        fields = line.split()
+        if fields:
+            yield fields
