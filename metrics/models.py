@@ -86,3 +86,23 @@ class SampleChunk(models.Model):
             models.Index(fields=["host_id", "first_time"], name="samples_of_host"),
             models.Index(fields=["grain", "last_time"], name="samples_by_age"),
         ]
+
+
+class TimingChunk(models.Model):
+    """What one rank of a task timed in some seconds, in the form of metrics.timing_frames; written by timing_intake."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="timing_chunks", db_index=False)
+    rank = models.IntegerField()
+    #: of its frames, whose ends lie in it: host clock, in units of timing_intake.CHUNK_SECONDS
+    slot = models.BigIntegerField()
+    #: where the rank ran
+    host = models.CharField(max_length=128)
+    first_step = models.BigIntegerField()
+    last_step = models.BigIntegerField()
+    last_time = models.FloatField()
+    frames = models.IntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        ordering = ["rank", "slot"]
+        constraints = [models.UniqueConstraint(fields=["task", "rank", "slot"], name="timings_once_per_slot")]

@@ -24,7 +24,7 @@ from jobs.states import AllocationState, MemberState, StopKind
 from logs import pulse, streams
 from logs import store as log_store
 from logs.lines import Block
-from metrics import sample_intake
+from metrics import sample_intake, timing_intake
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
@@ -66,6 +66,7 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
         streams.advance(member_id, offset, offset + len(body))
         _store_lines(member, blocks, found)
         _store_samples(member, records)
+        _store_timings(member, records)
         _apply(member, records)
     if found:
         log_policies.done(member_id, found)
@@ -145,6 +146,12 @@ def _store_samples(member: Member, records: Sequence[dict[str, Any]]) -> None:
     samples = [record for record in records if record.get("k") == "samples"]
     if samples:
         sample_intake.store(member.allocation.task_id, member.host.pk, member.host.name, samples)
+
+
+def _store_timings(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    timings = [record for record in records if record.get("k") == "timings"]
+    if timings:
+        timing_intake.store(member.allocation.task_id, member.host.name, timings)
 
 
 def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:

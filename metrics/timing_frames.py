@@ -1,0 +1,116 @@
+"""The form in which timings are stored: frames one behind the other, one for each record of a rank. Pure.
+
+A frame is its size, the size of its names, both times (float64), both steps (int64), the names as JSON
+`[timings, counts]`, then float32: six for each timing (FIELDS), one for each count. Names of a training hardly ever
+change, so equal ones are read once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FIELDS = ("n", "sum", "min", "max", "p50", "p95")
+NAME_CHARACTERS = 128
+MOST_NAMES = 256
+
+_HEAD = struct.Struct("<IIddqq")
+_LARGEST = float(np.finfo(np.float32).max)
+_LATEST = 1e11  # epoch seconds
+_LARGEST_STEP = 2**53
+_LARGEST_RANK = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one rank timed between two times: `values` has a row of FIELDS for each of `names`, `counts` sums."""
+
+    rank: int
+    first_time: float
+    last_time: float
+    first_step: int
+    last_step: int
+    names: tuple[str, ...]
+    values: npt.NDArray[np.float32]
+    counted: tuple[str, ...]
+    counts: npt.NDArray[np.float32]
+
+
+def read_record(record: Mapping[str, Any]) -> Frame | None:
+    """A `timings` record (docs/protocol.md); None when nothing of it can be read. Training code may have written it."""
+    rank, times, steps = _whole(record.get("r"), _LARGEST_RANK), record.get("t"), record.get("s")
+    if rank is None or not isinstance(times, list) or not isinstance(steps, list):
+        return None
+    if len(times) != 2 or len(steps) != 2:
+        return None
+    begin, end = (_number(at, _LATEST) for at in times)
+    first, last = (_whole(step, _LARGEST_STEP) for step in steps)
+    if begin is None or end is None or first is None or last is None or begin > end or first > last:
+        return None
+    timed = {name: row for name, said in _named(record.get("v")) if (row := _row(said)) is not None}
+    totals = {name: total for name, said in _named(record.get("c")) if (total := _number(said)) is not None}
+    if not timed and not totals:
+        return None
+    values = np.array(list(timed.values()), dtype=np.float32).reshape(-1, len(FIELDS))
+    counts = np.array(list(totals.values()), dtype=np.float32)
+    return Frame(rank, begin, end, first, last, tuple(timed), values, tuple(totals), counts)
+
+
+def pack(frame: Frame) -> bytes:
+    names = json.dumps([frame.names, frame.counted], ensure_ascii=False, separators=(",", ":")).encode()
+    body = frame.values.astype("<f4").tobytes() + frame.counts.astype("<f4").tobytes()
+    size = _HEAD.size + len(names) + len(body)
+    times, steps = (frame.first_time, frame.last_time), (frame.first_step, frame.last_step)
+    return _HEAD.pack(size, len(names), *times, *steps) + names + body
+
+
+def unpack(rank: int, data: bytes, known: dict[bytes, tuple[tuple[str, ...], ...]]) -> Iterator[Frame]:
+    """The frames of a chunk; `known` keeps names that were read before."""
+    start = 0
+    while start < len(data):
+        size, names_size, begin, end, first, last = _HEAD.unpack_from(data, start)
+        at = start + _HEAD.size
+        said = data[at : at + names_size]
+        if said not in known:
+            known[said] = tuple(tuple(names) for names in json.loads(said))
+        names, counted = known[said]
+        numbers = np.frombuffer(
+            data, "<f4", offset=at + names_size, count=len(names) * len(FIELDS) + len(counted)
+        )
+        values = numbers[: len(names) * len(FIELDS)].reshape(-1, len(FIELDS))
+        yield Frame(
+            rank, begin, end, first, last, names, values, counted, numbers[len(names) * len(FIELDS) :]
+        )
+        start += size
+
+
+def _named(values: object) -> list[tuple[str, Any]]:
+    if not isinstance(values, dict):
+        return []
+    fits = [(name, said) for name, said in values.items() if 0 < len(name) <= NAME_CHARACTERS]
+    return [(name, said) for name, said in fits if name.isprintable()][:MOST_NAMES]
+
+
+def _row(said: object) -> list[float] | None:
+    if not isinstance(said, dict):
+        return None
+    row = [_number(said.get(field)) for field in FIELDS]
+    numbers = [number for number in row if number is not None]
+    return numbers if len(numbers) == len(FIELDS) and numbers[0] > 0 and min(numbers) >= 0 else None
+
+
+def _number(value: object, largest: float = _LARGEST) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) and abs(value) <= largest else None
+
+
+def _whole(value: object, largest: int) -> int | None:
+    return value if type(value) is int and 0 <= value <= largest else None
