@@ -32,6 +32,7 @@ from webui.api import (
     resource_pools,
     resource_usage,
     resource_usage_csv,
+    samples,
     tasks,
     templates,
     trial_work,
@@ -84,6 +85,7 @@ _cluster = [
     _at("hosts/server-key", hosts.ServerKey),
     _at("hosts/<str:name>", hosts.OneHost),
     _at("hosts/<str:name>/accept-key", hosts.AcceptKey),
+    _at("hosts/<str:name>/samples", samples.HostSamples),
     *(
         _at(
             f"hosts/<str:name>/{step}",
@@ -115,6 +117,7 @@ _queue = [
     _at("tasks/count", tasks.TaskCount),
     _at("tasks/<str:task_id>", tasks.OneTask),
     _at("tasks/<str:task_id>/pulse", pulse.TaskPulse),
+    _at("tasks/<str:task_id>/samples", samples.TaskSamples),
     _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),
 ]
 _commands = [
@@ -165,6 +168,7 @@ _trials = [
     _at(f"{_T}/workloads", trial_work.TrialWorkloads),
     _at(f"{_T}/checkpoints", trials.TrialCheckpoints),
     _at(f"{_T}/metrics", trials.TrialMetrics),
+    _at(f"{_T}/samples", samples.TrialSamples),
     _at(f"{_T}/training_metrics", trials.TrialMetricsOfGroup, group="training"),
     _at(f"{_T}/validation_metrics", trials.TrialMetricsOfGroup, group="validation"),
     _at(f"{_T}/progress", trials.TrialProgress),

@@ -1,0 +1,147 @@
+"""What hosts measured while jobs ran: `/api/v1/trials/<id>/samples`, `tasks/<id>/samples`, `hosts/<name>/samples`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from metrics import samples
+from metrics.names import GROUPS, METRICS
+from metrics.sample_chunks import Floats
+from metrics.samples import SampleSeries
+from webui.api import encoding
+from webui.api.agents import host_named
+from webui.api.errors import BadRequest
+from webui.api.log_access import own_task
+from webui.api.permissions import person
+from webui.api.trials import find
+from webui.api.views import ApiView, Json
+
+MOST_POINTS = 10_000
+HOST_SECONDS = 3600.0
+_DIGITS = 3  # of bytes, percent and watts
+
+
+class SamplesQuery(serializers.Serializer[Any]):
+    """`from` and `to` are epoch seconds. Both words belong to Python, so the fields are added by name."""
+
+    names = serializers.ListField(child=serializers.ChoiceField(choices=list(METRICS)), required=False)
+    groups = serializers.ListField(child=serializers.ChoiceField(choices=GROUPS), required=False)
+    points = serializers.IntegerField(
+        min_value=samples.FEWEST_POINTS,
+        max_value=MOST_POINTS,
+        required=False,
+        default=samples.DEFAULT_POINTS,
+    )
+
+    def get_fields(self) -> dict[str, Any]:
+        return {
+            **super().get_fields(),
+            "from": serializers.FloatField(min_value=0, required=False),
+            "to": serializers.FloatField(min_value=0, required=False),
+        }
+
+
+class TaskSamplesQuery(SamplesQuery):
+    hosts = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
+
+
+class TaskSamples(ApiView):
+    """What the hosts of a task measured, as columns; see the trial's."""
+
+    queries = {"GET": TaskSamplesQuery}
+
+    def get(self, request: Request, task_id: str) -> Response:
+        own_task(person(request), task_id)
+        return Response(_of_task(task_id, self.query(request)))
+
+
+class TrialSamples(ApiView):
+    """What the hosts of a trial measured while it ran, as columns.
+
+    A series has at most `points` points, each for a span of time: `low`, `high` and `mean` of what was measured in it.
+    `times` are epoch seconds, `part` is a GPU's UUID or a rank, `total` counts what the series had before.
+    """
+
+    run_methods = frozenset({"GET"})
+    queries = {"GET": TaskSamplesQuery}
+
+    def get(self, request: Request, trial_id: int) -> Response:
+        task_id = find(request, trial_id).task_id
+        return Response(_of_task(task_id, self.query(request)))
+
+
+class HostSamples(ApiView):
+    """What was measured on a host, whatever ran there: of the last hour, unless `from` says otherwise."""
+
+    queries = {"GET": SamplesQuery}
+
+    def get(self, request: Request, name: str) -> Response:
+        host, query = host_named(name), self.query(request)
+        first, last = _window(query)
+        begin, _ = samples.last_seconds(HOST_SECONDS)
+        found = samples.of_host(
+            host.pk,
+            _names(query),
+            first_time=first if first is not None else begin,
+            last_time=last,
+            points=query["points"],
+        )
+        return Response({"series": [_series(one) for one in found]})
+
+
+def _of_task(task_id: str, query: Json) -> Json:
+    first, last = _window(query)
+    found = samples.of_task(
+        task_id,
+        _names(query),
+        hosts=query.get("hosts") or None,
+        first_time=first,
+        last_time=last,
+        points=query["points"],
+    )
+    return {"series": [_series(one) for one in found]}
+
+
+def _window(query: Json) -> tuple[float | None, float | None]:
+    first, last = query.get("from"), query.get("to")
+    if first is not None and last is not None and first > last:
+        raise BadRequest(
+            f"from is {first:.3f}, after to, which is {last:.3f}; give the earlier time as from."
+        )
+    return first, last
+
+
+def _names(query: Json) -> Collection[str] | None:
+    """Of the names and groups asked for; None means all."""
+    asked, groups = query.get("names") or [], query.get("groups") or []
+    if not asked and not groups:
+        return None
+    return {*asked, *(metric.name for metric in METRICS.values() if metric.group in groups)}
+
+
+def _series(one: SampleSeries) -> Json:
+    return encoding.without_none(
+        {
+            "host": one.host,
+            "name": one.name,
+            "part": one.part or None,
+            "title": one.metric.title,
+            "unit": one.metric.unit,
+            "group": one.metric.group,
+            "total": one.total,
+            "times": _plain(one.times),
+            "low": _plain(one.low),
+            "high": _plain(one.high),
+            "mean": _plain(one.mean),
+        }
+    )
+
+
+def _plain(values: Floats) -> list[float]:
+    return list(np.round(values, _DIGITS).tolist())
