@@ -204,3 +204,51 @@ def _count(rank: int, name: str, rows: list[tuple[Frame, float]], points: int) -
 def _starts(count: int, points: int) -> npt.NDArray[np.intp]:
     """Where the joined points begin: as many as fit, of equally many neighbours but for the last."""
     return np.arange(0, count, -(-count // points), dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class NameSummary:
+    """A timing over all that was read, all ranks together, in seconds; `share` is its part of all steps' time.
+
+    `p50` and `p95` are the means of those of the intervals, weighted by n. `share` is None where no step is marked.
+    """
+
+    name: str
+    count: float
+    seconds: float
+    mean: float
+    p50: float
+    p95: float
+    share: float | None
+
+
+def summaries(found: Collection[TimingSeries]) -> list[NameSummary]:
+    """One for each name, the one that takes most time first."""
+    steps = sum(float(one.total_seconds.sum()) for one in found if one.name == STEP)
+    answer = []
+    for name in {one.name for one in found}:
+        same = [one for one in found if one.name == name]
+        count = np.concatenate([one.count for one in same])
+        seconds = float(sum(one.total_seconds.sum() for one in same))
+        answer.append(
+            NameSummary(
+                name=name,
+                count=float(count.sum()),
+                seconds=seconds,
+                mean=seconds / float(count.sum()),
+                p50=float(np.average(np.concatenate([one.p50 for one in same]), weights=count)),
+                p95=float(np.average(np.concatenate([one.p95 for one in same]), weights=count)),
+                share=seconds / steps if steps else None,
+            )
+        )
+    return sorted(answer, key=lambda one: (-one.seconds, one.name))
+
+
+def throughput(found: Collection[CountSeries]) -> dict[str, float]:
+    """What was counted a second, by name: the sum of its ranks' mean rates."""
+    rates: dict[str, float] = {}
+    for one in found:
+        seconds = float(one.seconds.sum())
+        if seconds > 0:
+            rates[one.name] = rates.get(one.name, 0.0) + float(one.per_second @ one.seconds) / seconds
+    return dict(sorted(rates.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Callable, Optional
 
-from trainmaster.cli import output, rank_pulse
+from trainmaster.cli import output, rank_pulse, trial_timings
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
@@ -33,6 +33,7 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("trial_id", type=int)
     parser.set_defaults(run=_kill, action="kill the trial")
     add_set(verbs, "trial")
+    trial_timings.add(verbs)
     rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
 
 
