@@ -63,14 +63,21 @@ def step(task_id: str, chunks: int = CHUNKS_PER_STEP) -> Held:
         return Held()
     removed_line = Retention.objects.filter(pk=task_id).values_list("removed_line", flat=True).first() or 0
     with connection.cursor() as cursor:
-        cursor.execute(_REMOVE, {"task": task_id, "line": removed_line, "chunks": chunks})
-        return Held(*cursor.fetchone())
+        # chunks that were merged while this waited for them are there only at the second look
+        for _ in range(2):
+            cursor.execute(_REMOVE, {"task": task_id, "line": removed_line, "chunks": chunks})
+            held = Held(*cursor.fetchone())
+            if held.lines:
+                break
+    return held
 
 
+#: In the order in which merging locks them.
 _REMOVE = """
 WITH removed AS (
   DELETE FROM logs_chunk WHERE id IN (
-    SELECT id FROM logs_chunk WHERE task_id = %(task)s AND last_line <= %(line)s ORDER BY first_line LIMIT %(chunks)s)
+    SELECT id FROM logs_chunk WHERE task_id = %(task)s AND last_line <= %(line)s ORDER BY first_line LIMIT %(chunks)s
+    FOR UPDATE)
   RETURNING last_line - first_line + 1 AS lines, text_bytes, octet_length(data) AS stored
 )
 SELECT COALESCE(sum(lines), 0)::bigint, COALESCE(sum(text_bytes), 0)::bigint, COALESCE(sum(stored), 0)::bigint

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from dispatch import log_retention, tasks
 from jobs.models import Member, Task
 from jobs.states import TaskState
-from logs import read, retention, store
+from logs import merging, read, retention, store
 from logs.lines import NewLine, blocks_of
 from logs.models import Chunk, RankSeen
 from tests.rig.rows import make_gang
@@ -124,3 +127,36 @@ def test_a_round_stops_in_time_and_the_next_goes_on(settings: Any) -> None:
     tasks.clean_logs()
     for task in (first, second):
         assert texts(task) == ["The log was removed at its end (the server's setting)."]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_merged_while_a_removal_waits_for_it_is_removed_too() -> None:
+    task = ended(chunks=merging.FEWEST_MERGED)
+    assert retention.begin(task, "It goes.")
+    removed: list[retention.Held] = []
+
+    def remove() -> None:
+        removed.append(retention.step(task))
+        connection.close()
+
+    remover = threading.Thread(target=remove)
+    with transaction.atomic():
+        chunks = Chunk.objects.filter(task_id=task).order_by("first_line")[: merging.FEWEST_MERGED]
+        small = [merging._Small(chunk.first_line, chunk.last_line, chunk.text_bytes) for chunk in chunks]
+        assert merging._merge(task, small) == merging.FEWEST_MERGED - 1
+        remover.start()
+        until = time.monotonic() + 30
+        while not _somebody_waits_for_a_lock() and time.monotonic() < until:
+            remover.join(0.01)
+    remover.join(30)
+    assert removed[0].lines == 2 * merging.FEWEST_MERGED
+    assert texts(task) == ["It goes."]
+
+
+def _somebody_waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity "
+            "WHERE wait_event_type = 'Lock' AND datname = current_database())"
+        )
+        return bool(cursor.fetchone()[0])
