@@ -39,7 +39,7 @@ class Run:
         self.upto = upto
         self.lines = lines
         self.pieces: dict[Filters, asyncio.Future[Piece]] = {}
-        #: the filters that somebody has asked for
+        #: filters that somebody has asked for, some of them
         self.asked: set[Filters] = set()
         self.bytes = RUN_BYTES + sum(LINE_BYTES + len(line.text) for line in lines)
 
@@ -105,7 +105,8 @@ class Recent:
 
     async def piece(self, run: Run, number: int, filters: Filters) -> Piece:
         """The rows of the run behind `number` that the filters leave. Raises PatternTooSlow."""
-        run.asked.add(filters)
+        if len(run.asked) < FILTERS_PER_RUN:  # in a quiet log a run stays, whatever viewers try on it
+            run.asked.add(filters)
         if number > run.after or (filters not in run.pieces and len(run.pieces) >= FILTERS_PER_RUN):
             return await _encode(run.behind(number), filters)
         if filters not in run.pieces:

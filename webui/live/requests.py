@@ -58,6 +58,9 @@ def _filters(frame: dict[str, Any]) -> Filters:
     ranks = _list(frame, "ranks", int)
     if not all(-1 <= rank < 2**31 for rank in ranks):
         raise BadRequest("ranks must be -1 (no rank) or more.")
+    hosts = _list(frame, "hosts", str)
+    if not all(host.isprintable() for host in hosts):
+        raise BadRequest("hosts must be names of hosts.")
     search = frame.get("search", "")
     if not isinstance(search, str):
         raise BadRequest("search must be text.")
@@ -68,7 +71,7 @@ def _filters(frame: dict[str, Any]) -> Filters:
             ranks=frozenset(ranks),
             levels=levels,
             streams=streams,
-            hosts=frozenset(_list(frame, "hosts", str)),
+            hosts=frozenset(hosts),
             after_time=_time(frame, "after_time"),
             before_time=_time(frame, "before_time"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from django.http import QueryDict
 
@@ -57,7 +57,7 @@ def filters(query: QueryDict) -> Filters:
             raise BadQuery(f"The stream {name[:40]!r} is unknown; allowed: stdout, stderr, server.")
         streams.add(STREAM_LETTERS[name])
     found = Filters(
-        ranks=frozenset(rank for text in query.getlist("rank") for rank in _ranks(text)),
+        ranks=_ranks(query.getlist("rank")),
         levels=frozenset(parse(name) for name in query.getlist("level")),
         hosts=frozenset(query.getlist("host")),
         streams=frozenset(streams),
@@ -67,8 +67,10 @@ def filters(query: QueryDict) -> Filters:
     return found.searching(query.get("search", ""), is_regex="regex" in query)
 
 
-def _ranks(text: str) -> Iterator[int]:
-    for part in text.split(",")[:RANKS_MAX]:
+def _ranks(texts: Sequence[str]) -> frozenset[int]:
+    ranks: set[int] = set()
+    count = 0
+    for part in (part for text in texts for part in text.split(",")):
         found = _RANKS.fullmatch(part)
         if found is None:
             raise BadQuery(
@@ -77,4 +79,8 @@ def _ranks(text: str) -> Iterator[int]:
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last - first >= RANKS_MAX:
             raise BadQuery(f"The ranks {part!r} must run upwards and be at most {RANKS_MAX:,}.")
-        yield from range(first, last + 1)
+        count += last - first + 1
+        if count > RANKS_MAX:
+            raise BadQuery(f"More than {RANKS_MAX:,} ranks are asked for; leave rank out for all of them.")
+        ranks.update(range(first, last + 1))
+    return frozenset(ranks)

@@ -145,6 +145,8 @@ def test_the_last_frame_says_that_nothing_follows(web: Web, member: Member) -> N
         ('{"after": -1}', "number of a line"),
         ('{"ranks": ["1"]}', "list of numbers"),
         ('{"ranks": [-2]}', "-1"),
+        ('{"hosts": ["\\u0000"]}', "names of hosts"),
+        ('{"hosts": ["\\ud800"]}', "names of hosts"),
         ('{"levels": ["LOUD"]}', "unknown; allowed"),
         ('{"streams": ["x"]}', "allowed: stdout"),
         ('{"search": "(", "regex": true}', "not a regular expression"),

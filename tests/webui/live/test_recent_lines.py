@@ -21,7 +21,7 @@ from logs.filters import Filters
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
-from webui.live.recent import NEAR_LINES, Recent
+from webui.live.recent import FILTERS_PER_RUN, NEAR_LINES, Recent
 from webui.live.rows import encode
 from webui.live.threads import reading
 
@@ -59,6 +59,19 @@ def test_whoever_asks_for_the_same_lines_gets_the_same_run_and_rows(member: Memb
         assert len(rows) == pieces[0].rows and all("line 1" in row[6] for row in rows)
         # a cursor within a run gets what follows it
         assert json.loads(f"[{(await recent.piece(first[0], 990, Filters())).text}]")[0][0] == 991
+
+    asyncio.run(ask())
+
+
+def test_a_viewer_that_tries_ever_new_filters_leaves_nothing_behind(member: Member) -> None:
+    newest = write(member, "a line")
+
+    async def ask() -> None:
+        recent = recent_of(member)
+        [run] = await recent.behind(0, newest) or []
+        for number in range(3 * FILTERS_PER_RUN):
+            await recent.piece(run, 0, Filters().searching(f"line {number}", is_regex=False))
+        assert len(run.pieces) == len(run.asked) == FILTERS_PER_RUN
 
     asyncio.run(ask())
 

@@ -125,6 +125,8 @@ def test_context_brings_the_lines_around_each_match(client: Client) -> None:
         ("from=20&to=10", "The time range ends before it begins."),
         ("rank=a", "The ranks 'a' are none"),
         ("rank=7-3", "The ranks '7-3' must run upwards"),
+        ("rank=0-9999,10000-19999", "More than 10,000 ranks are asked for"),
+        ("rank=0-9999&rank=10000", "More than 10,000 ranks are asked for"),
         ("stream=stdlog", "The stream 'stdlog' is unknown; allowed: stdout, stderr, server."),
         ("level=LOUD", "The level 'LOUD' is unknown"),
         ("search=%28a&regex=1", "'(a' is not a regular expression"),
