@@ -1,4 +1,7 @@
-"""Chunks become a header with runs and the joined text; those of the older form are converted."""
+"""Chunks become a header with runs and the joined text; those of the older form are converted.
+
+There is no way back: merged chunks hold lines of several members, which the older form could not say.
+"""
 
 import json
 from itertools import groupby
