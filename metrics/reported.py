@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from metrics import chunks
+from metrics.models import Chunk
 from metrics.series import envelope, window
 from metrics.table import Rows, Table, joined
 
@@ -23,6 +24,7 @@ class Reported:
     """One live report; `values` as JSON: number, "NaN", "Infinity", "-Infinity", text or what else came."""
 
     trial_id: int
+    run_id: int
     group: str
     steps_completed: int
     reported_at: datetime
@@ -45,6 +47,12 @@ def read(
         for report in _reports(trial_id, group, table):
             if report.values or names is None:
                 yield report
+
+
+def windows(trial_id: int, group: str) -> list[tuple[int, int]]:
+    """First and last step of parts of a group's live history, each some 1,000 reports at most, in their order."""
+    live = Chunk.objects.filter(group__trial_id=trial_id, group__name=group, archived=False)
+    return list(live.order_by("first_step").values_list("first_step", "last_step"))
 
 
 def telling(
@@ -105,6 +113,8 @@ def _tables(
 
 
 def _reports(trial_id: int, group: str, table: Table) -> Iterator[Reported]:
-    rows = zip(table.steps.tolist(), table.times.tolist(), table.as_reported(), strict=True)
-    for step, time, values in rows:
-        yield Reported(trial_id, group, step, _EPOCH + timedelta(microseconds=time), values)
+    rows = zip(
+        table.runs.tolist(), table.steps.tolist(), table.times.tolist(), table.as_reported(), strict=True
+    )
+    for run, step, time, values in rows:
+        yield Reported(trial_id, run, group, step, _EPOCH + timedelta(microseconds=time), values)

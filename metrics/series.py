@@ -36,11 +36,10 @@ def groups(trial_id: int) -> list[str]:
     return list(Group.objects.filter(trial_id=trial_id, reports__gt=0).values_list("name", flat=True))
 
 
-def names(trial_id: int) -> dict[str, list[str]]:
-    """The metrics of each group that has live reports, by name, without reading any of their values."""
-    rows = Group.objects.filter(trial_id=trial_id, chunks__archived=False).values_list(
-        "name", "chunks__names"
-    )
+def names(*trial_ids: int) -> dict[str, list[str]]:
+    """The metrics of each group of which any of the trials has live reports, by name, without reading their values."""
+    live = Group.objects.filter(trial_id__in=trial_ids, chunks__archived=False)
+    rows = live.values_list("name", "chunks__names").distinct()
     found: dict[str, set[str]] = {}
     for group, some in rows:
         found.setdefault(group, set()).update(some)

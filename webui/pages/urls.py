@@ -5,6 +5,7 @@ from django.views.generic import RedirectView
 
 from webui.pages import (
     commands,
+    compare,
     experiment,
     experiments,
     hosts,
@@ -43,6 +44,8 @@ urlpatterns = [
     path("trials/<int:trial_id>/ranks", log_ranks.of_trial),
     path("trials/<int:trial_id>/logs/columns", log_columns.of_trial),
     path("trials/<int:trial_id>/<slug:tab>", trial.detail),
+    path("compare", compare.compare),
+    path("compare/chart", compare.chart),
     path("commands", commands.listing),
     path("commands/<uuid:command_id>", commands.detail),
     path("commands/<uuid:command_id>/kill", commands.kill),

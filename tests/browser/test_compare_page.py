@@ -1,0 +1,101 @@
+"""Trials are ticked, compared and looked at in a real browser, by keys alone, in both themes and widths."""
+
+import os
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.test_pages import NARROW, WIDE, look_at, shell
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+
+pytestmark = pytest.mark.browser
+
+#: one experiment of eight trials with curves, of which three differ in two hyperparameters of four
+SWEEP = """
+import math
+from accounts.models import User
+from experiments.models import Experiment, Trial
+from jobs.models import Job, Task
+from metrics import ingest
+from submissions.contexts import empty
+
+admin = User.objects.get(username="admin")
+from hosts.pools import default_pool
+from experiments.models import Project
+job = Job.objects.create(kind="EXPERIMENT", name="sweep", owner=admin, pool=default_pool(), position=1, state="PAUSED")
+config = {"entrypoint": "python3 train.py", "searcher": {"name": "random", "metric": "loss", "smaller_is_better": True},
+          "resources": {"slots_per_trial": 1}, "hyperparameters": {}}
+experiment = Experiment.objects.create(job=job, name="sweep of learning rates", owner=admin, config=config, seed=1,
+    project=Project.objects.get(pk=1), original_config="", context=empty(), state="PAUSED")
+Job.objects.filter(pk=job.pk).update(entity_id=str(experiment.pk))
+for number in range(8):
+    task = Task.objects.create(id=f"sweep-{number}", job=job, kind="TRIAL", name="t", slots=1, state="PAUSED")
+    trial = Trial.objects.create(experiment=experiment, task=task, seed=1, steps_completed=400, state="PAUSED",
+        hparams={"lr": 0.1 / (number + 1), "optimizer": {"name": ["sgd", "adamw"][number % 2]}, "depth": 12},
+        best_validation={"steps_completed": 400, "searcher_metric": 0.2 + number / 50, "metrics": {}})
+    rows = [ingest.Report(1, "training", step, 1.79e9 + step, {"loss": math.exp(-step / 90) + number / 20,
+            "accuracy": 1 - math.exp(-step / 70) - number / 30}) for step in range(1, 401)]
+    rows += [ingest.Report(1, "validation", step, 1.79e9 + step, {"loss": math.exp(-step / 80) + number / 18})
+             for step in range(50, 401, 50)]
+    ingest.store(trial.pk, rows)
+"""
+
+
+def keep(window: Browser, name: str) -> None:
+    """Pictures for people, where a folder for reports is given."""
+    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
+        for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
+            window.look(dark=dark, width=width, height=1500)
+            window.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
+        window.look(dark=False, width=WIDE)
+
+
+def press(window: Browser, key: str) -> None:
+    window.driver.switch_to.active_element.send_keys(key)
+
+
+def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> None:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    shell(empty_server, SWEEP)
+    with running_browser(empty_server.url) as window:
+        window.look(dark=False, width=WIDE)
+        window.login("admin", empty_server.password)
+        wrong = look_at(window, "/experiments", {})
+        wrong += look_at(window, "/experiments/1", {})
+        keep(window, "compare-ticks")
+        boxes = window.all("input[name=trial]")
+        assert len(boxes) == 8
+        for box in boxes[:3]:
+            window.driver.execute_script("arguments[0].focus()", box)
+            press(window, Keys.SPACE)
+        window.run("htmx.trigger(document.querySelector('[data-topics]'), 'wake')")
+        window.wait(lambda: window.run("return !document.querySelector('.htmx-request')"), "the fresh part")
+        assert [box.is_selected() for box in window.all("input[name=trial]")] == [True] * 3 + [False] * 5
+        window.driver.execute_script("arguments[0].focus()", window.one("form#compare button"))
+        press(window, Keys.ENTER)
+        window.wait(lambda: window.path().startswith("/compare"), "the page")
+        assert window.driver.current_url.endswith("/compare?trials=1,2,3")
+        window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
+        head = [cell.text for cell in window.all(".compared th")]
+        assert head[:3] == ["Trial", "lr", "optimizer.name"]
+        colours = window.run(
+            "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
+        )
+        assert colours == [mark.get_attribute("stroke") for mark in window.all(".compared line")]
+        wrong += look_at(window, "/compare?trials=1,2,3", {})
+        wrong += look_at(window, "/compare?trials=1,2,3,4,5,6,7,8&metric=training/loss", {})
+        keep(window, "compare-eight")
+        window.open("/compare?trials=1,2,3")
+        window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
+        keep(window, "compare-three")
+        window.one("a[aria-label='Leave trial 2 out']").send_keys(Keys.ENTER)
+        window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3"), "the others")
+        window.one("#more").send_keys("5", Keys.ENTER)
+        window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3,5"), "the added one")
+        window.driver.find_element(By.CSS_SELECTOR, ".chosen-metrics summary").send_keys(Keys.ENTER)
+        window.wait(lambda: window.one(".chosen-metrics button").is_displayed(), "the metrics")
+        assert wrong == []

@@ -1,0 +1,57 @@
+"""Hyperparameters of several trials, parted into those that set them apart and those that they share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: stands where a trial has no such hyperparameter
+MISSING = "not set"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names of nested ones are joined by dots. `differing`: name -> a value per trial; `shared`: name -> the value."""
+
+    differing: dict[str, list[str]]
+    shared: dict[str, str]
+
+    def differing_of(self, place: int) -> list[tuple[str, str]]:
+        """Name and value of one trial, in the order of the names."""
+        return [(name, values[place]) for name, values in self.differing.items()]
+
+
+def table_of(trials: Sequence[Mapping[str, Any]]) -> Table:
+    """Of the trials in their order. 1 and 1.0 are the same, and so are lists and objects with the same content."""
+    flat = [_flat(each) for each in trials]
+    names = sorted({name for each in flat for name in each})
+    differing, shared = {}, {}
+    for name in names:
+        values = [each.get(name, MISSING) for each in flat]
+        if all(name in each for each in flat) and all(_same(value, values[0]) for value in values):
+            shared[name] = _text(values[0])
+        else:
+            differing[name] = [_text(value) for value in values]
+    return Table(differing, shared)
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found.update(_flat(value, f"{before}{name}."))
+        else:
+            found[before + str(name)] = value
+    return found
+
+
+def _same(one: Any, another: Any) -> bool:
+    return bool(one == another) and isinstance(one, bool) == isinstance(another, bool)  # to Python, True is 1
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
