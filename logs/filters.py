@@ -14,8 +14,8 @@ from logs.lines import NO_RANK, Line, shown, text_of
 
 #: One line against one pattern; a pattern that needs longer is one that explodes.
 PATTERN_SECONDS_PER_LINE = 0.1
-#: All lines of one read against one pattern, without the time for finding and unpacking them.
-PATTERN_SECONDS_PER_READ = 2.0
+#: All lines of one chunk against one pattern: a read that comes to several ends early instead.
+PATTERN_SECONDS_PER_CHUNK = 2.0
 PATTERN_CHARACTERS_MAX = 1000
 #: The two characters outside ASCII whose lower case holds an ASCII letter: İ and the Kelvin sign.
 _ASCII_IN_LOWER_CASE = ("\u0130".encode(), "\u212a".encode())
@@ -30,7 +30,7 @@ class PatternTooSlow(Exception):
 
 
 class Clock:
-    """How long the lines of one read have taken their pattern so far."""
+    """How long the lines of one chunk have taken their pattern so far."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -141,9 +141,9 @@ class Filters:
                 f"{PATTERN_SECONDS_PER_LINE:g} s on a line of this log; nested repeats such as (a+)+ do that."
             ) from error
         clock.seconds += time.perf_counter() - begin
-        if clock.seconds > PATTERN_SECONDS_PER_READ:
+        if clock.seconds > PATTERN_SECONDS_PER_CHUNK:
             raise PatternTooSlow(
-                f"The regular expression {shown(self.pattern)!r} takes longer than {PATTERN_SECONDS_PER_READ:g} s "
+                f"The regular expression {shown(self.pattern)!r} takes longer than {PATTERN_SECONDS_PER_CHUNK:g} s "
                 "on a page of this log; nested repeats such as (a+)+ do that. Narrow it by rank, level or time."
             )
         return found

@@ -28,6 +28,8 @@ __all__ = ["Filters", "Page", "backward", "download", "forward", "last_number", 
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
+#: A regular expression, which takes a hundred times as long as a text, gives up in the midst of what was fetched too.
+PATTERN_SCAN_SECONDS = 1.5
 #: Chunks fetched at once: few at first, since a page is often full soon, then ever more, within bounded memory.
 CHUNKS_PER_FETCH = 2, 8, 64
 _ROWS_PER_PART = 8
@@ -41,15 +43,22 @@ Opened = tuple[int, int, Contents | None]
 
 
 class _Patience:
-    """How long a read goes on fetching chunks; what is fetched is looked at to its end."""
+    """How long a read goes on fetching chunks. What is fetched is looked at to its end, unless a pattern is slow."""
 
     def __init__(self) -> None:
-        self._until = time.monotonic() + SCAN_SECONDS
+        self._begin = time.monotonic()
         self.ran_out = False
 
     def is_left(self) -> bool:
-        self.ran_out = self.ran_out or time.monotonic() > self._until
+        self.ran_out = self.ran_out or time.monotonic() > self._begin + SCAN_SECONDS
         return not self.ran_out
+
+    def is_left_for(self, filters: Filters) -> bool:
+        """Asked after each chunk."""
+        if filters.pattern and time.monotonic() > self._begin + PATTERN_SCAN_SECONDS:
+            self.ran_out = True
+            return False
+        return True
 
 
 class Page(NamedTuple):
@@ -81,18 +90,20 @@ def number_at(task_id: str, time: float) -> int:
 
 def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit: int = 1000) -> Page:
     """Up to `limit` matching lines behind line `after`. Raises filters.PatternTooSlow."""
-    filters, clock = _resolved(filters), Clock()
+    filters = _resolved(filters)
     newest = last_number(task_id)
     found: list[Line] = []
     upto, patience = after, _Patience()
     for first, last, contents in _behind(task_id, after, filters, patience):
         left = limit - len(found)
-        indices = contents.indices(filters, upto + 1 - first, last + 1 - first, clock) if contents else []
+        indices = contents.indices(filters, upto + 1 - first, last + 1 - first, Clock()) if contents else []
         found += contents.lines(indices[:left]) if contents and indices else []
         if len(found) >= limit:
             upto = found[-1].number if len(indices) > left else last
             return Page(found, upto, upto >= newest)
         upto = last
+        if not patience.is_left_for(filters):
+            break
     if patience.ran_out:
         return Page(found, upto, upto >= newest)
     return Page(found, max(upto, newest), True)
@@ -102,13 +113,13 @@ def backward(
     task_id: str, before: int | None = None, filters: Filters | None = None, limit: int = 1000
 ) -> Page:
     """The last `limit` matching lines before line `before` (None: the end). Raises filters.PatternTooSlow."""
-    filters, clock = _resolved(filters), Clock()
+    filters = _resolved(filters)
     upto = before if before is not None else last_number(task_id) + 1
     parts: list[list[Line]] = []
     left, patience = limit, _Patience()
     for first, last, contents in _before(task_id, before, filters, patience):
         stop = last + 1 if before is None else min(last + 1, before)
-        indices = contents.indices(filters, 0, stop - first, clock) if contents else []
+        indices = contents.indices(filters, 0, stop - first, Clock()) if contents else []
         before = upto = first
         if contents and indices:
             parts.append(contents.lines(indices[-left:]))
@@ -116,6 +127,8 @@ def backward(
         if left <= 0:
             upto = parts[-1][0].number if len(indices) > len(parts[-1]) else first
             return Page(_joined(parts), upto, upto <= 1)
+        if not patience.is_left_for(filters):
+            break
     if patience.ran_out:
         return Page(_joined(parts), upto, upto <= 1)
     return Page(_joined(parts), min(upto, 1), True)
@@ -147,14 +160,15 @@ def download(
 
     A line that was cut is joined with what goes on with it, where that comes next.
     """
-    filters, clock = _resolved(filters), Clock()
+    filters = _resolved(filters)
     end = last_number(task_id) if upto is None else upto
     open_piece: Piece | None = None
     for first, last, contents in _behind(task_id, after, filters):
         if first > end:
             break
         block = []
-        for piece in contents.pieces(filters, after + 1 - first, end + 1 - first, clock) if contents else ():
+        start, stop = after + 1 - first, end + 1 - first
+        for piece in contents.pieces(filters, start, stop, Clock()) if contents else ():
             if open_piece is not None and open_piece.source != piece.source:
                 block.append(b"\n")
             block.append(piece.data)

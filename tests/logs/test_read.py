@@ -133,6 +133,24 @@ def test_a_pattern_that_explodes_is_given_up_with_a_sentence(member: Member) -> 
     assert time.monotonic() - begin < 3
 
 
+def test_a_plain_pattern_gets_through_a_log_that_it_takes_long_to_read(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_id = member.allocation.task_id
+    for number in range(5):
+        store.append(task_id, member, "h", blocks_of([NewLine(1.0, 0, "stdout", None, f"line {number}")]))
+    monkeypatch.setattr(read, "PATTERN_SCAN_SECONDS", 0.0)
+    wanted = Filters(pattern="line [04]")
+    first = read.forward(task_id, 0, wanted)
+    assert ([line.text for line in first.lines], first.done) == (["line 0"], False), "it says how far it came"
+    texts, upto, is_done = [], 0, False
+    while not is_done:
+        lines, upto, is_done = read.forward(task_id, upto, wanted)
+        texts += [line.text for line in lines]
+    assert texts == ["line 0", "line 4"]
+    assert [line.text for line in read.tail(task_id, wanted, 10)] == texts
+
+
 def test_levels_are_read_in_both_spellings() -> None:
     assert parse("LOG_LEVEL_WARNING") == parse("warning") == Level.WARNING
     assert Level.ERROR.determined == "LOG_LEVEL_ERROR"
