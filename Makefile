@@ -74,6 +74,7 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.logs_live
 	$(RUN)/python -m benchmarks.logs_viewer
 	$(RUN)/python -m benchmarks.rank_map
+	$(RUN)/python -m benchmarks.timing
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)

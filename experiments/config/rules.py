@@ -65,7 +65,9 @@ def _profiling_begins_first(config: Config) -> Iterator[Problem]:
     path = ("profiling", "begin_on_batch")
     begin, end = look_up(config, path), look_up(config, ("profiling", "end_after_batch"))
     if type(begin) is int and type(end) is int and begin > end:
-        yield Problem(at(path), shown(begin), f"at most end_after_batch, which is {end}")
+        # the sentence of Determined (features.md 5.1), which lets both be equal
+        allowed = f"at most {end}: begin_on_batch must be less than end_after_batch"
+        yield Problem(at(path), shown(begin), allowed)
 
 
 def _storage_is_below_host_path(config: Config) -> Iterator[Problem]:

@@ -228,8 +228,9 @@ class ProfilerContext:
         if kept is None:
             kept = self._new(self._totals, name, Total())
         kept.pending.append(float(number))
-        if len(kept.pending) >= HELD_BACK:
-            self._upkeep(perf_counter())
+        now = perf_counter()
+        if now >= self._due or len(kept.pending) >= HELD_BACK:
+            self._upkeep(now)
 
     def step(self, steps_completed: int) -> _Block:
         """`with profiler.step(n):` is the n-th step, n as in `report_training_metrics`; a plain call marks it.

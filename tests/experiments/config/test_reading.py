@@ -104,6 +104,14 @@ def test_an_unknown_field_is_refused_at_every_level(path: str, yaml: str) -> Non
     assert len(found) == 1
 
 
+def test_profiling_may_not_end_before_it_begins() -> None:
+    found = problems_of(GOOD + "profiling: {enabled: true, begin_on_batch: 9, end_after_batch: 5}")
+    allowed = "at most 5: begin_on_batch must be less than end_after_batch"
+    assert found == {"<config>.profiling.begin_on_batch": ("9", allowed)}
+    equal = parse(GOOD + "profiling: {begin_on_batch: 5, end_after_batch: 5}").effective()["profiling"]
+    assert equal["begin_on_batch"] == equal["end_after_batch"] == 5
+
+
 def test_an_unknown_field_of_a_searcher_names_the_near_one() -> None:
     found, allowed = problems_of(
         "entrypoint: x\nsearcher: {name: random, metric: m, max_trials: 1, max_trails: 2}"
