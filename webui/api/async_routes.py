@@ -7,12 +7,13 @@ from typing import Any
 
 from django.urls import URLPattern, path
 
-from webui.api import allocations, log_files, log_streams, pulse
+from webui.api import allocations, log_files, log_streams, metric_streams, pulse, trial_metric_streams
 from webui.api.log_query import FILTERS, STREAMED
 from webui.api.openapi import SCHEMES
 from webui.api.views import Json
 
 _ALLOCATION = "allocations/<str:allocation_id>"
+_STREAMS = "experiments/<int:experiment_id>/metrics-stream"
 
 #: path, view, methods
 _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
@@ -29,12 +30,27 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("tasks/<str:task_id>/logs/fields", log_streams.task_logs_fields, ("GET",)),
     ("tasks/<str:task_id>/logs/raw", log_files.task_logs_raw, ("GET",)),
     ("tasks/<str:task_id>/logs/archive", log_files.task_logs_archive, ("GET",)),
+    ("experiments/metrics-stream/metric-names", metric_streams.names, ("GET",)),
+    (f"{_STREAMS}/batches", metric_streams.steps, ("GET",)),
+    (f"{_STREAMS}/trials-snapshot", metric_streams.trials_snapshot, ("GET",)),
+    (f"{_STREAMS}/trials-sample", metric_streams.trials_sample, ("GET",)),
+    ("trials/metrics/trial_metrics", trial_metric_streams.trial_metrics, ("GET",)),
+    ("trials/metrics/training_metrics", trial_metric_streams.training_metrics, ("GET",)),
+    ("trials/metrics/validation_metrics", trial_metric_streams.validation_metrics, ("GET",)),
     ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank, ("POST",)),
     ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks, ("POST",)),
 ]
 
+_METRIC = frozenset({"metricName", "metricType", "group", "periodSeconds"})
 #: end of a path -> parameters of its query string; any of them may be repeated where it filters
 _QUERIES: dict[str, frozenset[str]] = {
+    "/metric-names": frozenset({"ids", "periodSeconds"}),
+    "/batches": _METRIC,
+    "/trials-snapshot": _METRIC | {"batchesProcessed", "batchesMargin"},
+    "/trials-sample": _METRIC | {"maxTrials", "maxDatapoints", "startBatches", "endBatches"},
+    "/trial_metrics": frozenset({"trialIds", "group"}),
+    "trials/metrics/training_metrics": frozenset({"trialIds"}),
+    "trials/metrics/validation_metrics": frozenset({"trialIds"}),
     "/logs": STREAMED,
     "/logs/fields": frozenset({"follow"}),
     "/logs/raw": FILTERS,

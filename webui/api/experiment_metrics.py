@@ -1,0 +1,155 @@
+"""What streams of an experiment's metrics answer, read from the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import isfinite
+
+import numpy as np
+
+from experiments.models import Experiment, Trial
+from metrics import series
+from metrics.series import Series
+from metrics.values import name_of
+from webui.api import encoding
+from webui.api.views import Json
+
+#: more trials of one experiment are not looked at: the newest are
+MOST_TRIALS_READ = 1000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One metric of one experiment's trials."""
+
+    experiment_id: int
+    group: str
+    metric: str
+
+    def read(
+        self,
+        trial_id: int,
+        points: int = series.DEFAULT_POINTS,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Series | None:
+        """What a trial has reported of it, reduced."""
+        found = series.read(
+            trial_id, self.group, [self.metric], first_step=first, last_step=last, points=max(4, points)
+        )
+        return found[0] if found else None
+
+
+def metric_names(experiment_ids: Sequence[int]) -> Json:
+    """Names by group, and by the two kinds that older clients know."""
+    configs = Experiment.objects.filter(pk__in=experiment_ids).values_list("config", flat=True)
+    trials = Trial.objects.filter(experiment_id__in=experiment_ids).values_list("pk", flat=True)
+    names = series.names(*trials)
+    return {
+        "searcherMetrics": sorted(
+            {str((config.get("searcher") or {}).get("metric") or "") for config in configs}
+        ),
+        "trainingMetrics": names.get("training", []),
+        "validationMetrics": names.get("validation", []),
+        "metricNames": [{"group": group, "name": name} for group in names for name in names[group]],
+    }
+
+
+def batches(asked: Asked, told: set[int]) -> Json:
+    """The steps that were not told before; they are told now."""
+    curves = (asked.read(trial_id) for trial_id, _ in _trials(asked.experiment_id))
+    found = {int(step) for curve in curves if curve for step in curve.steps.tolist()} - told
+    told |= found
+    return {"batches": sorted(found)}
+
+
+def snapshot(asked: Asked, step: int, margin: int) -> Json:
+    """Of each trial the value nearest to the step, the later of two; none outside of the margin."""
+    rows = []
+    for trial_id, hparams in _trials(asked.experiment_id):
+        curve = asked.read(trial_id, first=max(0, step - margin), last=step + margin)
+        if curve is None:
+            continue
+        nearest = int(np.lexsort((-curve.steps, np.abs(curve.steps - step)))[0])
+        rows.append(
+            {
+                "trialId": trial_id,
+                "hparams": hparams,
+                "metric": _json(float(curve.values[nearest])),
+                "batchesProcessed": int(curve.steps[nearest]),
+            }
+        )
+    return {"trials": rows}
+
+
+@dataclass
+class Sample:
+    """Curves of the best trials. `told`: trial -> its last step that was told."""
+
+    asked: Asked
+    most_trials: int
+    most_points: int
+    first_step: int
+    last_step: int | None
+    told: dict[int, int] = field(default_factory=dict)
+
+    def next(self) -> Json:
+        """All of each curve at first, later what follows; who came among the best, and who is no more."""
+        best = _best_first(self.asked.experiment_id)[: self.most_trials]
+        chosen = {trial_id for trial_id, _ in best}
+        demoted = sorted(self.told.keys() - chosen)
+        promoted = [trial_id for trial_id, _ in best if trial_id not in self.told]
+        for trial_id in demoted:
+            del self.told[trial_id]
+        return {
+            "trials": [
+                {"trialId": trial_id, "hparams": hparams, "data": self._points(trial_id)}
+                for trial_id, hparams in best
+            ],
+            "promotedTrials": promoted,
+            "demotedTrials": demoted,
+        }
+
+    def _points(self, trial_id: int) -> list[Json]:
+        first = max(self.first_step, self.told.get(trial_id, -1) + 1)
+        self.told.setdefault(trial_id, first - 1)
+        curve = self.asked.read(trial_id, self.most_points, first, self.last_step)
+        if curve is None:
+            return []
+        self.told[trial_id] = int(curve.steps[-1])
+        return [
+            {
+                "batches": int(step),
+                "values": {self.asked.metric: _json(value)},
+                "time": encoding.time(datetime.fromtimestamp(at, UTC)),
+            }
+            for step, value, at in zip(
+                curve.steps.tolist(), curve.values.tolist(), curve.times.tolist(), strict=True
+            )
+        ]
+
+
+def _trials(experiment_id: int) -> list[tuple[int, Json]]:
+    rows = Trial.objects.filter(experiment_id=experiment_id).order_by("-pk").values_list("pk", "hparams")
+    return sorted(rows[:MOST_TRIALS_READ], key=lambda row: row[0])
+
+
+def _best_first(experiment_id: int) -> list[tuple[int, Json]]:
+    """By the searcher's metric; those without it last, each in the order of their making."""
+    config = Experiment.objects.values_list("config", flat=True).get(pk=experiment_id)
+    sign = 1 if (config.get("searcher") or {}).get("smaller_is_better", True) else -1
+    rows = Trial.objects.filter(experiment_id=experiment_id).values_list("pk", "hparams", "best_validation")
+
+    def place(row: tuple[int, Json, Json | None]) -> tuple[bool, float, int]:
+        value = (row[2] or {}).get("searcher_metric")
+        is_number = isinstance(value, (int, float)) and isfinite(value)
+        return not is_number, sign * value if is_number and value is not None else 0.0, row[0]
+
+    return [(pk, hparams) for pk, hparams, _ in sorted(rows, key=place)]
+
+
+def _json(value: float) -> float | str:
+    """A number, or the name of what is none."""
+    return value if isfinite(value) else name_of(value)

@@ -1,0 +1,120 @@
+"""Streams of an experiment's metrics in the dialect (features.md 11.9): `metrics-stream/…`, one JSON record a line.
+
+Each repeats every `periodSeconds` (30 unless told) until the experiments have ended; curves and steps are reduced here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from django.http import HttpRequest, HttpResponseBase, QueryDict
+
+from experiments.models import Experiment
+from experiments.states import EXPERIMENT_END_STATES
+from webui.api.async_views import Principal, async_view
+from webui.api.authentication import authenticate
+from webui.api.errors import BadRequest, Missing
+from webui.api.experiment_metrics import Asked, Sample, batches, metric_names, snapshot
+from webui.api.ndjson import ndjson, record
+from webui.api.views import Json
+from webui.live.threads import reading, release_thread
+
+PERIOD_SECONDS = 30
+LARGEST = 2**31 - 1
+MARGIN = 10
+MOST_TRIALS = 100
+MOST_POINTS = 1000
+_GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "validation"}
+
+
+@async_view("GET")
+async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """The searcher's metrics of some experiments, and all that their trials have reported."""
+    ids = [number(request.GET, "ids", text) for text in request.GET.getlist("ids")]
+    if not ids:
+        raise BadRequest("ids: missing; name one experiment or more.")
+    return await _repeated(request, ids, lambda: metric_names(ids))
+
+
+@async_view("GET")
+async def steps(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+    """The steps at which a metric was reported by any trial, at most 1,000 of each; then those that are new."""
+    asked, told = _asked(request.GET, experiment_id), set[int]()
+    return await _repeated(request, [experiment_id], lambda: batches(asked, told))
+
+
+@async_view("GET")
+async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+    """The metric of each trial that reported it near a step."""
+    asked = _asked(request.GET, experiment_id)
+    step = number(request.GET, "batchesProcessed")
+    margin = number(request.GET, "batchesMargin", default=MARGIN)
+    return await _repeated(request, [experiment_id], lambda: snapshot(asked, step, margin))
+
+
+@async_view("GET")
+async def trials_sample(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+    """The curves of the best trials; then what is new of them, and which trials came among the best or left them."""
+    sample = Sample(
+        asked=_asked(request.GET, experiment_id),
+        most_trials=number(request.GET, "maxTrials", default=0) or MOST_TRIALS,
+        most_points=min(number(request.GET, "maxDatapoints", default=0) or MOST_POINTS, MOST_POINTS),
+        first_step=number(request.GET, "startBatches", default=0),
+        last_step=number(request.GET, "endBatches", default=0) or None,
+    )
+    return await _repeated(request, [experiment_id], sample.next)
+
+
+def number(query: QueryDict, name: str, text: str | None = None, *, default: int | None = None) -> int:
+    """A whole number of the query, from 0 on. Raises BadRequest."""
+    text = query.get(name, "") if text is None else text
+    if not text and default is not None:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text[:12]) <= LARGEST):
+        found = f"is {text!r}" if text else "is missing"
+        raise BadRequest(f"{name}: {found}; allowed: a whole number from 0 to {LARGEST}.")
+    return int(text)
+
+
+def _asked(query: QueryDict, experiment_id: int) -> Asked:
+    """The metric that is asked for; its group by name, or by the older metricType."""
+    metric, kind = query.get("metricName", ""), query.get("metricType", "")
+    group = query.get("group") or _GROUPS.get(kind)
+    if not metric or not group:
+        raise BadRequest(
+            "metricName and group (or metricType METRIC_TYPE_TRAINING or _VALIDATION) are both needed."
+        )
+    if "\x00" in metric + group:
+        raise BadRequest("metricName and group hold no NUL character.")
+    return Asked(experiment_id, group, metric)
+
+
+async def _repeated(
+    request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Json]
+) -> HttpResponseBase:
+    """The answer of `read` at once and then each period. Raises Missing and BadRequest before anything is sent."""
+    period = number(request.GET, "periodSeconds", default=0) or PERIOD_SECONDS
+    await reading(_have_ended, experiment_ids)
+
+    async def answers() -> AsyncIterator[bytes]:
+        await release_thread()
+        while True:
+            ended = await reading(_have_ended, experiment_ids)  # before the read, which then misses nothing
+            yield record(await reading(read))
+            if ended:
+                return
+            await asyncio.sleep(period)
+            if await authenticate(request) is None:  # the login has ended
+                return
+            await release_thread()
+
+    return ndjson(answers())
+
+
+def _have_ended(experiment_ids: Sequence[int]) -> bool:
+    states = dict(Experiment.objects.filter(pk__in=experiment_ids).values_list("pk", "state"))
+    for experiment_id in experiment_ids:
+        if experiment_id not in states:
+            raise Missing(f"experiment {experiment_id} not found")
+    return all(state in EXPERIMENT_END_STATES for state in states.values())

@@ -1,0 +1,84 @@
+"""All that trials have reported, as the published SDK reads it: `trials/metrics/…` (features.md 11.5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from itertools import count
+
+from django.http import HttpRequest, HttpResponseBase
+
+from experiments.models import Trial
+from jobs.models import Allocation
+from metrics import reported
+from metrics.reported import Reported
+from webui.api import encoding
+from webui.api.async_views import Principal, async_view
+from webui.api.errors import BadRequest, Missing
+from webui.api.metric_streams import number
+from webui.api.ndjson import ndjson, record
+from webui.api.views import Json
+from webui.live.threads import reading, release_thread
+
+
+@async_view("GET")
+async def trial_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """Reports of one group."""
+    group = request.GET.get("group", "")
+    if not group or "\x00" in group:
+        raise BadRequest(f"group: {'is missing' if not group else 'is no name'}; name one, such as training.")
+    return await _stream(request, who, group)
+
+
+@async_view("GET")
+async def training_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """Reports of the group training."""
+    return await _stream(request, who, "training")
+
+
+@async_view("GET")
+async def validation_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """Reports of the group validation."""
+    return await _stream(request, who, "validation")
+
+
+async def _stream(request: HttpRequest, who: Principal, group: str) -> HttpResponseBase:
+    ids = [number(request.GET, "trialIds", text) for text in request.GET.getlist("trialIds")]
+    await reading(_check, who, ids)
+
+    async def answers() -> AsyncIterator[bytes]:
+        await release_thread()
+        numbers = count(1)  # a report has no number of its own
+        for trial_id in sorted(set(ids)):
+            for window in await reading(reported.windows, trial_id, group):
+                part = await reading(_read, trial_id, group, window)
+                yield record({"metrics": [_encoded(report, next(numbers)) for report in part]})
+
+    return ndjson(answers())
+
+
+def _read(trial_id: int, group: str, window: tuple[int, int]) -> list[Reported]:
+    return list(reported.read([trial_id], [group], first_step=window[0], last_step=window[1]))
+
+
+def _check(who: Principal, ids: Sequence[int]) -> None:
+    """Raises BadRequest and Missing: each trial must exist, and be the run's own where a run asks."""
+    if not ids:
+        raise BadRequest("trialIds: missing; name one trial or more.")
+    tasks = dict(Trial.objects.filter(pk__in=ids).values_list("pk", "task_id"))
+    for trial_id in ids:
+        if trial_id not in tasks or (isinstance(who, Allocation) and tasks[trial_id] != who.task_id):
+            raise Missing(f"trial {trial_id} not found")
+
+
+def _encoded(report: Reported, identity: int) -> Json:
+    kind = "validation_metrics" if report.group == "validation" else "avg_metrics"
+    return {
+        "id": identity,
+        "trialId": report.trial_id,
+        "trialRunId": report.run_id,
+        "group": report.group,
+        "totalBatches": report.steps_completed,
+        "endTime": encoding.time(report.reported_at),
+        "metrics": {kind: report.values},
+        "archived": False,
+    }
