@@ -186,7 +186,7 @@ def test_a_thousand_experiments_are_pages_of_fifty(stack: Stack, page: Browser) 
 
 def test_a_failed_trial_says_which_rank_and_its_last_words(page: Browser, seen: dict[str, int]) -> None:
     page.open(f"/trials/{seen['failed trial']}")
-    assert "rank 2 on gpu2 failed first, exit code 3" in page.text(".banner.failed")
+    assert "Rank 2 on gpu2 failed first: exit code 3." in page.text(".banner.failed")
     assert "the last words of rank 2" in page.text(".banner.failed pre")
 
 

@@ -7,7 +7,8 @@ const view = document.getElementById("log-view");
 if (arguments[0] !== null) view.scrollTop = arguments[0];
 const shortened = [...view.querySelectorAll(".more-text")]; // the rest of a very long line comes by a click
 for (const button of shortened) button.click();
-return [view.scrollHeight, view.clientHeight, shortened.length ? [] :
+const isReading = view.querySelector(".log-row.absent") !== null; // rows whose lines are still on their way
+return [view.scrollHeight, view.clientHeight, shortened.length || isReading ? [] :
   [...view.querySelectorAll(".log-row[data-number]")].map((row) =>
     [Number(row.dataset.number), row.querySelector(".text").textContent])];
 """
