@@ -15,7 +15,13 @@ function switchKeys(on) {
   try { if (on) localStorage.removeItem(OFF); else localStorage.setItem(OFF, "1"); } catch { /* a browser that keeps nothing */ }
 }
 
-const isField = (element) => element.closest("input, select, textarea, [contenteditable]") !== null;
+const isField = (element) => element.closest("input:not([type=checkbox]), select, textarea, [contenteditable]") !== null;
+
+/** Whether the key stands for something on the page rather than for what has the focus. */
+export function isSingleKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return false;
+  return keysAreOn() && document.querySelector("dialog[open]") === null;
+}
 
 function showHelp() {
   const dialog = document.getElementById("keys");
@@ -25,8 +31,7 @@ function showHelp() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target) || document.querySelector("dialog[open]")) return;
-  if (!keysAreOn()) return;
+  if (!isSingleKey(event)) return;
   if (event.key === "?") { event.preventDefault(); showHelp(); return; }
   if (event.key === "/") {
     const search = document.querySelector('[data-key="/"]');

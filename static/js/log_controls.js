@@ -101,6 +101,7 @@ onStatus((ranks) => {
   const hosts = [...new Set(ranks.map(({ host }) => host).filter(Boolean))].sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
   const select = field("host");
   for (const host of hosts) if (![...select.options].some((option) => option.value === host)) select.add(new Option(host, host));
+  root.style.setProperty("--log-host", `${Math.max(...hosts.map((host) => host.length), "server".length)}ch`); // so that texts stand in line
 });
 
 onChange(fill);

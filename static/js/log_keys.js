@@ -1,6 +1,7 @@
-// Keys of the log, with the focus in its lines. 0 to 9 and `a` are the ranks'.
+// Keys of the log, with the focus in no field: a page opens without one. Home, End and Escape are those of its lines.
+// 0 to 9 and `a` are the ranks'.
 
-import { keysAreOn } from "./keys.js";
+import { isSingleKey } from "./keys.js";
 import { change, look, point } from "./log_state.js";
 
 const TIMES = ["utc", "local", "none"];
@@ -23,8 +24,11 @@ export function start(view, search, viewer) {
     // a browser would scroll there step by step, past everything between
     if (event.key === "End") { event.preventDefault(); viewer.follow(); return; }
     if (event.key === "Home") { event.preventDefault(); viewer.toStart(); return; }
-    if (event.key === "Escape") { point(); return; }
-    if (!keysAreOn() || !keys[event.key]) return;
+    if (event.key === "Escape") point();
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (!keys[event.key] || !isSingleKey(event)) return;
     event.preventDefault();
     keys[event.key]();
   });

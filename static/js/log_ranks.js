@@ -2,7 +2,7 @@
 // menu key or its arrow opens its menu. More than 16 have a box for an expression (log_rank_box.js) and a heat map
 // (log_rank_map.js).
 
-import { keysAreOn } from "./keys.js";
+import { isSingleKey } from "./keys.js";
 import { onStatus, state } from "./log_live.js";
 import { showBox } from "./log_rank_box.js";
 import { openMenu } from "./log_rank_menu.js";
@@ -140,8 +140,8 @@ function focus(row, index) {
   row[index].focus();
 }
 
-document.getElementById("log-view").addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
+document.addEventListener("keydown", (event) => {
+  if (!isSingleKey(event)) return;
   if (event.key === "a") all();
   else if (/^\d$/.test(event.key)) only(Number(event.key));
 });

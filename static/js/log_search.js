@@ -18,6 +18,7 @@ export class Search {
   current = null;
   run = 0;
   isMoving = false;
+  isRefused = false; // the server's sentence says why
 
   constructor({ onChange, onRefused }) {
     Object.assign(this, { onChange, onRefused });
@@ -27,7 +28,7 @@ export class Search {
   /** Begin anew with the filter as it is now. */
   restart() {
     this.run += 1;
-    Object.assign(this, { matches: [], from: 0, to: 0, isDone: !filter.search, current: null, isMoving: false, isScanning: false });
+    Object.assign(this, { matches: [], from: 0, to: 0, isDone: !filter.search, current: null, isMoving: false, isScanning: false, isRefused: false });
     this.onChange();
     if (filter.search) this.scan();
   }
@@ -46,7 +47,7 @@ export class Search {
         this.onChange();
       }
     } catch (error) {
-      if (run === this.run && error instanceof Refused) { this.isDone = true; this.onRefused(error.message); }
+      if (run === this.run && error instanceof Refused) { this.isDone = this.isRefused = true; this.onChange(); this.onRefused(error.message); }
     } finally { if (run === this.run) this.isScanning = false; }
   }
 
@@ -98,7 +99,7 @@ export class Search {
 
   /** "3 of 15", "3 of 1,204 so far", "15 found", "10,000 found or more". */
   get words() {
-    if (!filter.search) return "";
+    if (!filter.search || (this.isRefused && !this.matches.length)) return "";
     const count = this.matches.length;
     const full = count >= MOST_MATCHES;
     const some = full ? "10,000 or more" : this.isDone ? count.toLocaleString("en") : `${count.toLocaleString("en")} so far`;

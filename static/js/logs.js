@@ -21,11 +21,11 @@ const part = (name) => document.getElementById(`log-${name}`);
 const view = part("view");
 let pointedFrom = place.line;
 
-const search = new Search({ onChange: showMatches, onRefused: (text) => complain("search", text) });
+const search = new Search({ onChange: () => showMatches(), onRefused: (text) => complain("search", text) });
 const reader = new Reader(view, { isCurrent: (number) => number === search.current, onShow: () => show(reader), onHeard: heard });
 
-function showMatches() {
-  write(part("matches"), search.words);
+function showMatches(more = "") {
+  write(part("matches"), `${search.words}${more}`);
   for (const name of ["previous", "next"]) part(name).hidden = !filter.search;
 }
 
@@ -35,7 +35,7 @@ async function nextMatch(step) {
   const isAtMatch = search.current !== null && reader.isInView(search.current);
   const from = isAtMatch ? search.current : source.numberAt(step > 0 ? seen.first : seen.last) - step;
   const found = await search.next(from, step);
-  if (found === null) { say(step > 0 ? "No match further down." : "No match further up."); return; }
+  if (found === null) { if (search.matches.length) showMatches(step > 0 ? ", none further down" : ", none further up"); return; }
   search.current = found;
   reader.goTo(found);
   reader.list.remake();

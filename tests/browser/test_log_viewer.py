@@ -168,6 +168,13 @@ def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, lo
     browser.one("#log-view").send_keys("N")
     browser.wait(lambda: browser.text("#log-matches") == "2 of 3", "the match before")
     shows(browser, 60_010)
+    browser.run("document.activeElement.blur()")
+    browser.one("body").send_keys("N")
+    browser.wait(lambda: browser.text("#log-matches") == "1 of 3", "the first match, with the focus nowhere")
+    browser.one("body").send_keys("N")
+    browser.wait(lambda: browser.text("#log-matches") == "1 of 3, none further up", "to be told that it is the first")
+    browser.one("body").send_keys("n")
+    shows(browser, 60_010)
 
     browser.click("#log-only")
     browser.wait(lambda: visible(browser) == [60_000, 60_010, 119_990], "only the lines that match")
