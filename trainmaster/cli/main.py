@@ -32,7 +32,7 @@ from trainmaster.cli import (
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
 from trainmaster.cli.session import log_in
-from trainmaster.http import Answered, HttpError
+from trainmaster.http import Answered, HttpError, Unreachable
 
 _NOUNS = (
     experiment,
@@ -95,8 +95,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return _failed(args, str(error), FAILED)
     except Answered as error:
         return _failed(args, _sentence(error), FAILED)
-    except HttpError as error:
+    except Unreachable as error:
         return _failed(args, f"{error} Is the server running, and is the address right (-m)?", FAILED)
+    except HttpError as error:
+        return _failed(args, str(error), FAILED)
     except KeyboardInterrupt:
         return _interrupted(args)
     except BrokenPipeError:
