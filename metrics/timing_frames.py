@@ -21,6 +21,7 @@ FIELDS = ("n", "sum", "min", "max", "p50", "p95")
 NAME_CHARACTERS = 128
 MOST_NAMES = 256
 
+_SIZES = struct.Struct("<II")
 _HEAD = struct.Struct("<IIddqq")
 _LARGEST = float(np.finfo(np.float32).max)
 _LATEST = 1e11  # epoch seconds
@@ -41,6 +42,24 @@ class Frame:
     values: npt.NDArray[np.float32]
     counted: tuple[str, ...]
     counts: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames with the same names, as columns: `values` is frame x name x FIELDS, `counts` frame x name."""
+
+    first_time: npt.NDArray[np.float64]
+    last_time: npt.NDArray[np.float64]
+    first_step: npt.NDArray[np.int64]
+    last_step: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+    values: npt.NDArray[np.float32]
+    counted: tuple[str, ...]
+    counts: npt.NDArray[np.float32]
+
+
+#: names as they are written -> names of timings, of counts, and the form of a frame that has them
+Known = dict[bytes, tuple[tuple[str, ...], tuple[str, ...], np.dtype[Any]]]
 
 
 def read_record(record: Mapping[str, Any]) -> Frame | None:
@@ -71,24 +90,32 @@ def pack(frame: Frame) -> bytes:
     return _HEAD.pack(size, len(names), *times, *steps) + names + body
 
 
-def unpack(rank: int, data: bytes, known: dict[bytes, tuple[tuple[str, ...], ...]]) -> Iterator[Frame]:
-    """The frames of a chunk; `known` keeps names that were read before."""
+def unpack(data: bytes, known: Known) -> Iterator[Frames]:
+    """The frames of a chunk, neighbours with the same names together; `known` keeps names that were read before."""
     start = 0
     while start < len(data):
-        size, names_size, begin, end, first, last = _HEAD.unpack_from(data, start)
-        at = start + _HEAD.size
-        said = data[at : at + names_size]
+        size, names_size = _SIZES.unpack_from(data, start)
+        said = data[start + _HEAD.size : start + _HEAD.size + names_size]
         if said not in known:
-            known[said] = tuple(tuple(names) for names in json.loads(said))
-        names, counted = known[said]
-        numbers = np.frombuffer(
-            data, "<f4", offset=at + names_size, count=len(names) * len(FIELDS) + len(counted)
-        )
-        values = numbers[: len(names) * len(FIELDS)].reshape(-1, len(FIELDS))
-        yield Frame(
-            rank, begin, end, first, last, names, values, counted, numbers[len(names) * len(FIELDS) :]
-        )
-        start += size
+            names, counted = json.loads(said)
+            known[said] = tuple(names), tuple(counted), _form(names_size, len(names), len(counted))
+        names, counted, form = known[said]
+        rows = np.frombuffer(data, form, offset=start, count=(len(data) - start) // size)
+        others = np.flatnonzero((rows["size"] != size) | (rows["said"] != said))
+        rows = rows[: others[0]] if len(others) else rows
+        times, steps = (rows["first_time"], rows["last_time"]), (rows["first_step"], rows["last_step"])
+        yield Frames(*times, *steps, names, rows["values"], counted, rows["counts"])
+        start += size * len(rows)
+
+
+def _form(names_size: int, names: int, counted: int) -> np.dtype[Any]:
+    return np.dtype(
+        [
+            ("size", "<u4"), ("names_size", "<u4"), ("first_time", "<f8"), ("last_time", "<f8"),
+            ("first_step", "<i8"), ("last_step", "<i8"), ("said", f"S{names_size}"),
+            ("values", "<f4", (names, len(FIELDS))), ("counts", "<f4", (counted,)),
+        ]
+    )  # fmt: skip
 
 
 def _named(values: object) -> list[tuple[str, Any]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from metrics.models import TimingChunk
-from metrics.timing_frames import FIELDS, Frame, unpack
+from metrics.timing_frames import FIELDS, Frames, Known, unpack
 
 Floats = npt.NDArray[np.float64]
+_Spans = Floats  # rows: first step, last step, begin and end in epoch seconds; a column is an interval
 
 DEFAULT_POINTS = 500
 #: what the SDK times by itself (trainmaster/core/_profiler.py)
@@ -106,62 +107,89 @@ def read(
     # of a window later chunks are needed too: they say what a restart went back behind
     if first_step is not None:
         rows = rows.filter(last_step__gte=first_step)
-    known: dict[bytes, tuple[tuple[str, ...], ...]] = {}
-    frames: dict[int, list[Frame]] = {}
+    known: Known = {}
+    of_ranks: dict[int, list[Frames]] = {}
     hosts: dict[int, str] = {}
     for rank, host, data in rows.order_by("rank", "slot").values_list("rank", "host", "data"):
-        frames.setdefault(rank, []).extend(unpack(rank, bytes(data), known))
+        of_ranks.setdefault(rank, []).extend(unpack(bytes(data), known))
         hosts[rank] = host
-    timings: list[TimingSeries] = []
-    counts: list[CountSeries] = []
-    for rank, said in frames.items():
-        kept = [frame for frame in _standing(said) if _inside(frame, first_step, last_step)]
-        timings += _timings(rank, kept, names, points)
-        counts += _counts(rank, kept, names, points)
-    return TaskTimings(timings, counts, hosts)
+    found = TaskTimings([], [], hosts)
+    for rank, frames in of_ranks.items():
+        said = _Said(frames, first_step, last_step)
+        for name, values in said.columns(lambda one: one.names, lambda one: one.values, names):
+            found.timings.append(_timing(rank, name, *values, points))
+        for name, values in said.columns(lambda one: one.counted, lambda one: one.counts, names):
+            found.counts.append(_count(rank, name, *values, points))
+    return found
 
 
-def _standing(frames: list[Frame]) -> list[Frame]:
-    """Without those whose steps were taken once more, by an attempt that went on from an earlier checkpoint."""
-    standing = []
+class _Said:
+    """What one rank said, in the order of time, without what a restart took again or lies outside of the window."""
+
+    def __init__(self, frames: list[Frames], first_step: int | None, last_step: int | None) -> None:
+        self._frames = frames
+        first, last, end = (
+            np.concatenate([getattr(one, field) for one in frames])
+            for field in ("first_step", "last_step", "last_time")
+        )
+        order = np.argsort(end, kind="stable")
+        kept = order[_standing(first[order].tolist(), last[order].tolist())]
+        after = True if first_step is None else last[kept] >= first_step
+        before = True if last_step is None else first[kept] <= last_step
+        kept = kept[np.broadcast_to(after & before, kept.shape)]
+        #: of each frame, where it stands among those that are kept, or -1
+        self._place = np.full(len(end), -1)
+        self._place[kept] = np.arange(len(kept))
+
+    def columns(
+        self,
+        names_of: Callable[[Frames], tuple[str, ...]],
+        values_of: Callable[[Frames], npt.NDArray[np.float32]],
+        wanted: Collection[str] | None,
+    ) -> Iterator[tuple[str, tuple[_Spans, Floats]]]:
+        """Name after name: when and in which steps it was, and its values, in the order of time."""
+        parts: dict[str, list[tuple[_Spans, Floats, npt.NDArray[np.intp]]]] = {}
+        start = 0
+        for one in self._frames:
+            place = self._place[start : start + len(one.last_time)]
+            start += len(place)
+            kept = place >= 0
+            if not kept.any():
+                continue
+            spans = np.array([one.first_step, one.last_step, one.first_time, one.last_time])[:, kept]
+            values = values_of(one)[kept].astype(np.float64)
+            for index, name in enumerate(names_of(one)):
+                if wanted is None or name in wanted:
+                    parts.setdefault(name, []).append((spans, values[:, index], place[kept]))
+        for name in sorted(parts):
+            of_spans, of_values, places = zip(*parts[name], strict=True)
+            order = np.argsort(np.concatenate(places), kind="stable")
+            yield name, (np.concatenate(of_spans, axis=1)[:, order], np.concatenate(of_values)[order])
+
+
+def _standing(first: list[int], last: list[int]) -> list[bool]:
+    """Which of these frames count: not those whose steps were taken again, from an earlier checkpoint."""
+    standing = [False] * len(first)
     earliest_later, taken_again = math.inf, math.inf
-    for frame in sorted(frames, key=lambda frame: frame.last_time, reverse=True):
-        if frame.first_step > earliest_later:  # the attempt before
+    for index in reversed(range(len(first))):
+        if first[index] > earliest_later:  # the attempt before
             taken_again = earliest_later
-        if frame.last_step < taken_again:
-            standing.append(frame)
-            earliest_later = min(earliest_later, frame.first_step)
-    return standing[::-1]
+        if last[index] < taken_again:
+            standing[index] = True
+            earliest_later = min(earliest_later, first[index])
+    return standing
 
 
-def _inside(frame: Frame, first_step: int | None, last_step: int | None) -> bool:
-    after = first_step is None or frame.last_step >= first_step
-    return after and (last_step is None or frame.first_step <= last_step)
-
-
-def _timings(
-    rank: int, frames: list[Frame], names: Collection[str] | None, points: int
-) -> list[TimingSeries]:
-    rows: dict[str, list[tuple[Frame, npt.NDArray[np.float32]]]] = {}
-    for frame in frames:
-        for name, row in zip(frame.names, frame.values, strict=True):
-            if names is None or name in names:
-                rows.setdefault(name, []).append((frame, row))
-    return [_timing(rank, name, rows[name], points) for name in sorted(rows)]
-
-
-def _timing(
-    rank: int, name: str, rows: list[tuple[Frame, npt.NDArray[np.float32]]], points: int
-) -> TimingSeries:
-    values = np.array([row for _, row in rows], dtype=np.float64)
-    starts = _starts(len(rows), points)
-    ends = np.append(starts[1:], len(rows)) - 1
+def _timing(rank: int, name: str, spans: _Spans, values: Floats, points: int) -> TimingSeries:
+    first_steps, last_steps, _, end_times = spans
+    starts = _starts(len(values), points)
+    ends = np.append(starts[1:], len(values)) - 1
     count = np.add.reduceat(values[:, _N], starts)
     seconds = np.add.reduceat(values[:, _SUM], starts)
     return TimingSeries(
         rank=rank,
         name=name,
-        steps=np.array([rows[end][0].last_step for end in ends], dtype=np.float64),
+        steps=last_steps[ends],
         mean=seconds / count,
         p50=np.add.reduceat(values[:, _P50] * values[:, _N], starts) / count,
         p95=np.maximum.reduceat(values[:, _P95], starts),
@@ -169,35 +197,26 @@ def _timing(
         low=np.minimum.reduceat(values[:, _MIN], starts),
         high=np.maximum.reduceat(values[:, _MAX], starts),
         count=count,
-        first_steps=np.array([rows[start][0].first_step for start in starts], dtype=np.float64),
-        times=np.array([rows[end][0].last_time for end in ends], dtype=np.float64),
-        total=len(rows),
+        first_steps=first_steps[starts],
+        times=end_times[ends],
+        total=len(values),
     )
 
 
-def _counts(rank: int, frames: list[Frame], names: Collection[str] | None, points: int) -> list[CountSeries]:
-    rows: dict[str, list[tuple[Frame, float]]] = {}
-    for frame in frames:
-        for name, total in zip(frame.counted, frame.counts, strict=True):
-            if names is None or name in names:
-                rows.setdefault(name, []).append((frame, float(total)))
-    return [_count(rank, name, rows[name], points) for name in sorted(rows)]
-
-
-def _count(rank: int, name: str, rows: list[tuple[Frame, float]], points: int) -> CountSeries:
-    starts = _starts(len(rows), points)
-    ends = np.append(starts[1:], len(rows)) - 1
-    taken = np.array([frame.last_time - frame.first_time for frame, _ in rows])
-    seconds = np.add.reduceat(taken, starts)
-    totals = np.add.reduceat(np.array([total for _, total in rows]), starts)
+def _count(rank: int, name: str, spans: _Spans, values: Floats, points: int) -> CountSeries:
+    _, last_steps, begin_times, end_times = spans
+    starts = _starts(len(values), points)
+    ends = np.append(starts[1:], len(values)) - 1
+    seconds = np.add.reduceat(end_times - begin_times, starts)
+    totals = np.add.reduceat(values, starts)
     return CountSeries(
         rank=rank,
         name=name,
-        steps=np.array([rows[end][0].last_step for end in ends], dtype=np.float64),
-        times=np.array([rows[end][0].last_time for end in ends], dtype=np.float64),
+        steps=last_steps[ends],
+        times=end_times[ends],
         per_second=np.divide(totals, seconds, out=np.zeros_like(totals), where=seconds > 0),
         seconds=seconds,
-        total=len(rows),
+        total=len(values),
     )
 
 

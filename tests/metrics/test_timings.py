@@ -133,14 +133,17 @@ def test_frames_are_read_as_they_were_written(intervals: list[dict[str, float]])
         frame = timing_frames.read_record(said)
         assert frame is not None
         frames.append(frame)
-    read = list(timing_frames.unpack(3, b"".join(map(timing_frames.pack, frames)), {}))
-    for before, after in zip(frames, read, strict=True):
-        assert (before.names, before.counted, before.last_step) == (
-            after.names,
-            after.counted,
-            after.last_step,
-        )
-        assert np.array_equal(before.values, after.values) and np.array_equal(before.counts, after.counts)
+    read = [
+        (found, index)
+        for found in timing_frames.unpack(b"".join(map(timing_frames.pack, frames)), {})
+        for index in range(len(found.last_time))
+    ]
+    for before, (after, index) in zip(frames, read, strict=True):
+        assert (before.names, before.counted) == (after.names, after.counted)
+        assert (before.first_step, before.last_step) == (after.first_step[index], after.last_step[index])
+        assert (before.first_time, before.last_time) == (after.first_time[index], after.last_time[index])
+        assert np.array_equal(before.values, after.values[index])
+        assert np.array_equal(before.counts, after.counts[index])
 
 
 def test_timings_are_deleted_with_their_experiment(member: Member) -> None:
