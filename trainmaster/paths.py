@@ -10,6 +10,8 @@ from typing import Dict, Optional
 
 from trainmaster.protocol import RUN_DIR, check_run_key
 
+#: of a rank's sign of life: each write replaces all of it
+SIGN_BYTES = 128
 _RANK_FILE = re.compile(r"(?:core\.)?rank(\d+)\.(?:stdout|stderr|jsonl)")
 
 

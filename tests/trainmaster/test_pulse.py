@@ -185,3 +185,20 @@ def test_a_sign_that_is_torn_or_strange_costs_nothing(host: TestHost) -> None:
         paths.sign(6).write_text(json.dumps([1]))
         assert pulse._sign(5) == {} and pulse._sign(6) == {}
         assert marked()[paths.key]
+
+
+@pytest.mark.parametrize("path", ["file", "pipe"])
+def test_what_a_job_writes_as_its_sign_neither_swells_a_heartbeat_nor_stands_for_what_was_seen(
+    tmp_path: Path, path: str
+) -> None:
+    paths = RunPaths(tmp_path)
+    paths.sign(0).parent.mkdir(parents=True)
+    pulse = Pulse(paths, {"members": 1, "slots": []})  # type: ignore[typeddict-item]
+    if path == "pipe":
+        os.mkfifo(paths.sign(0))
+        assert pulse._sign(0) == {}
+        return
+    paths.sign(0).write_text(json.dumps({"step": 3, "doing": "x" * 256 * 1024}))
+    assert pulse._sign(0) == {}
+    paths.sign(0).write_text('{"step": 3, "rank": 7, "pid": 1, "state": "T", "calls": true, "beats": 2}')
+    assert pulse._sign(0) == {"step": 3, "beats": 2}

@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Dict, Iterator, Optional, Tuple
 
 from trainmaster._info import ClusterInfo
-from trainmaster.paths import RunPaths
-
-#: of the file: each write replaces all of it
-SIGN_BYTES = 128
+from trainmaster.paths import SIGN_BYTES, RunPaths
 
 
 class Sign:

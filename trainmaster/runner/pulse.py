@@ -8,11 +8,12 @@ server's to say, which sees all hosts of the gang (logs/pulse_marks.py). Nothing
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from trainmaster.paths import RunPaths
+from trainmaster.paths import SIGN_BYTES, RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.rank_processes import RankProcesses, Seen, waits_in
 from trainmaster.runner.gpu_work import GpuWork
@@ -29,6 +30,8 @@ _WAITS_SECONDS = 4.0
 _FORGETTING = 0.9
 #: states of processes, the most telling first: stopped by a signal or a debugger, waiting in the kernel, running
 _STATES = ("T", "t", "D", "R")
+#: what a sign of life may say (core/_sign.py)
+_SIGN = {"step": int, "calls": int, "waits": bool, "beats": int, "doing": str}
 
 
 class RankPulse:
@@ -143,9 +146,18 @@ class Pulse:
         return [ranks[rank].facts(now) for rank in sorted(ranks)[:_MOST_RANKS]]
 
     def _sign(self, rank: int) -> Dict[str, Any]:
-        """Empty where there is none, or where it was read while it was written."""
+        """What of it is a sign; empty where there is none, or where it was read while it was written.
+
+        The job's own account may have written anything there, of any size, or have put a pipe in its place.
+        """
         try:
-            sign = json.loads(self._paths.sign(rank).read_bytes())
-        except (OSError, ValueError):
+            descriptor = os.open(str(self._paths.sign(rank)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                sign = json.loads(os.read(descriptor, SIGN_BYTES))
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError, RecursionError):
             return {}
-        return sign if isinstance(sign, dict) else {}
+        if not isinstance(sign, dict):
+            return {}
+        return {name: sign[name] for name, kind in _SIGN.items() if type(sign.get(name)) is kind}
