@@ -24,7 +24,7 @@ async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse
     if not user.may_edit:
         sentence = f"{user.username} is a viewer and may not have a rank interrupted to show its stack."
         return JsonResponse({"message": sentence}, status=403)
-    if rank > _LARGEST_RANK or not await reading(Task.objects.filter(pk=task_id).exists):
+    if rank > _LARGEST_RANK or "\0" in task_id or not await reading(Task.objects.filter(pk=task_id).exists):
         return JsonResponse({"message": f"There is no rank {rank} of a task {task_id}."}, status=404)
     await release_thread()
     (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")

@@ -17,3 +17,11 @@ def test_text_with_a_null_character_is_refused(address: str) -> None:
     client = Client()
     client.force_login(user)
     assert client.get(address).status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("address", ["/tasks/%00/ranks/0/stack", "/tasks/none/ranks/99999999999/stack"])
+def test_a_rank_that_cannot_be_is_not_found(address: str) -> None:
+    client = Client()
+    client.force_login(User.objects.create(username="ada", role=User.Role.EDITOR))
+    assert client.post(address).status_code == 404
