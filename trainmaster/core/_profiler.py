@@ -172,8 +172,9 @@ class ProfilerContext:
         self._profiling = profiling or Profiling()
         self._synchronises = self._profiling.enabled and self._profiling.sync_timings
         self._on = records is not None
-        self._first_step = step
-        self._durations: Dict[str, Durations] = {}
+        #: where the trial goes on from, and what `step` named last: else the steps are those of reports
+        self._first_step, self._named = step, -1
+        self._durations: Dict[str, Durations] = {STEP: Durations(), WORK: Durations()}
         self._totals: Dict[str, Total] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -247,7 +248,8 @@ class ProfilerContext:
             raise ValueError(f"The step is {steps_completed!r}, it must be a whole number from 0.")
         if self._records is None:
             return _NOTHING
-        self._sign.step(int(steps_completed))
+        self._named = int(steps_completed)
+        self._sign.step(self._named)
         self._note_step()
         if not self._recording:
             return _NOTHING
@@ -267,6 +269,8 @@ class ProfilerContext:
         atexit.unregister(self.close)
 
     def _step_now(self) -> int:
+        if self._named >= 0:
+            return self._named
         return self._first_step if self._sign.reached is None else self._sign.reached
 
     def _note_step(self) -> None:
@@ -280,9 +284,8 @@ class ProfilerContext:
             self._from_step, self._fresh = self._step_now(), False
 
     def _step_ended(self, now: float, taken: float, work: float) -> None:
-        for name, seconds in ((STEP, taken), (WORK, work)):
-            kept = self._durations.get(name) or self._new(self._durations, name, Durations())
-            kept.pending.append(seconds)
+        self._durations[STEP].pending.append(taken)
+        self._durations[WORK].pending.append(work)
         whole = now - self._started >= STEPS_SECONDS
         self._due = now if whole else self._started + LOOSE_SECONDS
         if whole or len(self._durations[STEP].pending) >= HELD_BACK:

@@ -55,8 +55,8 @@ class Sign:
         self._write()
 
     def step(self, steps_completed: int) -> None:
-        """This rank has completed so many steps."""
-        self.reached = steps_completed
+        """This rank has completed so many steps; a report that counts otherwise, in epochs say, takes none back."""
+        self.reached = max(self.reached or 0, steps_completed)
         self.beat()
 
     @contextlib.contextmanager

@@ -106,6 +106,30 @@ def test_steps_are_known_from_reports_too(opened: Open, tmp_path: Path) -> None:
     assert record["s"] == [0, 2]
 
 
+def test_reports_that_count_otherwise_move_no_step_back(opened: Open, tmp_path: Path) -> None:
+    with opened() as context:
+        for reports in (True, False):
+            if not reports:
+                context.profiler.step(150)
+            with context.profiler.timing("train_batch"):
+                pass
+            context.train.report_training_metrics(100, {"loss": 1.0})
+            context.train.report_metrics("epochs", 1, {"loss": 1.0})
+            context.profiler.flush()
+    assert [record["s"] for record in timings(tmp_path)] == [[0, 100], [150, 150]]
+
+
+def test_beyond_two_hundred_names_steps_are_still_timed(opened: Open, tmp_path: Path) -> None:
+    with opened() as context:
+        for number in range(300):
+            with context.profiler.timing(f"x{number}"):
+                pass
+        with context.profiler.step(1):
+            pass
+    (record,) = timings(tmp_path)
+    assert len(record["v"]) == 200 and record["v"]["step"]["n"] == 1
+
+
 def test_only_the_batches_of_the_config_are_timed(opened: Open, tmp_path: Path) -> None:
     with opened(enabled=True, begin_on_batch=2, end_after_batch=3) as context:
         for batch in range(6):
