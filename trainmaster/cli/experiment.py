@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output, submission
+from trainmaster.cli import experiment_tables, output, submission
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_lines import plain
 from trainmaster.cli.log_options import add_log_options
@@ -69,6 +69,7 @@ def _add_list(verbs: Any) -> None:
 def _add_views(verbs: Any) -> None:
     parser = verbs.add_parser("describe", help="state, config and trials")
     parser.add_argument("experiment_ids", metavar="ID,ID…")
+    experiment_tables.add_options(parser)
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the experiment")
     parser = verbs.add_parser("config", help="the config in force, as YAML")
@@ -155,6 +156,13 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(found, indent=2))
         return OK
+    if args.metrics or args.outdir:
+        trials = [trial for one in found for trial in one["trials"]]
+        tables = [
+            ("Experiment", "experiments", [one["experiment"] for one in found], EXPERIMENTS),
+            ("Trials", "trials", trials, [TRIALS[0], _OF_EXPERIMENT, *TRIALS[1:]]),
+        ]
+        return experiment_tables.show(client, tables, trials, args)
     if args.output == "csv":
         output.show([one["experiment"] for one in found], EXPERIMENTS, "csv")
         return OK
@@ -165,6 +173,7 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
     return OK
 
 
+_OF_EXPERIMENT = Column("Experiment ID", lambda row: row["experimentId"])
 _DETAILS = [
     *EXPERIMENTS[:4],
     Column("Description", lambda row: row.get("description")),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable, Optional
+import json
+from typing import Any, Callable, Dict, List, Optional
 
-from trainmaster.cli import output, rank_pulse, trial_timings
+from trainmaster.cli import output, rank_pulse, trial_timings, workloads
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
@@ -14,17 +15,14 @@ from trainmaster.cli.log_stream import log_of_trial, show_log
 from trainmaster.cli.output import Column, done
 from trainmaster.client import Client
 
+Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("trial", aliases=["t"], help="single trials of an experiment")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("describe", help="state, progress and results")
-    parser.add_argument("trial_id", type=int)
-    parser.add_argument("--metrics", action="store_true", help="with the metrics of each validation")
-    output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the trial")
+    _add_results(verbs)
     parser = verbs.add_parser("logs", help="its log, of all ranks or some")
     parser.add_argument("trial_id", type=int)
     add_log_options(parser)
@@ -35,6 +33,27 @@ def add(add_noun: Adder) -> None:
     add_set(verbs, "trial")
     trial_timings.add(verbs)
     rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
+
+
+def _add_results(verbs: Any) -> None:
+    parser = verbs.add_parser("describe", help="state, progress and results")
+    parser.add_argument("trial_id", type=int)
+    parser.add_argument("--metrics", action="store_true", help="with the metrics of each report")
+    parser.add_argument(
+        "--metrics-summary", action="store_true", help="and least, greatest, mean and last of each"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=0, metavar="N", help="the first N reports and checkpoints alone"
+    )
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the trial")
+    parser = verbs.add_parser("metrics", help="all that it has reported, a column for each metric")
+    parser.add_argument("trial_id", type=int)
+    parser.add_argument(
+        "--group", action="append", metavar="NAME", help="training, validation or another; repeatable"
+    )
+    output.add_format(parser)
+    parser.set_defaults(run=_metrics, action="show the metrics")
 
 
 _DETAILS = [
@@ -58,29 +77,34 @@ def _kept(days: Optional[int]) -> Optional[str]:
 
 def _describe(client: Client, args: argparse.Namespace) -> int:
     trial = client.trial(args.trial_id)
+    if args.output == "json":
+        more = {"workloads": workloads.of_trial(client, args.trial_id, args.limit)} if args.metrics else {}
+        print(json.dumps({**trial, **more}, indent=2))
+        return OK
     output.show_one(trial, _DETAILS, args.output)
     if args.output == "table":
         for line in (trial.get("failure") or {}).get("lines", []):
             print(f"  | {line}")
+    if args.output == "table" or args.metrics:
         print()
-        _workloads(client, args)
+        _show_workloads(workloads.of_trial(client, args.trial_id, args.limit), args)
+    if args.metrics_summary:
+        print(json.dumps(trial.get("summaryMetrics") or {}, indent=4))
     return OK
 
 
-def _workloads(client: Client, args: argparse.Namespace) -> None:
-    rows = []
-    for work in client.pages(f"/api/v1/trials/{args.trial_id}/workloads", "workloads"):
-        validation, checkpoint = work.get("validation") or {}, work.get("checkpoint") or {}
-        if args.metrics or validation or checkpoint:
-            part = validation or checkpoint or work.get("training") or {}
-            rows.append({**part, "kind": next(iter(work), ""), "uuid": checkpoint.get("uuid")})
-    columns = [
-        Column("# of Batches", lambda row: row.get("totalBatches")),
-        Column("Kind", lambda row: row["kind"]),
-        Column("Metrics", lambda row: (row.get("metrics") or {}).get("avgMetrics")),
-        Column("Checkpoint", lambda row: row.get("uuid")),
-    ]
-    output.show(rows, columns, "table")
+def _show_workloads(rows: List[Json], args: argparse.Namespace) -> None:
+    print("Workloads:")
+    told = rows if args.metrics else [row for row in rows if row["kind"] != "training"]
+    output.show(told, workloads.columns(args.metrics), args.output)
+
+
+def _metrics(client: Client, args: argparse.Namespace) -> int:
+    known = workloads.groups(client.trial(args.trial_id))
+    rows = [row for group in args.group or known for row in workloads.reports(client, args.trial_id, group)]
+    rows.sort(key=lambda row: int(row["totalBatches"]))
+    output.show(rows, workloads.report_columns(rows), args.output)
+    return OK
 
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
