@@ -61,6 +61,7 @@ compat: setup-dev ## tests against heavy third-party packages
 bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 jobs, passes of the planner
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium slurm
+	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt
 	$(RUN)/python -m benchmarks.first_line
 	$(RUN)/python -m benchmarks.short_jobs
 	$(RUN)/python -m benchmarks.queue_page
@@ -74,6 +75,8 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.logs_live
 	$(RUN)/python -m benchmarks.logs_viewer
 	$(RUN)/python -m benchmarks.rank_map
+	$(RUN)/python -m benchmarks.metrics_ingest
+	$(RUN)/python -m benchmarks.metrics_read
 	$(RUN)/python -m benchmarks.timing
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it

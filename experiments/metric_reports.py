@@ -16,9 +16,9 @@ from experiments import search
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON
 from metrics import ingest
-from metrics.ingest import GROUP_CHARACTERS, MOST_STEPS, Report
+from metrics.ingest import MOST_STEPS, Report, group_name
 from metrics.table import Table
-from metrics.values import number, storable, text
+from metrics.values import number, storable
 
 VALIDATION = "validation"
 #: Times beyond these years are no clock's.
@@ -40,13 +40,13 @@ def report_of(trial: Trial, data: Mapping[str, Any]) -> Report:
     if not 0 <= steps <= MOST_STEPS:
         raise ValueError(f"steps_completed is {steps}; it must be 0 to {MOST_STEPS}")
     values = data.get("metrics") or {}
-    if not isinstance(values, Mapping):
+    if not isinstance(values, dict):
         raise TypeError(f"metrics is {type(values).__name__}; it must be an object")
     seconds = data.get("t")
     if not isinstance(seconds, (int, float)) or not abs(seconds) < _LATEST:
         seconds = time.time()
     run_id, group = int(data.get("run_id") or trial.run_id), str(data.get("group") or "training")
-    return Report(run_id, text(group)[:GROUP_CHARACTERS], steps, seconds, values)
+    return Report(run_id, group_name(group), steps, seconds, values)
 
 
 def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]) -> list[Validation | None]:

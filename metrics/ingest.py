@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class Stored:
     refused: list[tuple[str, int, str]] = field(default_factory=list)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def store(trial_id: int, reports: Iterable[Report]) -> Stored:
     """Store reports of a trial in one go, in the caller's transaction, with its groups locked in order of their names.
 
@@ -51,7 +52,7 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
     stored = Stored()
     rows: dict[str, dict[int, Report]] = {}
     for report in reports:
-        _lay(rows.setdefault(text(report.group)[:GROUP_CHARACTERS], {}), report, stored)
+        _lay(rows.setdefault(group_name(report.group), {}), report, stored)
     for name in sorted(rows):
         new = _table(rows[name])
         group = _locked(trial_id, name)
@@ -73,9 +74,17 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
     return stored
 
 
+@lru_cache(maxsize=1000)
+def group_name(name: str) -> str:
+    """The name as PostgreSQL takes it."""
+    return text(name)[:GROUP_CHARACTERS]
+
+
 def _lay(rows: dict[int, Report], report: Report, stored: Stored) -> None:
     """Put a report to those of its group that came with it; those of one step merge."""
-    report = report._replace(values=flat(report.values))
+    values = flat(report.values)
+    if values is not report.values:
+        report = report._replace(values=values)
     standing = rows.setdefault(report.steps_completed, report)
     if standing is report:
         return

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from metrics import chunks
 from metrics.models import Group
-from metrics.packing import Floats, Integers
+from metrics.packing import Floats as Floats
+from metrics.packing import Integers
 from metrics.table import Flags
 
 DEFAULT_POINTS = 1000

@@ -14,8 +14,8 @@ from django.utils import timezone
 from dispatch import log_policies, log_records, report_records, settle
 from dispatch.log_policies import Found
 from events.announce import announce
-from experiments import outcomes
 from experiments.models import Trial
+from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
 from jobs import rank_ends, transitions
@@ -178,10 +178,9 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
 
 def _trial(member: Member) -> Trial | None:
     """The trial that reports, its experiment locked; None for other kinds of work."""
-    experiment = outcomes.lock_for(member.allocation_id)
     trial = Trial.objects.select_related("task").filter(task_id=member.allocation.task_id).first()
-    if trial and experiment:
-        trial.experiment = experiment
+    if trial:
+        trial.experiment = lock_experiment(trial.experiment_id)
     return trial
 
 

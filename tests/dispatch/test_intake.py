@@ -141,3 +141,55 @@ def test_samples_are_stored_once_beside_lines_and_end_with_the_run() -> None:
         "cpu_util_simple",
         [10, 20, 10, 20],
     )
+
+
+def test_validations_of_a_batch_reach_the_searcher_in_order_among_other_records() -> None:
+    experiment, member = started()
+    uuid = "6f2b7c1e-0000-4000-8000-000000000003"
+    checkpoint = core("checkpoint", uuid=uuid, steps_completed=2, resources={}, storage={"type": "shared_fs"})
+    training = [
+        core("metrics", group="training", steps_completed=n, metrics={"loss": n}) for n in range(1, 5)
+    ]
+    validation = [
+        core("metrics", group="validation", steps_completed=n, metrics={"loss": loss})
+        for n, loss in ((2, 0.5), (4, 0.25))
+    ]
+    body = batch(*training[:2], validation[0], checkpoint, *training[2:], validation[1], validation[1])
+    intake.store(member.pk, 0, body)
+    trial = trial_of(experiment)
+    experiment.refresh_from_db()
+    assert experiment.best_metric == 0.25 and trial.best_validation["steps_completed"] == 4
+    assert trial.searcher_metric == 0.25 and trial.latest_checkpoint_id is not None
+    losses = trial.summary_metrics["avg_metrics"]["loss"]
+    expected = {"type": "number", "count": 4, "sum": 10, "mean": 2.5, "min": 1, "max": 4, "last": 4}
+    assert losses.items() >= expected.items()
+    assert trial.summary_metrics["validation_metrics"]["loss"]["count"] == 2
+
+
+def test_a_report_that_is_sent_again_counts_once_and_changes_no_best_value() -> None:
+    experiment, member = started()
+    first = core("metrics", group="validation", steps_completed=2, metrics={"loss": 0.5})
+    better = core("metrics", group="validation", steps_completed=2, metrics={"loss": 0.1})
+    body = batch(first)
+    intake.store(member.pk, 0, body)
+    intake.store(member.pk, len(body), batch(first, better))
+    trial = trial_of(experiment)
+    assert trial.summary_metrics["validation_metrics"]["loss"]["count"] == 1
+    assert trial.best_validation["searcher_metric"] == 0.5 and trial.searcher_metric == 0.5
+
+
+def test_what_cannot_be_read_among_metrics_is_named_and_the_others_are_stored() -> None:
+    experiment, member = started()
+    odd = [
+        core("metrics", group="training", steps_completed=-1, metrics={"x": 1}),
+        core("metrics", group="training", steps_completed="many", metrics={"x": 1}),
+        core("metrics", group="training", steps_completed=1, metrics=[1]),
+        core("metrics", group="training", steps_completed=2, metrics={"x": 1}, t=1e300),
+    ]
+    intake.store(
+        member.pk, 0, batch(*odd, core("metrics", group="training", steps_completed=3, metrics={"x": 1}))
+    )
+    trial = trial_of(experiment)
+    assert [report.steps_completed for report in reported.read([trial.pk])] == [2, 3]
+    told = [line.text for line in read.forward(trial.task_id).lines]
+    assert sum("could not be stored" in text for text in told) == 3
