@@ -133,7 +133,7 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
 
 
 def summarised(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[str, Any]:
-    """Running count, sum, min, max, last per metric, under Determined's names of the groups."""
+    """Running count, sum, min, max, last and its step per metric, under Determined's names of the groups."""
     found = dict(summary)
     for group, table in fresh.items():
         name = {"training": "avg_metrics", VALIDATION: "validation_metrics"}.get(group, group)
@@ -144,10 +144,11 @@ def summarised(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[s
                 rows[metric] = _counted(rows.get(metric) or {}, finite)
             has = column.has
             if has.any():
-                last = column.taken(slice(int(np.flatnonzero(has)[-1]), None)).as_reported()[0]
+                at = int(np.flatnonzero(has)[-1])
+                last = column.taken(slice(at, None)).as_reported()[0]
                 if metric not in rows:
                     rows[metric] = {"count": 0, "type": "string" if number(last) is None else "number"}
-                rows[metric]["last"] = last
+                rows[metric] |= {"last": last, "step": int(table.steps[at])}
     return found
 
 

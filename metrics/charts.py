@@ -14,7 +14,7 @@ from metrics.series import Series
 #: Groups first in the list of a trial's figures; the user's own follow by name.
 FIRST_GROUPS = ["training", "validation"]
 
-_PREFIX = re.compile(r"^(t|train|training|v|val|validation)_")
+_PREFIX = re.compile(r"^(t|train|training|v|val|validation)[_/.](?=.)")
 #: Curves differ by line and mark, not by colour alone; both read on light and dark paper.
 _STYLES: dict[str, dict[str, Any]] = {
     "training": {"line": {"color": "#7d858c", "width": 1.5}, "mode": "lines"},
@@ -27,6 +27,11 @@ _OTHER: dict[str, Any] = {
 }
 
 Figure = dict[str, Any]
+
+
+def stem(name: str) -> str:
+    """What a metric measures: `loss` for `train_loss` and for `val/loss`, which share a chart (features.md 4.6)."""
+    return _PREFIX.sub("", name)
 
 
 def trial_figures(
@@ -42,8 +47,8 @@ def trial_figures(
     traces: dict[str, list[tuple[str, Series]]] = {}
     for group in _ordered(series.groups(trial_id)):
         for each in series.read(trial_id, group, points=points):
-            traces.setdefault(_PREFIX.sub("", each.name), []).append((group, each))
-    first = _PREFIX.sub("", highlight or "")
+            traces.setdefault(stem(each.name), []).append((group, each))
+    first = stem(highlight or "")
     names = sorted(traces, key=lambda name: (name != first, name))
     return [metric_figure(name, traces[name], is_highlighted=name == first) for name in names]
 

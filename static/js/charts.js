@@ -1,31 +1,17 @@
 // Draws the figures of a section with data-figures, keeps them fresh, and follows the theme. Only charts in view are mounted.
 
+import { themed } from "./chart_theme.js";
+
 const section = document.querySelector("[data-figures]");
 let timer = null;
 const HOVERS = matchMedia("(hover: hover)").matches; // without a pointer the buttons would always cover the curves
 
-function colours() {
-  const style = getComputedStyle(document.documentElement);
-  const get = (name) => style.getPropertyValue(name).trim();
-  return { ink: get("--ink"), ink2: get("--ink-2"), line: get("--line"), panel: get("--panel") };
-}
-
-function themed(figure) {
-  const { ink, ink2, line, panel } = colours();
-  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickfont: { color: ink2 } };
+function laidOut(figure) {
   return {
-    ...figure.layout,
+    ...themed(figure.layout),
     title: undefined, // the panel's heading says it
     margin: { l: 52, r: 8, t: 8, b: 40 },
     height: undefined,
-    autosize: true,
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: ink2, activecolor: ink },
-    hoverlabel: { bgcolor: panel, bordercolor: line, font: { color: ink } },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: ink, size: 12, family: "system-ui, sans-serif" },
-    xaxis: { ...axis, ...figure.layout.xaxis, title: { ...figure.layout.xaxis?.title, font: { size: 12, color: ink2 } } },
-    yaxis: { ...axis, ...figure.layout.yaxis },
   };
 }
 
@@ -45,7 +31,7 @@ function draw(place) {
   const figure = place.figure;
   if (!figure || place.drawn === figure) return;
   place.drawn = figure;
-  Plotly.react(place, figure.data, themed(figure), { displaylogo: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  Plotly.react(place, figure.data, laidOut(figure), { displaylogo: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 
@@ -94,6 +80,5 @@ if (section) {
   document.addEventListener("themechange", () => {
     for (const chart of section.querySelectorAll(".chart")) { chart.drawn = null; draw(chart); }
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
   load();
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
@@ -38,10 +39,21 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
     trial = find(trial_id)
     if tab not in TABS:
         raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
+    context = context_of(request, trial, tab)
+    if tab == "checkpoints":
+        context["checkpoints"] = trial.checkpoints.order_by("-reported_at")
+    elif tab == "timeline":
+        context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
+    template = "trial_logs" if tab == "logs" else "trial"
+    return show(request, template, context, room="Experiments", fragment="trial")
+
+
+def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
+    """What the head of all its pages shows, and the overview."""
     attempts = list(trial.task.allocations.order_by("-number").prefetch_related("members__host"))
     current = attempts[0] if attempts else None
     running = current is not None and current.state != AllocationState.TERMINATED
-    context = {
+    return {
         "trial": trial,
         "experiment": trial.experiment,
         "phase": phases.of_trials([trial])[trial.pk],
@@ -69,14 +81,6 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         "follow": f"trainmaster trial logs {trial.pk} --follow",
         "max_restarts": trial.experiment.config.get("max_restarts", 5),
     }
-    if tab == "checkpoints":
-        context["checkpoints"] = trial.checkpoints.order_by("-reported_at")
-    elif tab == "metrics" or tab == "overview":
-        context["metric_groups"] = trial.summary_metrics
-    elif tab == "timeline":
-        context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
-    template = "trial_logs" if tab == "logs" else "trial"
-    return show(request, template, context, room="Experiments", fragment="trial")
 
 
 def _words(entrypoint: str | list[str]) -> str:

@@ -25,6 +25,7 @@ from webui.pages import (
     rank_stacks,
     session,
     trial,
+    trial_metrics,
     usage,
 )
 
@@ -38,6 +39,9 @@ urlpatterns = [
     path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
     path("trials/<int:trial_id>", trial.detail),
     path("trials/<int:trial_id>/chart", trial.chart),
+    path("trials/<int:trial_id>/metrics", trial_metrics.detail),
+    path("trials/<int:trial_id>/metrics/curves", trial_metrics.data),
+    path("trials/<int:trial_id>/metrics/points.csv", trial_metrics.export),
     path("trials/<int:trial_id>/lines", log_lines.of_trial),
     path("trials/<int:trial_id>/lines/find", log_lines.find_of_trial),
     path("trials/<int:trial_id>/log.txt", log_lines.file_of_trial),

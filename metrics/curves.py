@@ -1,0 +1,139 @@
+"""Curves of a trial's charts: metrics over steps, time or epochs, cut to a window, smoothed, and reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from metrics import series
+from metrics.packing import Floats
+from metrics.series import Series
+from metrics.smoothing import smoothed
+
+#: The metric that says how far a run is in epochs (features.md 4.6).
+EPOCH = "epoch"
+_WHOLE = 10**12
+
+
+class Axis(StrEnum):
+    STEP = "step"
+    RELATIVE = "relative"  # seconds since `View.begin`
+    WALL = "wall"  # epoch seconds
+    EPOCH = "epoch"
+
+
+@dataclass(frozen=True)
+class View:
+    """What a chart shows. `first` and `last` are both inclusive and in the axis' own unit."""
+
+    axis: Axis = Axis.STEP
+    first: float | None = None
+    last: float | None = None
+    smoothing: float = 0.0
+    points: int = series.DEFAULT_POINTS
+    begin: float = 0.0  # epoch seconds
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether points outside the window have a say: in an average, or because only steps can be looked up."""
+        has_window = self.first is not None or self.last is not None
+        return self.smoothing > 0 or (has_window and self.axis != Axis.STEP)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric inside a window. `total` counts its points there before reduction, to the envelope of the extremes.
+
+    x ascends; y may hold NaN and inf; the smoothed line is reduced by itself and empty without smoothing.
+    """
+
+    group: str
+    name: str
+    x: Floats
+    y: Floats
+    smooth_x: Floats
+    smooth_y: Floats
+    total: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Which epoch it was at a step."""
+
+    steps: Floats
+    epochs: Floats
+
+    def at(self, steps: Floats) -> Floats:
+        """Epochs of these steps; between two reports on a straight line."""
+        return np.interp(steps, self.steps, self.epochs)
+
+
+def clock(trial_id: int, groups: Sequence[str]) -> Clock | None:
+    """From the first of the groups that reports a metric `epoch`."""
+    for group in groups:
+        for each in series.read(trial_id, group, [EPOCH], points=_WHOLE):
+            known = np.isfinite(each.values)
+            if known.any():
+                return Clock(each.steps[known], each.values[known])
+    return None
+
+
+def read(
+    trial_id: int,
+    group: str,
+    names: Sequence[str],
+    view: View,
+    *,
+    clock: Clock | None = None,
+    after_step: int | None = None,
+) -> list[Curve]:
+    """The curves of a group's metrics, those that have points; `after_step` leaves out that step and all before it.
+
+    Raises ValueError for the axis of epochs without a clock.
+    """
+    if view.axis == Axis.EPOCH and clock is None:
+        raise ValueError(f"The trial has reported no metric {EPOCH!r}.")
+    first = last = None
+    if not view.needs_all:
+        first = None if view.first is None else int(np.ceil(view.first))
+        last = None if view.last is None else int(np.floor(view.last))
+        if after_step is not None:
+            first = max(after_step + 1, first if first is not None else after_step + 1)
+    points = _WHOLE if view.needs_all else view.points
+    found = series.read(trial_id, group, names, first_step=first, last_step=last, points=points)
+    return [_curve(group, each, view, clock) for each in found]
+
+
+def _curve(group: str, each: Series, view: View, clock: Clock | None) -> Curve:
+    x = _on_axis(each, view, clock)
+    last_step = int(each.steps[-1])
+    nothing = np.empty(0)
+    if not view.needs_all:
+        return Curve(group, each.name, x, each.values, nothing, nothing, each.total, last_step)
+    inside = np.ones(len(x), np.bool_)
+    if view.first is not None:
+        inside &= x >= view.first
+    if view.last is not None:
+        inside &= x <= view.last
+    shown, values = x[inside], each.values[inside]
+    kept = series.envelope(values, view.points)
+    smooth_x = smooth_y = nothing
+    if view.smoothing:
+        line = smoothed(each.values, view.smoothing)[inside]
+        chosen = series.envelope(line, view.points)
+        smooth_x, smooth_y = shown[chosen], line[chosen]
+    return Curve(group, each.name, shown[kept], values[kept], smooth_x, smooth_y, len(values), last_step)
+
+
+def _on_axis(each: Series, view: View, clock: Clock | None) -> Floats:
+    if view.axis == Axis.RELATIVE:
+        return each.times - view.begin
+    if view.axis == Axis.WALL:
+        return each.times
+    if view.axis == Axis.EPOCH and clock is not None:
+        return clock.at(each.steps)
+    return each.steps

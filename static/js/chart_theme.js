@@ -1,0 +1,28 @@
+// Colours of the page for charts, and its axes in them.
+
+/** {ink, ink2, line, panel} as they are now; they follow the theme. */
+export function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const get = (name) => style.getPropertyValue(name).trim();
+  return { ink: get("--ink"), ink2: get("--ink-2"), line: get("--line"), panel: get("--panel") };
+}
+
+/** What all charts share of their layout: nothing of their own paper, ink for letters, hairlines for the grid. */
+export function themed(layout) {
+  const { ink, ink2, line, panel } = colours();
+  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickfont: { color: ink2 } };
+  const titled = (own) => ({ ...axis, ...own, title: { ...own?.title, font: { size: 12, color: ink2 } } });
+  return {
+    ...layout,
+    autosize: true,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: ink2, activecolor: ink },
+    hoverlabel: { bgcolor: panel, bordercolor: line, font: { color: ink } },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: ink, size: 12, family: "system-ui, sans-serif" },
+    xaxis: titled(layout.xaxis),
+    yaxis: titled(layout.yaxis),
+  };
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));

@@ -1,0 +1,186 @@
+// The Metrics page of a trial: a table that the server draws, and charts of which only those in view are mounted.
+// One request at a time brings what the charts in view lack: whole curves, what has come since, or details of a window.
+
+import "./metric_state.js";
+import { bring, bringDetail, lacksDetail } from "./metric_curves.js";
+import { Panel, toggled } from "./metric_panel.js";
+import { plotly } from "./metric_plot.js";
+import { address, change, onChange, state } from "./metric_state.js";
+import { follow, onKey, showWindow } from "./metric_zoom.js";
+
+const NEAR_PX = 300; // charts so near the window are mounted before they come
+const TABLE_EVERY_MS = 2_000;
+const SMOOTHED_EVERY_MS = 5_000; // an average is worked out anew over all points
+const AGAIN_MS = 3_000;
+const TYPING_MS = 200;
+const section = document.getElementById("charts");
+const table = document.getElementById("metric-table");
+const field = (name) => document.getElementById(`metric-${name}`);
+const panels = () => [...section.children].map((element) => element.panel);
+let asking = null; // of the request on its way
+let isHeld = false; // a button of the mouse is down: nothing changes beneath it
+
+// --- which charts there are ---
+
+function list() {
+  const named = new Map(panels().map((panel) => [panel.name, panel]));
+  const wanted = JSON.parse(document.getElementById("metric-charts")?.textContent ?? "[]");
+  const all = wanted.map((chart) => {
+    const panel = named.get(chart.name) ?? new Panel(section.dataset.at, chart);
+    panel.update(chart);
+    named.delete(chart.name);
+    return panel;
+  });
+  for (const panel of named.values()) { inView.unobserve(panel.place); sized.unobserve(panel.place); panel.leave(); panel.element.remove(); }
+  all.forEach((panel, index) => {
+    if (section.children[index] !== panel.element) section.insertBefore(panel.element, section.children[index] ?? null);
+  });
+  // what stands in view is asked for at once: the observers speak only after the next frame
+  for (const panel of all) {
+    const { top, bottom } = panel.place.getBoundingClientRect();
+    panel.isInView = top < innerHeight + NEAR_PX && bottom > -NEAR_PX;
+  }
+  load();
+  for (const panel of all) { inView.observe(panel.place); sized.observe(panel.place); }
+}
+
+const inView = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    target.panel.isInView = isIntersecting;
+    if (isIntersecting) show(target.panel); else target.panel.leave();
+  }
+  load();
+}, { rootMargin: `${NEAR_PX}px 0px` });
+
+const sized = new ResizeObserver(async (entries) => {
+  const { Plots } = await plotly;
+  for (const { target } of entries) if (target.panel.isDrawn && target.layout && target.clientWidth) Plots.resize(target);
+});
+
+async function show(panel) {
+  await panel.draw();
+  if (panel.isDrawn) follow(panel.place, () => panels().filter((each) => each.isDrawn && each.place.layout).map((each) => each.place));
+}
+
+let showing = 0;
+async function showAll() {
+  const mine = showing += 1;
+  for (const panel of panels()) {
+    if (!panel.isInView) continue;
+    if (mine !== showing) return; // a newer look of all of them is on its way
+    await show(panel);
+    await new Promise(requestAnimationFrame); // the page can be used between two charts
+  }
+}
+
+// --- what they lack ---
+
+async function load() {
+  if (asking || isHeld) return;
+  const shown = panels().filter((panel) => panel.isInView);
+  const bases = shown.filter((panel) => !panel.base || panel.isBehind);
+  const window = { from: state.from, to: state.to };
+  const hasWindow = window.from !== null || window.to !== null;
+  const isStale = ({ detail }) => detail?.from !== window.from || detail?.to !== window.to;
+  const details = hasWindow ? shown.filter((panel) => panel.base && isStale(panel) && lacksDetail(panel)) : [];
+  if (!bases.length && !details.length) return;
+  const mine = asking = new AbortController();
+  try {
+    for (const panel of bases) panel.isBehind = false;
+    if (bases.length) await bring(section.dataset.at, bases, mine.signal);
+    else await bringDetail(section.dataset.at, details, window, mine.signal);
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    for (const panel of bases) { panel.isBehind = true; if (!panel.base) panel.points.textContent = `${error.message} Asking again.`; }
+    setTimeout(() => { asking = null; load(); }, AGAIN_MS);
+    return;
+  }
+  if (asking !== mine) return;
+  asking = null;
+  for (const panel of bases.length ? bases : details) await show(panel);
+  load();
+}
+
+/** Forget all curves: they are of another axis or another smoothing. The old ones stay drawn until new ones come. */
+function forget() {
+  asking?.abort();
+  asking = null;
+  for (const panel of panels()) Object.assign(panel, { base: null, detail: null });
+  load();
+}
+
+let behindTimer = null;
+function fallBehind() {
+  behindTimer ??= setTimeout(() => {
+    behindTimer = null;
+    for (const panel of panels()) panel.isBehind = true;
+    load();
+  }, state.smooth ? SMOOTHED_EVERY_MS : 0);
+}
+
+// --- the table ---
+
+let tableTimer = null;
+function refreshTable(soon) {
+  if (soon) { clearTimeout(tableTimer); tableTimer = null; }
+  tableTimer ??= setTimeout(() => {
+    tableTimer = null;
+    htmx.ajax("GET", address("table"), { source: table, target: table, swap: "innerHTML" });
+  }, soon ? 0 : TABLE_EVERY_MS);
+}
+
+table.addEventListener("htmx:afterSwap", list);
+table.addEventListener("wake", () => { refreshTable(false); fallBehind(); });
+table.addEventListener("change", ({ target }) => {
+  if (target.dataset.tick !== undefined) change({ m: toggled(state.m, target.dataset.tick) });
+});
+table.addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const { pin, prefix, page, untick } = event.target.closest("[data-pin], [data-prefix], [data-page], [data-untick]")?.dataset ?? {};
+  if (pin === undefined && prefix === undefined && page === undefined && untick === undefined) return;
+  event.preventDefault();
+  if (pin !== undefined) change({ pin: toggled(state.pin, pin) });
+  else if (prefix !== undefined) change({ prefix, page: 1 });
+  else if (page !== undefined) change({ page: Number(page) });
+  else change({ m: [] });
+});
+
+// --- the controls above ---
+
+function showControls() {
+  if (document.activeElement !== field("search")) field("search").value = state.q;
+  field("x").value = state.x;
+  field("log").checked = state.log;
+  field("smooth").value = state.smooth;
+  field("smooth").parentElement.querySelector("output").textContent = state.smooth ? state.smooth.toFixed(2) : "off";
+  showWindow();
+}
+
+let typing = null;
+const whenStill = (act) => { clearTimeout(typing); typing = setTimeout(act, TYPING_MS); };
+field("search").addEventListener("input", () => whenStill(() => change({ q: field("search").value.trim(), page: 1 })));
+field("x").addEventListener("change", () => change({ x: field("x").value, from: null, to: null }));
+field("log").addEventListener("change", () => change({ log: field("log").checked }));
+field("smooth").addEventListener("input", () => {
+  field("smooth").parentElement.querySelector("output").textContent = Number(field("smooth").value) ? Number(field("smooth").value).toFixed(2) : "off";
+  whenStill(() => change({ smooth: Number(field("smooth").value) }));
+});
+document.getElementById("metric-view").addEventListener("submit", (event) => event.preventDefault());
+
+onChange((names) => {
+  showControls();
+  for (const panel of panels()) panel.mark();
+  if (["q", "prefix", "page", "m", "pin"].some((name) => names.has(name))) refreshTable(true);
+  if (names.has("x") || names.has("smooth")) forget();
+  else if (names.has("from") || names.has("to") || names.has("log")) { load(); showAll(); }
+  if (names.has("expand") && state.expand) document.getElementById(`chart-${state.expand}`)?.scrollIntoView({ block: "nearest" });
+});
+
+section.addEventListener("keydown", (event) => { if (event.target.classList.contains("chart")) onKey(event); });
+section.addEventListener("pointerdown", () => { isHeld = true; });
+addEventListener("pointerup", () => { isHeld = false; load(); });
+addEventListener("pointercancel", () => { isHeld = false; load(); });
+document.addEventListener("themechange", showAll);
+
+showControls();
+list();

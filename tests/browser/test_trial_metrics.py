@@ -1,0 +1,150 @@
+"""The Metrics page of a trial in a real browser: its table, charts in view, one window for all, live, and by keys."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+
+from tests.browser.test_pages import NARROW, WIDE, look_at, shell
+from tests.rig import long_run
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+
+pytestmark = pytest.mark.browser
+
+STEPS = 3000
+MORE = """
+from experiments import metric_reports
+from experiments.models import Trial
+from metrics.ingest import Report
+trial = Trial.objects.select_related("experiment").get(pk={trial})
+reports = [Report(0, "training", step, {begin} + step / 10, dict(loss=9.0)) for step in range({first}, {first} + 50)]
+metric_reports.store(trial.experiment, trial, reports)
+"""
+TITLES = """
+const chart = document.getElementById("chart-loss");
+return [...chart.querySelectorAll(".xtitle, .ytitle")].map((title) => title.textContent);
+"""
+#: first and last place, and the extremes, of the first line of the chart of the loss
+DRAWN = """
+const { x, y } = document.querySelector("#chart-loss .chart").data[0];
+const values = y.filter((value) => value !== null);
+return [x[0], x.at(-1), Math.min(...values), Math.max(...values)];
+"""
+RANGE = "return document.querySelector(`#chart-${arguments[0]} .chart`).layout?.xaxis.range ?? null"
+#: how many charts hold something of this kind
+HOLDING = "return document.querySelectorAll(`#charts .chart:has(${arguments[0]})`).length"
+
+
+@pytest.fixture(scope="module")
+def trial(empty_server: Server) -> int:
+    return long_run.write(empty_server, 12, STEPS, state="ACTIVE")
+
+
+@pytest.fixture(scope="module")
+def window(empty_server: Server) -> Iterator[Browser]:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    with running_browser(empty_server.url) as browser:
+        browser.look(dark=False, width=WIDE)
+        browser.login("admin", empty_server.password)
+        yield browser
+
+
+def opened(window: Browser, path: str) -> None:
+    window.look(dark=False, width=WIDE)
+    window.open(path)
+    window.wait(lambda: window.all("#chart-loss .main-svg"), "the chart of the loss")
+    window.wait(lambda: window.text("#connection .word") == "Connected", "the connection")
+
+
+def keep(window: Browser, name: str) -> None:
+    """A picture for people, where a folder for reports is given."""
+    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
+        for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
+            window.look(dark=dark, width=width)
+            window.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
+
+
+def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial: int) -> None:
+    assert look_at(window, f"/trials/{trial}/metrics", {}) == []
+    assert look_at(window, f"/trials/{trial}/metrics?x=wall&smooth=0.6&log=1&expand=loss", {}) == []
+    opened(window, f"/trials/{trial}/metrics")
+    assert len(window.all("#charts .panel")) == 12
+    assert window.run(HOLDING, ".main-svg") < 12
+    assert "of 3,050 points" in window.text("#chart-loss .points")
+    keep(window, "trial-metrics")
+
+
+def test_axes_name_what_they_measure_and_its_unit(window: Browser, trial: int) -> None:
+    for axis, title in {
+        "step": "steps completed",
+        "wall": "wall time (UTC)",
+        "epoch": "epoch",
+    }.items():
+        opened(window, f"/trials/{trial}/metrics?m=loss&x={axis}")
+        assert window.run(TITLES) == [title, "loss"], axis
+    opened(window, f"/trials/{trial}/metrics?m=loss&x=relative")
+    assert window.run(TITLES)[0].startswith("time since the first start (")
+
+
+def test_one_window_for_all_charts_brings_detail_and_stands_in_the_address(
+    window: Browser, trial: int
+) -> None:
+    opened(window, f"/trials/{trial}/metrics")
+    window.wait(lambda: window.all("#chart-epoch .main-svg"), "a second chart")
+    window.run("document.querySelector('#chart-loss .chart').focus()")
+    window.driver.switch_to.active_element.send_keys("++")
+    window.wait(lambda: "from=" in window.run("return location.search"), "the window in the address")
+    window.wait(lambda: window.run(RANGE, "loss") == window.run(RANGE, "epoch"), "the other chart to follow")
+    window.wait(lambda: window.text("#chart-loss .points") == "", "every point of the window")
+    address = window.run("return location.search")
+    assert window.run("return document.getElementById('metric-from').value") in address
+    window.driver.back()
+    window.driver.forward()
+    window.wait(lambda: window.run("return location.search") == address, "the address to come back")
+    window.one("#metric-reset").click()
+    window.wait(lambda: window.run("return location.search") == "", "the whole range")
+    window.wait(lambda: window.run(DRAWN)[:2] == [1, STEPS], "the whole curve")
+    assert window.run(DRAWN)[3] > 3, "the spike of one step"
+    chart = window.one("#chart-loss .chart")
+    ActionChains(window.driver).move_to_element(chart).move_by_offset(8, 4).perform()
+    window.wait(lambda: window.run(HOLDING, ".hoverlayer *") > 1, "the hover in the other charts")
+    ActionChains(window.driver).click_and_hold().move_by_offset(70, 5).release().perform()
+    window.wait(lambda: "from=" in window.run("return location.search"), "the dragged window")
+
+
+def test_new_points_come_live_and_leave_a_window_where_it_is(
+    window: Browser, trial: int, empty_server: Server
+) -> None:
+    opened(window, f"/trials/{trial}/metrics?m=loss&from=100&to=200")
+    begin = {"trial": trial, "begin": long_run.BEGIN}
+    shell(empty_server, MORE.format(first=STEPS + 1, **begin))
+    window.wait(lambda: window.run(DRAWN)[1] == STEPS + 50, "the new points")
+    assert window.run(RANGE, "loss") == [100, 200]
+    window.wait(lambda: f"{STEPS + 50}" in window.text("#metric-table"), "the table")
+
+
+def test_metrics_are_searched_ticked_pinned_and_read_as_a_table(window: Browser, trial: int) -> None:
+    opened(window, f"/trials/{trial}/metrics")
+    window.one("body").send_keys("/")
+    window.driver.switch_to.active_element.send_keys("loss")
+    window.wait(lambda: len(window.all("#charts .panel")) == 1, "the search")
+    assert window.run("return location.search") == "?q=loss"
+    window.click('#chart-loss button[aria-label="Values of loss"]')
+    window.wait(lambda: len(window.all("#chart-loss .values tbody tr")) > 20, "the values")
+    assert "steps completed" in window.text("#chart-loss .values thead")
+    label = window.one("#chart-loss .chart").get_attribute("aria-label") or ""
+    assert label.startswith("loss over steps completed: training loss ")
+    window.open(f"/trials/{trial}/metrics")
+    window.click('[data-pin="grad_norm"]')
+    window.wait(
+        lambda: window.run("return document.querySelector('#charts .panel').id") == "chart-grad_norm",
+        "the pin",
+    )
+    window.click('[data-tick="epoch"]')
+    window.wait(lambda: len(window.all("#charts .panel")) == 2, "the pinned and the ticked")
+    assert window.run("return location.search") == "?m=epoch&pin=grad_norm"
+    assert window.complaints() == []
