@@ -10,17 +10,27 @@ from django.db.models import Q
 from django.utils import timezone
 
 from events.announce import announce, wake
-from logs.models import RankStack
+from logs import pulse
+from logs.models import RankSeen, RankStack
 
 TASK = "dispatch.tasks.ask_stacks"
 #: Who asks at the same time shares one answer; a wish that was lost on its way is made anew after this time.
 LOST_SECONDS = 30.0
 TEXT_CHARACTERS = 256 * 1024
+_SPANS_NAMED = 20
+
+
+class UnknownRank(Exception):
+    """No gang of the task has such a rank; the message is a sentence that names those that there are."""
 
 
 @transaction.atomic
 def ask(task_id: str, ranks: Sequence[int], *, by: str) -> None:
-    """Have the stacks of these ranks fetched, unless somebody has just asked for them."""
+    """Have the stacks of these ranks fetched, unless somebody has just asked for them.
+
+    Raises UnknownRank for a rank that has neither a pulse nor a line, before anything is kept.
+    """
+    _refuse_unknown(task_id, ranks)
     now = timezone.now()
     rows = [RankStack(task_id=task_id, rank=rank, asked_at=now, asked_by=by) for rank in sorted(set(ranks))]
     lost = now - timedelta(seconds=LOST_SECONDS)
@@ -51,3 +61,23 @@ def answered(task_id: str, ranks: Sequence[int]) -> dict[int, RankStack]:
     """The answers that have come."""
     rows = RankStack.objects.filter(Q(answered_at__isnull=False), task_id=task_id, rank__in=ranks)
     return {row.rank: row for row in rows}
+
+
+def _refuse_unknown(task_id: str, ranks: Sequence[int]) -> None:
+    seen = RankSeen.objects.filter(task_id=task_id, rank__gte=0).values_list("rank", flat=True)
+    known = {*seen, *pulse.places(task_id)}
+    if unknown := sorted(set(ranks) - known):
+        there = f"known are {_spans(sorted(known))}" if known else "none of its ranks has shown itself so far"
+        raise UnknownRank(f"Task {task_id} has no rank {_spans(unknown)}; {there}.")
+
+
+def _spans(ranks: Sequence[int]) -> str:
+    """`0-7, 12` of ascending numbers."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    named = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:_SPANS_NAMED]]
+    return ", ".join(named) + (" and others" if len(spans) > _SPANS_NAMED else "")

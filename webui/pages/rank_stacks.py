@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from jobs.models import Task
+from logs.stacks import UnknownRank
 from webui.live.stack_answers import stacks_of
 from webui.live.threads import reading, release_thread
 
@@ -27,5 +28,8 @@ async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse
     if rank > _LARGEST_RANK or "\0" in task_id or not await reading(Task.objects.filter(pk=task_id).exists):
         return JsonResponse({"message": f"There is no rank {rank} of a task {task_id}."}, status=404)
     await release_thread()
-    (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
+    try:
+        (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
+    except UnknownRank as error:
+        return JsonResponse({"message": str(error)}, status=404)
     return JsonResponse(answer)

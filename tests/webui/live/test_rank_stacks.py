@@ -17,7 +17,7 @@ from django.db import connection
 from accounts.models import LoginToken, User
 from jobs.models import Member
 from logs import pulse, stacks
-from logs.models import RankStack
+from logs.models import RankSeen, RankStack
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
 
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def member(db: None) -> Member:
-    return make_gang()[0]
+    member = make_gang()[0]
+    pulse.keep(member.pk, [{"rank": rank, "state": "S"} for rank in range(4)])
+    return member
 
 
 @pytest.fixture
@@ -83,6 +85,23 @@ def test_several_ranks_are_asked_together_and_by_default_those_that_are_marked(
     pulse.keep(member.pk, [{"rank": 0, "state": "S"}, {"rank": 1, "state": "T", "state_seconds": 30}])
     answer = asked(lambda: api.post("/stacks"), task_id, {1: (True, "stopped")})
     assert answer.json() == {"stacks": [{"rank": 1, "text": "stopped"}]}
+
+
+def test_a_rank_that_no_gang_has_is_refused_with_those_that_there_are(
+    api: httpx.Client, web: Web, member: Member
+) -> None:
+    task_id = member.allocation.task_id
+    RankSeen.objects.create(
+        task_id=task_id, rank=9, host="h", last_time=1.0
+    )  # its lines are from an attempt before
+    sentence = f"Task {task_id} has no rank 7-8, 2147483647; known are 0-3, 9."
+    answer = api.post("/stacks", json={"ranks": [1, 7, 8, 2**31 - 1]})
+    assert (answer.status_code, answer.json()["message"]) == (404, sentence)
+    assert api.post("/ranks/7/stack").status_code == 404
+    with logged_in(web, user(User.Role.EDITOR)) as page:
+        answer = page.post(f"/tasks/{task_id}/ranks/4/stack", headers=token_of(page))
+        assert answer.status_code == 404 and "has no rank 4; known are 0-3, 9." in answer.json()["message"]
+    assert not RankStack.objects.exists()
 
 
 def test_who_asks_at_the_same_time_shares_one_wish(member: Member) -> None:
