@@ -61,13 +61,14 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
     with transaction.atomic():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
         stateful = found is not None or any(record.get("k") in _STATEFUL for record in records)
-        member = settle.lock(member_id) if stateful else _read(member_id)
+        trial = _trial_of_metrics(member_id, records) if stateful and found is None else None
+        member = settle.lock(member_id) if stateful and not trial else _read(member_id)
         _refuse_over(member.allocation)
         streams.advance(member_id, offset, offset + len(body))
         _store_lines(member, blocks, found)
         _store_samples(member, records)
         _store_timings(member, records)
-        _apply(member, records)
+        _apply(member, records, trial)
     if found:
         log_policies.done(member_id, found)
     observe.heartbeat_of(member.host)
@@ -154,16 +155,19 @@ def _store_timings(member: Member, records: Sequence[dict[str, Any]]) -> None:
         timing_intake.store(member.allocation.task_id, member.host.name, timings)
 
 
-def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
+def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | None) -> None:
     missing = sum(int(record.get("bytes") or 0) for record in records if record.get("k") == "gap")
     if missing:
         streams.count_missing(member.pk, missing)
     stateful = [record for record in records if record.get("k") in _STATEFUL]
     if not stateful:
         return
-    trial = _trial(member) if any(record["k"] == "core" for record in stateful) else None
+    if trial is None and any(record["k"] == "core" for record in stateful):
+        trial = _trial(member)
     reporting = report_records.Reporting(trial, member, stateful) if trial else None
     for place, record in enumerate(stateful):
+        if reporting and reporting.is_done(place):
+            continue
         if record["k"] == "core" and _rank_ended(member, record.get("d")):
             continue
         if record["k"] == "core" and reporting:
@@ -174,6 +178,33 @@ def _apply(member: Member, records: Sequence[dict[str, Any]]) -> None:
             if trial:  # what it reported before may have changed its allocation
                 member.allocation = transitions.lock_allocation(member.allocation_id)
             _exited(member, record)
+
+
+#: Written out, since metrics come with every other batch; not locked yet, so nothing else is read of the trial.
+_EXPERIMENT = """
+SELECT trial.experiment_id FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
+JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id = %s
+"""
+
+
+def _trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Trial | None:
+    """The trial of a batch whose only reports are metrics, its experiment locked; None for any other batch.
+
+    Its attempt cannot end meanwhile, since that takes the experiment's lock, so no more is locked.
+    """
+    for record in records:
+        data = record.get("d")
+        if record.get("k") in _STATEFUL and not (isinstance(data, dict) and data.get("type") == "metrics"):
+            return None
+    with connection.cursor() as cursor:
+        cursor.execute(_EXPERIMENT, [member_id])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    experiment = lock_experiment(row[0])
+    trial = Trial.objects.select_related("task").get(task__allocations__members=member_id)
+    trial.experiment = experiment
+    return trial
 
 
 def _trial(member: Member) -> Trial | None:

@@ -32,7 +32,16 @@ class Reporting:
     def __init__(self, trial: Trial, member: Member, records: Sequence[Mapping[str, Any]]) -> None:
         self._experiment, self._trial, self._member = trial.experiment, trial, member
         self._data: list[Any] = [record.get("d") if record["k"] == "core" else {} for record in records]
-        self._validations = self._stored([self._read(data) for data in self._data])
+        found = [self._read(data) for data in self._data]
+        self._validations = self._stored(found)
+        #: a report that was stored has only its searcher to tell
+        self._done = [
+            bool(report) and not told for report, told in zip(found, self._validations, strict=True)
+        ]
+
+    def is_done(self, place: int) -> bool:
+        """Is nothing left to do for the record at this place?"""
+        return self._done[place]
 
     def apply(self, place: int) -> None:
         """The record at this place; of metrics, what the searcher has to hear."""
