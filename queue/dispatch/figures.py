@@ -44,12 +44,13 @@ _HOSTS = """
 SELECT pool.name, CASE WHEN host.admission <> 'ready' THEN host.admission WHEN host.contact = 'silent' THEN 'silent'
     WHEN NOT host.enabled THEN 'disabled' WHEN host.draining THEN 'draining'
     WHEN host.contact = 'unknown' THEN 'unknown' ELSE 'ready' END,
-  count(*), sum(slots.present), sum(slots.usable), sum(slots.held)
-FROM hosts_host host JOIN hosts_resourcepool pool ON pool.id = host.pool_id, LATERAL (
-  SELECT count(*) FILTER (WHERE NOT slot.missing) AS present, count(hold.id) AS held,
+  count(*), coalesce(sum(slots.present), 0),
+  coalesce(sum(slots.usable), 0), coalesce(sum(slots.held), 0)
+FROM hosts_host host JOIN hosts_resourcepool pool ON pool.id = host.pool_id LEFT JOIN (
+  SELECT slot.host_id, count(*) FILTER (WHERE NOT slot.missing) AS present, count(hold.id) AS held,
     count(*) FILTER (WHERE NOT slot.missing AND slot.enabled AND NOT slot.draining) AS usable
   FROM hosts_slot slot LEFT JOIN jobs_slothold hold ON hold.slot_id = slot.id AND hold.released_at IS NULL
-  WHERE slot.host_id = host.id) slots
+  GROUP BY slot.host_id) slots ON slots.host_id = host.id
 WHERE host.admission <> %(removed)s GROUP BY 1, 2
 """
 _RUNS = """
