@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from jobs.states import AllocationState, MemberState
@@ -28,9 +28,10 @@ class Pulse:
     """One rank of a running task.
 
     `step` is the last one that it has reported, None where it reports none (by convention only the chief does);
-    `step_age_seconds` is the time since its last sign of life of any kind, None without the SDK. `active`: it
-    gives signs of life, or its processes use a processor or a GPU. `state` is the kernel's letter for its
-    processes, empty while its host is silent. `mark` says why it is the rank that the others wait for, else None.
+    `step_age_seconds` is the time since its last sign of life of any kind, None without the SDK. `active`: it gives
+    signs of life, writes lines, or its processes use a processor or a GPU. `state` is the kernel's letter for its
+    processes, `ended` when none of them is left, empty while its host is silent. `mark` says why it is the rank
+    that the others wait for, else None.
     """
 
     rank: int
@@ -56,23 +57,41 @@ def keep(member_id: int, ranks: object) -> None:
 
 
 def of_task(task_id: str) -> list[Pulse]:
-    """The ranks of the task's running attempt, in order; empty when none runs. One statement."""
-    rows = _open_members(task_id).values_list("member__host__name", "at", "ranks")
+    """The ranks of the task's running attempt, in order; empty when none runs. One statement.
+
+    Those of a member that has ended have ended with it, at the latest when its runner last spoke of them.
+    """
+    rows = _members(task_id).values_list("member__host__name", "at", "ranks", "member__state")
     now = timezone.now()
-    return judged([(host, (now - at).total_seconds(), ranks) for host, at, ranks in rows])
+    return judged(
+        [
+            (host, (now - at).total_seconds(), _all_ended(ranks) if state == MemberState.ENDED else ranks)
+            for host, at, ranks, state in rows
+        ]
+    )
+
+
+def _all_ended(ranks: list[Any]) -> list[dict[str, Any]]:
+    return [
+        said
+        if said.get("state") == pulse_marks.ENDED
+        else {"rank": said.get("rank"), "state": pulse_marks.ENDED}
+        for said in ranks
+        if isinstance(said, dict)
+    ]
 
 
 def places(task_id: str) -> dict[int, int]:
     """Rank -> id of the member on whose host it runs, of the ranks that have a pulse."""
-    rows = _open_members(task_id).values_list("member_id", "ranks")
+    rows = _members(task_id).exclude(member__state=MemberState.ENDED).values_list("member_id", "ranks")
     return {
         seen.rank: member_id for member_id, ranks in rows for said in ranks if (seen := _seen(said, "", 0.0))
     }
 
 
-def _open_members(task_id: str) -> QuerySet[MemberPulse]:
+def _members(task_id: str) -> QuerySet[MemberPulse]:
     return MemberPulse.objects.filter(member__allocation__task_id=task_id).exclude(
-        Q(member__allocation__state=AllocationState.TERMINATED) | Q(member__state=MemberState.ENDED)
+        member__allocation__state=AllocationState.TERMINATED
     )
 
 
@@ -85,22 +104,23 @@ def judged(members: list[tuple[str, float, list[dict[str, Any]]]]) -> list[Pulse
             seen = _seen(said, host, max(0.0, age))
             if seen is None:
                 continue
-            if age < SILENT_SECONDS:
+            if age < SILENT_SECONDS or seen.ended:  # whatever its host says later, it has ended
                 known[seen.rank] = seen
-            pulses[seen.rank] = _pulse(seen, silent=age >= SILENT_SECONDS)
+            pulses[seen.rank] = _pulse(seen, silent=age >= SILENT_SECONDS and not seen.ended)
     found = marks(list(known.values()))
     return [replace(pulses[rank], mark=found.get(rank)) for rank in sorted(pulses)]
 
 
 def _pulse(seen: Seen, *, silent: bool) -> Pulse:
     moves = seen.quiet is not None and seen.quiet < pulse_marks.BEHIND_SECONDS
-    works = seen.cpu >= ACTIVE_CPU or (seen.gpu or 0) > 0
+    writes = seen.wrote is not None and seen.wrote < pulse_marks.BEHIND_SECONDS
+    works = writes or seen.cpu >= ACTIVE_CPU or (seen.gpu or 0) > 0
     return Pulse(
         rank=seen.rank,
         host=seen.host,
         step=seen.step,
         step_age_seconds=None if seen.quiet is None else round(seen.quiet, 1),
-        active=not silent and seen.state not in {"T", "t"} and (moves or works),
+        active=not silent and seen.state not in {"T", "t", pulse_marks.ENDED} and (moves or works),
         state="" if silent else seen.state,
         cpu=seen.cpu,
         gpu=seen.gpu,
@@ -133,9 +153,15 @@ def _seen(said: object, host: str, age: float) -> Seen | None:
         doing=_word(said.get("doing")),
         cpu=_number(said.get("cpu")) or 0.0,
         gpu=None if gpu is None else min(100, gpu),
+        wrote=_later_if_known(said.get("wrote_seconds"), age),
         idle_seconds=_number(said.get("idle_seconds")) or 0.0,
         waits_in=_word(said.get("waits_in")),
     )
+
+
+def _later_if_known(value: object, age: float) -> float | None:
+    seconds = _number(value)
+    return None if seconds is None else seconds + age
 
 
 def _later(value: object, age: float) -> float:

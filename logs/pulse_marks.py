@@ -2,7 +2,7 @@
 
 A rank is marked when it stands still while its peers go on, or while they wait for it. When one rank of a gang
 stops, all of them soon do, in the next collective: so standing still is no evidence, being the cause is. There
-are five kinds of it, from the surest to the weakest, and the surest kind that is found is the only one that
+are six kinds of it, from the surest to the weakest, and the surest kind that is found is the only one that
 counts: if one rank is stopped by a signal, the others' silence says nothing about them.
 
 1. A process of the rank is stopped (state T), and not those of all ranks.
@@ -11,6 +11,9 @@ counts: if one rank is stopped by a signal, the others' silence says nothing abo
    life have ended while most of its peers' go on.
 4. Its processes use no processor while those of most of its peers are busy, as they are while NCCL waits.
 5. It alone sleeps in another place of the kernel than all its peers, who stand still together.
+6. All but a few have ended, and it goes on without a sign of progress: it holds the gang's slots.
+
+Of ranks that have ended nobody waits for any: 1 to 5 look at the others alone.
 
 Work of one rank while the others wait is usual (the chief evaluates, saves, prints), so 3 is patient with a rank
 that is busy, and 4 and 5 need most of the gang against a few.
@@ -32,6 +35,7 @@ SILENT_BUSY_SECONDS = 60.0
 SAVING_SECONDS = 600.0
 IDLE_SECONDS = 20.0
 ALONE_SECONDS = 30.0
+LEFT_SECONDS = 20.0
 #: a rank whose signs of life come in irregular pauses is given this many of its longest usual ones
 USUAL_GAPS = 3.0
 #: how many times as often as a rank its peers may give signs of life, for their ends to be comparable
@@ -41,16 +45,21 @@ BUSY_CPU = 0.5
 STUCK_CPU = 0.01
 #: the weak kinds of evidence mean nothing in a smaller gang
 FEWEST_RANKS = 4
+#: the part of a gang that is a few of it
+FEW = 1 / 4
+#: what a runner says in place of the kernel's letter of a rank of which no process is left
+ENDED = "ended"
 
 
 @dataclass(frozen=True)
 class Seen:
     """A rank as it was seen last, times in seconds before now.
 
-    `state` is the kernel's letter for its processes. Of the SDK's sign of life (None or 0 without one): `calls`
-    counts collectives that it has entered, `waits` says that it is in the last of them, `beats` counts all signs,
-    `quiet` is the time since the last, `gap` the longest usual time between two, `doing` is long work that it has
-    announced. `cpu` is in processors, `gpu` in percent (None: unknown).
+    `state` is the kernel's letter for its processes, or ENDED. Of the SDK's sign of life (None or 0 without one):
+    `calls` counts collectives that it has entered, `waits` says that it is in the last of them, `beats` counts all
+    signs, `quiet` is the time since the last, `gap` the longest usual time between two, `doing` is long work that
+    it has announced. `wrote` is the time since its last line, None when nobody knows. `cpu` is in processors, `gpu`
+    in percent (None: unknown).
     """
 
     rank: int
@@ -68,11 +77,16 @@ class Seen:
     cpu: float = 0.0
     gpu: int | None = None
     idle_seconds: float = 0.0
+    wrote: float | None = None
     waits_in: str = ""
 
     @property
     def busy(self) -> bool:
         return self.idle_seconds < BEHIND_SECONDS
+
+    @property
+    def ended(self) -> bool:
+        return self.state == ENDED
 
     @property
     def name(self) -> str:
@@ -89,14 +103,13 @@ Rule = Callable[[Sequence[Seen]], dict[int, str]]
 
 def marks(gang: Sequence[Seen]) -> dict[int, str]:
     """Rank -> a sentence with the evidence, of the ranks that the others wait for; empty for a gang in order."""
-    if len(gang) < 2:
-        return {}
+    going_on = [seen for seen in gang if not seen.ended]
     rules: list[Rule] = [_stopped, _in_the_kernel, _behind, _silent, _idle, _alone]
-    for rule in rules:
-        found = rule(gang)
-        if found and len(found) < len(gang):
+    for rule in rules if len(going_on) > 1 else []:
+        found = rule(going_on)
+        if found and len(found) < len(going_on):
             return found
-    return {}
+    return _left(gang, going_on)
 
 
 def _stopped(gang: Sequence[Seen]) -> dict[int, str]:
@@ -186,9 +199,30 @@ def _alone(gang: Sequence[Seen]) -> dict[int, str]:
     }
 
 
+def _left(gang: Sequence[Seen], going_on: Sequence[Seen]) -> dict[int, str]:
+    """Those that go on when all but a few have ended, since the last of these did."""
+    ended = len(gang) - len(going_on)
+    if not ended or len(going_on) > max(1.0, len(gang) * FEW):
+        return {}
+    since = min(seen.state_seconds for seen in gang if seen.ended)
+    return {
+        seen.rank: f"{seen.name} goes on since {since:.0f} s while {ended} of {len(gang)} ranks "
+        f"{'has' if ended == 1 else 'have'} ended{_manner(seen)}."
+        for seen in going_on
+        if since >= max(LEFT_SECONDS, _patience(seen, BEHIND_BUSY_SECONDS)) and not _progresses(seen)
+    }
+
+
+def _progresses(seen: Seen) -> bool:
+    """Its signs of life go on."""
+    if seen.quiet is None or seen.has_left or seen.state in {"T", "t"}:
+        return False
+    return seen.quiet < max(BEHIND_SECONDS, USUAL_GAPS * seen.gap)
+
+
 def _patience(seen: Seen, busy_seconds: float) -> float:
     """How long the others may have waited for this rank before that is worth a mark."""
-    if seen.doing:
+    if seen.doing and not seen.has_left:
         return SAVING_SECONDS
     return busy_seconds if seen.busy else BEHIND_SECONDS
 
@@ -201,7 +235,9 @@ def _place_of(seen: Seen, ahead: Seen) -> str:
 
 def _manner(seen: Seen) -> str:
     """What its processes do meanwhile."""
-    if seen.doing:
+    if seen.state in {"T", "t"}:
+        return f"; its process {seen.pid} is stopped"
+    if seen.doing and not seen.has_left:
         return f"; it {seen.doing}"
     if seen.busy:
         return "; its processes are busy"

@@ -50,6 +50,7 @@ class RankProcesses:
         """`alone`: the gang has one host, so that processes without a rank are rank 0 if no process has one."""
         self._marker = f"{MARKER}={run_key}".encode()
         self._alone = alone
+        self.ranked = False  # a process with a rank was seen: what has none is a launcher, never a rank
         self._ours: Dict[int, Tuple[int, Optional[int]]] = {}  # pid -> start time, rank
         self._others: Dict[int, int] = {}  # pid -> how often it was seen
 
@@ -71,7 +72,8 @@ class RankProcesses:
                 rank = self._sort_in(pid)
             by_rank.setdefault(rank, []).append(seen)
         unranked = by_rank.pop(None, [])
-        if not by_rank and unranked and self._alone:
+        self.ranked = self.ranked or bool(by_rank)
+        if unranked and self._alone and not self.ranked:
             return {0: unranked}
         return {rank: processes for rank, processes in by_rank.items() if rank is not None}
 

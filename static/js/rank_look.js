@@ -19,8 +19,9 @@ export function short(count) {
 
 export const number = (count) => count.toLocaleString("en");
 
-/** Where its training stands: "step 1,202 · 14 s"; without steps whether its processes work; empty when nobody knows. */
-export function progress({ step, stepAge, active }) {
+/** Where its training stands: "ended", "step 1,202 · 14 s"; without steps whether its processes work; empty when nobody knows. */
+export function progress({ step, stepAge, active, ended }) {
+  if (ended) return "ended";
   if (step !== undefined && step !== null) return [`step ${number(step)}`, ago(stepAge)].filter(Boolean).join(" · ");
   if (active === true) return "working";
   return active === false ? "idle" : "";

@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from jobs.models import Member
-from jobs.states import MemberState
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, MemberState
 from logs import pulse
 from logs.models import MemberPulse
 
@@ -76,10 +76,36 @@ def test_a_silent_host_is_no_evidence_and_none_of_its_ranks_is_marked(member: Me
     assert all((one.step_age_seconds or 0) > pulse.SILENT_SECONDS for one in found)
 
 
-def test_a_member_that_has_ended_has_no_pulse(member: Member) -> None:
-    pulse.keep(member.pk, [said(0)])
+def test_the_ranks_of_a_member_that_has_ended_have_ended_and_run_nowhere(member: Member) -> None:
+    pulse.keep(member.pk, [said(0), {"rank": 1, "state": "ended", "state_seconds": 30.0}])
+    older(member, pulse.SILENT_SECONDS + 1)
     Member.objects.filter(pk=member.pk).update(state=MemberState.ENDED)
+    found = pulse.of_task(member.allocation.task_id)
+    assert [(one.state, one.active, one.mark) for one in found] == [("ended", False, None)] * 2
+    assert pulse.places(member.allocation.task_id) == {}
+
+
+def test_an_attempt_that_is_over_has_no_pulse(member: Member) -> None:
+    pulse.keep(member.pk, [said(0)])
+    Allocation.objects.filter(pk=member.allocation_id).update(state=AllocationState.TERMINATED)
     assert pulse.of_task(member.allocation.task_id) == []
+
+
+def test_who_holds_a_gang_that_has_ended_otherwise_is_marked(member: Member) -> None:
+    sleeps = {"rank": 2, "state": "S", "cpu": 0.0, "idle_seconds": 90.0}
+    ended = [{"rank": rank, "state": "ended", "state_seconds": 60.0} for rank in (0, 1, 3)]
+    pulse.keep(member.pk, [*ended, sleeps])
+    found = pulse.of_task(member.allocation.task_id)
+    assert [one.state for one in found] == ["ended", "ended", "S", "ended"]
+    assert [one.mark is not None for one in found] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(("seconds", "active"), [(1.0, True), (30.0, False)])
+def test_a_light_rank_that_writes_is_active(member: Member, seconds: float, active: bool) -> None:
+    light = {"rank": 0, "state": "S", "cpu": 0.01, "idle_seconds": 90.0, "wrote_seconds": seconds}
+    pulse.keep(member.pk, [light])
+    (found,) = pulse.of_task(member.allocation.task_id)
+    assert found.active is active
 
 
 def test_anything_that_a_training_may_have_written_is_borne(member: Member) -> None:

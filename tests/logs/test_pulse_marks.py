@@ -120,11 +120,49 @@ def test_the_one_that_sleeps_elsewhere_is_marked_when_all_stand_still() -> None:
     assert marks(but(but(asleep, 2, waits_in="hrtimer_nanosleep"), 3, waits_in="pipe_read")) == {}
 
 
+def ended_but(ranks: set[int], size: int = 24, seconds: float = 40.0, **look: object) -> list[Seen]:
+    """A gang without the SDK of which all but these have ended so long ago; these sleep, or look otherwise."""
+    looks = {"state": "S", "idle_seconds": 50.0, "waits_in": "hrtimer_nanosleep", **look}
+    return [
+        Seen(rank, "gpu-1", **looks)  # type: ignore[arg-type]
+        if rank in ranks
+        else Seen(rank, "gpu-1", state="ended", state_seconds=seconds + rank)
+        for rank in range(size)
+    ]
+
+
+def test_the_rank_that_goes_on_when_all_others_have_ended_is_marked() -> None:
+    assert marks(ended_but({9})) == {
+        9: "rank 9 on gpu-1 goes on since 40 s while 23 of 24 ranks have ended; "
+        "its process sleeps in hrtimer_nanosleep."
+    }
+    assert sorted(marks(ended_but({3, 9}))) == [3, 9]
+    assert "while 1 of 2 ranks has ended" in marks(ended_but({1}, size=2))[1]
+    assert "is stopped" in marks(ended_but({9}, state="T", pid=4, quiet=0.5))[9]
+
+
+def test_who_goes_on_is_not_marked_at_once_nor_with_many_nor_while_it_makes_progress() -> None:
+    assert marks(ended_but({9}, seconds=12.0)) == {}
+    assert marks(ended_but(set(range(12)))) == {}
+    assert marks(ended_but(set())) == {}
+    assert marks(ended_but({9}, quiet=3.0, gap=2.0, step=70)) == {}
+    assert marks(ended_but({9}, quiet=25.0, gap=12.0, step=70)) == {}
+    assert marks(ended_but({0}, seconds=200.0, idle_seconds=0.0)) == {}
+    assert marks(ended_but({0}, seconds=200.0, quiet=60.0, doing="saves a checkpoint")) == {}
+
+
+def test_of_ranks_that_have_ended_none_is_evidence_against_the_others() -> None:
+    ended = [Seen(rank, "gpu-0", state="ended", state_seconds=60.0) for rank in range(SIZE, 12)]
+    assert marks(gang() + ended) == {}
+    stopped = but(waiting(), 3, state="T", pid=4711, state_seconds=12.0, waits=False)
+    assert list(marks(stopped + ended)) == [3]
+
+
 _seen = st.builds(
     Seen,
     rank=st.just(0),
     host=st.sampled_from(["a", "b"]),
-    state=st.sampled_from(["S", "R", "D", "T", "t", ""]),
+    state=st.sampled_from(["S", "R", "D", "T", "t", "", "ended"]),
     state_seconds=st.floats(0, 1000),
     step=st.none() | st.integers(0, 5),
     calls=st.none() | st.integers(0, 5),

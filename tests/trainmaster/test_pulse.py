@@ -93,6 +93,31 @@ def test_a_stopped_rank_is_told_from_the_peers_that_wait_for_it(host: TestHost) 
         wait_until(lambda: looked(pulse, 4.0)[2]["state"] != "T")
 
 
+LEAVES_ONE = """
+import sys, time
+if sys.argv[1] != "1":
+    sys.exit(0)
+while True:
+    print("on", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_ranks_that_have_ended_are_told_from_the_one_that_goes_on(host: TestHost) -> None:
+    with gang(host, 3, LEAVES_ONE) as (_, pulse):
+        moments = iter(range(1000))
+
+        def ended() -> list[int]:
+            found = looked(pulse, float(next(moments)))
+            return [rank for rank, facts in found.items() if facts["state"] == "ended"]
+
+        wait_until(lambda: ended() == [0, 2])
+        found = looked(pulse, float(next(moments)))
+        assert sorted(found) == [0, 1, 2] and found[1]["wrote_seconds"] < 10
+        assert set(found[0]) == {"rank", "state", "state_seconds"}
+        assert sorted(pulse.work()[1]) == [1]
+
+
 def test_the_runner_ships_the_pulse_with_its_heartbeats(host: TestHost) -> None:
     with gang(host, 2):
         wait_until(lambda: any(len(beat.get("pulse", ())) == 2 for beat in host.server.heartbeats))

@@ -7,13 +7,14 @@ server's to say, which sees all hosts of the gang (logs/pulse_marks.py). Nothing
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from trainmaster.paths import SIGN_BYTES, RunPaths
+from trainmaster.paths import SIGN_BYTES, RunPaths, rank_of
 from trainmaster.protocol import Spec
 from trainmaster.rank_processes import RankProcesses, Seen, waits_in
 from trainmaster.runner.gpu_work import GpuWork
@@ -30,6 +31,8 @@ _WAITS_SECONDS = 4.0
 _FORGETTING = 0.9
 #: states of processes, the most telling first: stopped by a signal or a debugger, waiting in the kernel, running
 _STATES = ("T", "t", "D", "R")
+#: the state of a rank of which no process is left
+ENDED = "ended"
 #: what a sign of life may say (core/_sign.py)
 _SIGN = {"step": int, "calls": int, "waits": bool, "beats": int, "doing": str}
 
@@ -50,6 +53,7 @@ class RankPulse:
         self._beat_at = now
         self._gap = 0.0
         self._waits_in = ""
+        self.wrote: Optional[float] = None
 
     def look(self, processes: Sequence[Seen], sign: Dict[str, Any], gpu: Optional[int], now: float) -> None:
         """Take in one sample."""
@@ -76,6 +80,7 @@ class RankPulse:
             "idle_seconds": round(now - self._busy_at, 1),
             "gpu": self._gpu,
             "waits_in": self._waits_in,
+            "wrote_seconds": self.wrote,
         }
         if self._sign:
             facts.update(self._sign)
@@ -112,6 +117,9 @@ class Pulse:
         self._processes = RankProcesses(paths.key, alone=spec["members"] == 1)
         self._gpus = GpuWork([slot["uuid"] for slot in spec["slots"] if slot["kind"] == "cuda"])
         self._ranks: Dict[int, RankPulse] = {}
+        self._ended: Dict[int, float] = {}  # -> when it was first seen without a process
+        self._files_of: Set[int] = set()
+        self._spool_changed = -1
         self._looked_at: Optional[float] = None
         self._complained = False
 
@@ -126,6 +134,7 @@ class Pulse:
                 self._complained = True
 
     def look(self, now: float) -> None:
+        were = self._ranks if self._processes.ranked else {}  # without ranks it is the run itself that ends
         found = self._processes.look()
         gpus = self._gpus.by_pid()
         ranks: Dict[int, RankPulse] = {}
@@ -133,7 +142,12 @@ class Pulse:
             work = None if gpus is None else sum(gpus.get(seen.pid, 0) for seen in processes)
             ranks[rank] = self._ranks.get(rank) or RankPulse(rank, now)
             ranks[rank].look(processes, self._sign(rank), work, now)
-        self._ranks = ranks  # a rank that has ended is not there any more
+            ranks[rank].wrote = self._wrote(rank)
+        gone = self._begun() if self._processes.ranked else set()
+        self._ended = {
+            rank: self._ended.get(rank, now) for rank in gone.union(were, self._ended) - found.keys()
+        }
+        self._ranks = ranks
         self._looked_at = now
 
     def work(self) -> Tuple[Optional[float], Dict[int, Tuple[int, Optional[float]]]]:
@@ -142,8 +156,35 @@ class Pulse:
         return looked_at, {rank: ranks[rank].work() for rank in sorted(ranks)[:_MOST_RANKS]}
 
     def facts(self) -> List[Dict[str, Any]]:
-        ranks, now = self._ranks, time.monotonic()
-        return [ranks[rank].facts(now) for rank in sorted(ranks)[:_MOST_RANKS]]
+        """The ranks as they go to the server, those that have ended too."""
+        ranks, ended, looked_at, now = self._ranks, self._ended, self._looked_at, time.monotonic()
+        facts = {rank: ranks[rank].facts(now) for rank in ranks}
+        for rank, since in ended.items():
+            if (
+                rank not in facts and looked_at is not None and since < looked_at
+            ):  # one look may be before its exec
+                facts[rank] = {"rank": rank, "state": ENDED, "state_seconds": round(max(0.0, now - since), 1)}
+        return [facts[rank] for rank in sorted(facts)[:_MOST_RANKS]]
+
+    def _begun(self) -> Set[int]:
+        """The ranks that `wrap_rank` has started here, by their files; one may be over between two looks."""
+        with contextlib.suppress(OSError):
+            changed = self._paths.spool.stat().st_mtime_ns
+            if changed != self._spool_changed:
+                names = [name for name in os.listdir(self._paths.spool) if name.endswith(".stdout")]  # noqa: PTH208
+                self._files_of = {rank for rank in map(rank_of, names) if rank is not None}
+                self._spool_changed = changed
+        return self._files_of
+
+    def _wrote(self, rank: int) -> Optional[float]:
+        """Seconds since it wrote to stdout or stderr, None where it has written nothing that is known."""
+        ages = []
+        for stream in ("stdout", "stderr"):
+            with contextlib.suppress(OSError):
+                file = self._paths.rank_stream(rank, stream).stat()
+                if file.st_size:
+                    ages.append(max(0.0, time.time() - file.st_mtime))
+        return round(min(ages), 1) if ages else None
 
     def _sign(self, rank: int) -> Dict[str, Any]:
         """What of it is a sign; empty where there is none, or where it was read while it was written.

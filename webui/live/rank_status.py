@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logs import pulse
+from logs import pulse, pulse_marks
 from logs.models import RankSeen
 
 #: Up to so many ranks each frame names them all; above, those that changed, and now and then all of them.
@@ -32,6 +32,7 @@ class Rank:
     step: int | None = None
     moved_at: float | None = None
     active: bool | None = None
+    ended: bool | None = None
     mark: str | None = None
 
     def entry(self, clock: float) -> dict[str, Any]:
@@ -40,6 +41,7 @@ class Rank:
             "step": self.step,
             "stepAge": _age(self.moved_at, clock),
             "active": self.active,
+            "ended": self.ended,
             "mark": self.mark,
         }
         written = {
@@ -98,7 +100,13 @@ def ranks_of(task_id: str) -> list[Rank]:
         # to the second: a time that is told anew with each heartbeat is no news
         moved_at = None if one.step_age_seconds is None else float(round(time.time() - one.step_age_seconds))
         ranks[one.rank] = replace(
-            rank, host=one.host, step=one.step, moved_at=moved_at, active=one.active, mark=one.mark
+            rank,
+            host=one.host,
+            step=one.step,
+            moved_at=moved_at,
+            active=one.active,
+            ended=one.state == pulse_marks.ENDED or None,
+            mark=one.mark,
         )
     return [ranks[rank] for rank in sorted(ranks)]
 

@@ -31,6 +31,16 @@ def test_a_rank_that_has_written_nothing_yet_stands_in_the_frames_too(member: Me
     assert "step" not in other and not other["active"] and "is stopped" in other["mark"]
 
 
+def test_a_rank_that_has_ended_says_so(member: Member) -> None:
+    pulse.keep(
+        member.pk,
+        [{"rank": 0, "state": "ended", "state_seconds": 3.0}, {"rank": 1, "state": "R", "cpu": 1.0}],
+    )
+    ended, other = (rank.entry(time.time()) for rank in ranks_of(member.allocation.task_id))
+    assert ended["ended"] is True and ended["active"] is False
+    assert "ended" not in other and other["active"]
+
+
 def test_without_a_pulse_the_frames_are_as_they_were(member: Member) -> None:
     task_id = member.allocation.task_id
     lines = [NewLine(time.time(), 0, "stdout", None, "a line")]
