@@ -18,12 +18,13 @@ Find = Callable[[Client, argparse.Namespace], str]
 
 #: the server's own limit of ranks that are asked at once
 _AT_ONCE = 64
+_ENDED = "ended"
 _COLUMNS = [
     Column("Rank", lambda row: row["rank"]),
     Column("Host", lambda row: row["host"]),
     Column("Step", lambda row: row.get("step")),
     Column("Last sign", lambda row: _seconds(row.get("stepAgeSeconds"))),
-    Column("Works", lambda row: "yes" if row["active"] else "no"),
+    Column("Works", lambda row: _works(row)),
     Column("State", lambda row: row.get("processState")),
     Column("CPUs", lambda row: row.get("cpu")),
     Column("GPU %", lambda row: row.get("gpuPercent")),
@@ -76,13 +77,14 @@ def _wanted(client: Client, task_id: str, args: argparse.Namespace) -> List[int]
     if args.rank:
         return sorted(set(args.rank))
     rows = _ranks(client, task_id)
-    if not rows:
+    if not any(row.get("processState") != _ENDED for row in rows):
         raise CliError("No rank runs now, so nobody can say what it is doing.")
-    wanted = [row["rank"] for row in rows if args.all or row.get("mark")]
+    running = [row for row in rows if row.get("processState") != _ENDED]
+    wanted = [row["rank"] for row in running if args.all or row.get("mark")]
     if not wanted:
-        known = ", ".join(str(row["rank"]) for row in rows[:16])
+        known = ", ".join(str(row["rank"]) for row in running[:16])
         raise CliError(
-            f"No rank is marked: name one by --rank ({known}{', …' if len(rows) > 16 else ''}), or give --all."
+            f"No rank is marked: name one by --rank ({known}{', …' if len(running) > 16 else ''}), or give --all."
         )
     return wanted
 
@@ -90,6 +92,16 @@ def _wanted(client: Client, task_id: str, args: argparse.Namespace) -> List[int]
 def _ranks(client: Client, task_id: str) -> List[Json]:
     found: List[Json] = client.get(f"/api/v1/tasks/{quote(task_id, safe='')}/pulse")["ranks"]
     return found
+
+
+def _works(row: Json) -> str:
+    """Idle is who neither uses 5 % of a processor or a GPU, nor has written a line or called the SDK just now."""
+    state = row.get("processState")
+    if state in ("T", "t"):
+        return "stopped"
+    if state == _ENDED or not state:
+        return _ENDED if state else "unknown"
+    return "yes" if row["active"] else "idle"
 
 
 def _seconds(value: Optional[float]) -> Optional[str]:
