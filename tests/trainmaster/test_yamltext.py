@@ -20,7 +20,9 @@ values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         # YAML allows a key of one line at most 1024 characters, and JSON may write twelve for one
-        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=80), inner, max_size=3)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=80), inner, max_size=3
+        )
     ),
     max_leaves=10,
 )
