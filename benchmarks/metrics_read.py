@@ -126,6 +126,7 @@ def measure(web: Any, server: mlflow_server.MLflow) -> list[str]:
     fill_ours(trial, ["loss"], POINTS)
     run = server.new_run()
     fill_theirs(run)
+    server.reconnect()
     link = Link(web.url, LoginToken.issue(make_user("reader")))
     path = f"/api/v1/trials/time-series?trialIds={trial}&metricNames=loss&group=training&maxDatapoints=1000"
 

@@ -39,9 +39,12 @@ class MLflow:
             raise RuntimeError(f"MLflow answered {answer.status} to {path}: {said[:500]!r}")
         return said
 
-    def new_run(self) -> str:
-        """A new run, over a new connection: an idle one may have been closed."""
+    def reconnect(self) -> None:
+        """The next request opens a connection: an idle one may have been closed."""
         self._link.close()
+
+    def new_run(self) -> str:
+        self.reconnect()
         body = json.dumps({"experiment_id": "0", "start_time": int(1000 * time.time())}).encode()
         made = json.loads(self.send("POST", "/api/2.0/mlflow/runs/create", body))
         return str(made["run"]["info"]["run_id"])
