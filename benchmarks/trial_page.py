@@ -1,0 +1,145 @@
+"""The Metrics page of a trial with 40 metrics of 100,000 points in headless Chromium: when it can be used, and how soon
+a zoom shows its detail.
+
+The server is the one that `up` starts, on this machine. Usable: the table stands and every chart in the window is
+drawn, with its points' number beside it. The first opening of a browser fetches and compiles plotly.js and is told
+apart. A zoom is done when every chart in the window shows the points of the new window. `python -m
+benchmarks.trial_page` writes benchmarks/reports/trial_page.md.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.rig import long_run
+from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.server import Server
+
+METRICS = int(os.environ.get("METRICS", "40"))
+POINTS = int(os.environ.get("POINTS", "100000"))
+MANY = int(os.environ.get("MANY", "1000"))
+RUNS = int(os.environ.get("RUNS", "15"))
+WARM_UP = 2
+COLD_RUNS = 3
+USABLE_MS = 1500.0
+REPORT = Path(__file__).parent / "reports" / "trial_page.md"
+
+#: Notes when every chart in the window is drawn and the table stands, in milliseconds since the navigation.
+WATCH = """
+const inWindow = (place) => {
+  const { top, bottom } = place.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
+};
+const isDrawn = (place) => place.querySelector(".main-svg .trace path")
+  && place.panel?.points.textContent !== "Loading";
+const look = () => {
+  const shown = [...document.querySelectorAll("#charts .chart")].filter(inWindow);
+  if (shown.length && document.querySelector("#metric-table td") && shown.every(isDrawn)) {
+    window.usableAt = performance.now();
+    window.chartsInWindow = shown.length;
+  } else requestAnimationFrame(look);
+};
+addEventListener("DOMContentLoaded", look);
+"""
+#: Zooms by a key and waits for the new numbers of points; then milliseconds.
+ZOOM = """
+const done = arguments[0];
+const charts = [...document.querySelectorAll("#charts .chart")];
+const shown = charts.filter((place) => place.getBoundingClientRect().top < innerHeight);
+const begun = performance.now();
+shown[0].dispatchEvent(new KeyboardEvent("keydown", { key: "+", bubbles: true }));
+const asked = () => new URLSearchParams(location.search).get("from");
+const isFine = ({ panel }) => panel.detail && String(panel.detail.from) === asked() && panel.points.textContent !== "";
+const look = () => { if (shown.every(isFine)) done(performance.now() - begun); else requestAnimationFrame(look); };
+requestAnimationFrame(look);
+"""
+
+
+@contextmanager
+def opened(server: Server) -> Iterator[Browser]:
+    """A browser without any cache, logged in, that notes when the page can be used."""
+    with running_browser(server.url) as browser:
+        browser.look(dark=False, width=1440)
+        browser.login("admin", server.password)
+        browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+        browser.driver.set_script_timeout(60)
+        yield browser
+
+
+def usable(browser: Browser, path: str) -> float:
+    browser.driver.get("about:blank")
+    browser.open(path)
+    browser.wait(lambda: browser.run("return window.usableAt"), "the charts", 60)
+    return float(browser.run("return window.usableAt"))
+
+
+def measured(server: Server, path: str, many: str) -> tuple[dict[str, list[float]], int]:
+    """Milliseconds of each opening and zoom, and how many charts stood in the window."""
+    found: dict[str, list[float]] = {"first": [], "again": [], "many": [], "zoom": []}
+    for _ in range(COLD_RUNS):
+        with opened(server) as browser:
+            found["first"].append(usable(browser, path))
+    with opened(server) as browser:
+        for number in range(WARM_UP + RUNS):
+            times = {"again": usable(browser, path)}
+            charts = int(browser.run("return window.chartsInWindow"))
+            times["zoom"] = float(browser.driver.execute_async_script(ZOOM))
+            times["many"] = usable(browser, many)
+            for name, value in times.items():
+                if number >= WARM_UP:
+                    found[name].append(value)
+    return found, charts
+
+
+def row(name: str, values: list[float], goal: str) -> str:
+    return f"| {name} | {statistics.median(values):.0f} | {min(values):.0f} to {max(values):.0f} | {goal} |"
+
+
+def main() -> int:
+    if programs() is None:
+        print("needs chromium and chromedriver")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="trial-page-") as name:
+        Path(name).chmod(0o711)
+        server = Server(Path(name) / "data")
+        try:
+            server.start()
+            path = f"/trials/{long_run.write(server, METRICS, POINTS)}/metrics"
+            many = f"/trials/{long_run.write(server, MANY, 20, name='many')}/metrics"
+            begun = time.monotonic()
+            found, charts = measured(server, path, many)
+            took = time.monotonic() - begun
+        finally:
+            server.close()
+    lines = [
+        row("usable", found["again"], f"median under {USABLE_MS:.0f}"),
+        row("usable, first opening of a browser", found["first"], "plotly.js is fetched and compiled"),
+        row("a zoom to half shows its detail", found["zoom"], ""),
+        row(f"usable, {MANY:,} metrics of 20 points", found["many"], f"median under {USABLE_MS:.0f}"),
+    ]
+    text = f"""# The Metrics page of a trial with {METRICS} metrics of {POINTS:,} points
+
+Milliseconds, {RUNS} runs each ({COLD_RUNS} of the first opening) over {took:.0f} s, Chromium without a GPU, on
+{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f} at the end; where other work takes the processor, it
+stretches all of them. Usable: the table stands and the {charts} charts in the window are drawn.
+
+| what | median | least to most | goal |
+|---|---|---|---|
+{chr(10).join(lines)}
+"""
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(text)
+    print(text)
+    good = all(statistics.median(found[name]) < USABLE_MS for name in ("again", "many"))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
