@@ -6,8 +6,8 @@ A packed column is a byte that names its form and the form's data, little-endian
 - `1`, `2`, `4`, `8` offsets: int64 least, then each value less the least in so many bytes.
 - `f` float32, where that is exact (what frameworks compute in); `d` float64.
 
-Compression was tried and left out: it halves constants and counters, which are small here already, takes less than
-a tenth off measured numbers, and reading it back would cost several times what all the rest does.
+Compression was tried and left out: what is regular is small here already, and of 1,000 noisy losses zlib saves 6 to
+22 % (the latter with their bytes shuffled), for 40 to 60 us at each reading where numpy takes 1 to 3.
 """
 
 from __future__ import annotations
