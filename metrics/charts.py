@@ -35,22 +35,30 @@ def stem(name: str) -> str:
 
 
 def trial_figures(
-    trial_id: int, *, highlight: str | None = None, points: int = series.DEFAULT_POINTS
+    trial_id: int,
+    *,
+    highlight: str | None = None,
+    points: int = series.DEFAULT_POINTS,
+    most: int | None = None,
 ) -> list[Figure]:
     """A figure per metric, its groups as traces over steps; `highlight` (the searcher's metric) comes first.
 
-    `train_loss` and `val_loss` share the chart `loss` (features.md 4.6).
+    `train_loss` and `val_loss` share the chart `loss` (features.md 4.6). Only the first `most` are read.
 
     Each is {"name", "data", "layout", "points", "total"}, where points < total says that it was reduced (to the
     envelope of its extremes).
     """
+    known, first = series.names(trial_id), stem(highlight or "")
+    stems = {stem(name) for names in known.values() for name in names}
+    chosen = sorted(stems, key=lambda name: (name != first, name))[:most]
     traces: dict[str, list[tuple[str, Series]]] = {}
-    for group in _ordered(series.groups(trial_id)):
-        for each in series.read(trial_id, group, points=points):
+    for group in _ordered(list(known)):
+        names = [name for name in known[group] if stem(name) in chosen]
+        for each in series.read(trial_id, group, names, points=points):
             traces.setdefault(stem(each.name), []).append((group, each))
-    first = stem(highlight or "")
-    names = sorted(traces, key=lambda name: (name != first, name))
-    return [metric_figure(name, traces[name], is_highlighted=name == first) for name in names]
+    return [
+        metric_figure(name, traces[name], is_highlighted=name == first) for name in chosen if name in traces
+    ]
 
 
 def _ordered(groups: list[str]) -> list[str]:

@@ -17,6 +17,8 @@ from webui.pages import timeline, verdicts, why
 from webui.pages.experiment import actions, may_act
 from webui.pages.frame import page, show
 
+#: Charts on the overview.
+OVERVIEW_CHARTS = 6
 TABS = ["overview", "metrics", "checkpoints", "logs", "timeline"]
 
 
@@ -89,7 +91,9 @@ def _words(entrypoint: str | list[str]) -> str:
 
 @page
 def chart(request: HttpRequest, trial_id: int) -> HttpResponse:
-    """The figures of the trial's metrics as Plotly JSON."""
+    """The figures of the trial's first metrics as Plotly JSON, for its overview; all are on its Metrics page."""
     trial = find(trial_id)
     searcher = trial.experiment.config.get("searcher") or {}
-    return JsonResponse({"figures": charts.trial_figures(trial.pk, highlight=searcher.get("metric"))})
+    return JsonResponse(
+        {"figures": charts.trial_figures(trial.pk, highlight=searcher.get("metric"), most=OVERVIEW_CHARTS)}
+    )
