@@ -6,6 +6,7 @@ each statement sees every line once, in the old chunks or in the new one.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from logs.filters import Clock, Filters
 from logs.lines import Line, mask_of_streams
 from logs.models import Chunk, TaskLog
 
-__all__ = ["Filters", "Page", "backward", "download", "forward", "last_number", "number_at", "tail"]
+__all__ = ["Filters", "Page", "backward", "forward", "last_number", "number_at", "pieces", "tail"]
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
@@ -45,12 +46,13 @@ Opened = tuple[int, int, Contents | None]
 class _Patience:
     """How long a read goes on fetching chunks. What is fetched is looked at to its end, unless a pattern is slow."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
         self._begin = time.monotonic()
+        self._seconds = seconds
         self.ran_out = False
 
     def is_left(self) -> bool:
-        self.ran_out = self.ran_out or time.monotonic() > self._begin + SCAN_SECONDS
+        self.ran_out = self.ran_out or time.monotonic() > self._begin + self._seconds
         return not self.ran_out
 
     def is_left_for(self, filters: Filters) -> bool:
@@ -93,7 +95,7 @@ def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit:
     filters = _resolved(filters)
     newest = last_number(task_id)
     found: list[Line] = []
-    upto, patience = after, _Patience()
+    upto, patience = after, _Patience(SCAN_SECONDS)
     for first, last, contents in _behind(task_id, after, filters, patience):
         left = limit - len(found)
         indices = contents.indices(filters, upto + 1 - first, last + 1 - first, Clock()) if contents else []
@@ -110,13 +112,21 @@ def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit:
 
 
 def backward(
-    task_id: str, before: int | None = None, filters: Filters | None = None, limit: int = 1000
+    task_id: str,
+    before: int | None = None,
+    filters: Filters | None = None,
+    limit: int = 1000,
+    *,
+    seconds: float = SCAN_SECONDS,
 ) -> Page:
-    """The last `limit` matching lines before line `before` (None: the end). Raises filters.PatternTooSlow."""
+    """The last `limit` matching lines before line `before` (None: the end), or fewer where it takes longer.
+
+    Raises filters.PatternTooSlow.
+    """
     filters = _resolved(filters)
     upto = before if before is not None else last_number(task_id) + 1
     parts: list[list[Line]] = []
-    left, patience = limit, _Patience()
+    left, patience = limit, _Patience(seconds)
     for first, last, contents in _before(task_id, before, filters, patience):
         stop = last + 1 if before is None else min(last + 1, before)
         indices = contents.indices(filters, 0, stop - first, Clock()) if contents else []
@@ -138,46 +148,38 @@ def _joined(parts: list[list[Line]]) -> list[Line]:
     return [line for part in reversed(parts) for line in part]
 
 
-def tail(task_id: str, filters: Filters, count: int) -> list[Line]:
-    """The last `count` matching lines, however far back they are."""
+def tail(task_id: str, filters: Filters, count: int, *, until: float = math.inf) -> list[Line]:
+    """The last `count` matching lines, however far back they are; those found by `until` of the monotonic clock."""
     parts: list[list[Line]] = []
     before: int | None = None
     left = count
     while left > 0:
-        page = backward(task_id, before, filters, left)
+        seconds = min(SCAN_SECONDS, until - time.monotonic())
+        page = backward(task_id, before, filters, left, seconds=seconds)
         parts.append(page.lines)
         left -= len(page.lines)
         before = page.upto
-        if page.done:
+        if page.done or time.monotonic() > until:
             break
     return _joined(parts)
 
 
-def download(
+def pieces(
     task_id: str, filters: Filters | None = None, after: int = 0, upto: int | None = None
-) -> Iterator[bytes]:
-    """The exact bytes that were written, lines behind `after` up to `upto` (None: the newest), in blocks.
+) -> Iterator[list[Piece]]:
+    """The exact bytes that were written, lines behind `after` up to `upto` (None: the newest), without their lines.
 
-    A line that was cut is joined with what goes on with it, where that comes next.
+    In order, a list for each chunk that is looked at, empty where nothing of it is wanted. Raises
+    filters.PatternTooSlow.
     """
     filters = _resolved(filters)
     end = last_number(task_id) if upto is None else upto
-    open_piece: Piece | None = None
     for first, last, contents in _behind(task_id, after, filters):
         if first > end:
-            break
-        block = []
+            return
         start, stop = after + 1 - first, end + 1 - first
-        for piece in contents.pieces(filters, start, stop, Clock()) if contents else ():
-            if open_piece is not None and open_piece.source != piece.source:
-                block.append(b"\n")
-            block.append(piece.data)
-            open_piece = piece if piece.cut else None
+        yield [*contents.pieces(filters, start, stop, Clock())] if contents else []
         after = last
-        if block:
-            yield b"".join(block)
-    if open_piece is not None:
-        yield b"\n"
 
 
 def _resolved(filters: Filters | None) -> Filters:

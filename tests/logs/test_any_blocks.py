@@ -1,6 +1,5 @@
 """Whatever blocks are appended, what is read is what a plain list of lines and a plain filter say."""
 
-import itertools
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from logs.levels import Level
 from logs.lines import Block, Line, raw, text_of
 from logs.models import Chunk
 from tests.rig.rows import make_gang
+from webui.live.log_download import written
 
 pytestmark = pytest.mark.django_db
 
@@ -90,12 +90,16 @@ def expected(told: list[Told], members: list[Member], first: int) -> list[Line]:
 
 
 def exact(lines: list[Line]) -> bytes:
-    """A cut line is joined with what goes on with it, when that comes next."""
-    parts = []
-    for line, following in itertools.zip_longest(lines, lines[1:]):
-        goes_on = line.cut and following is not None and _source(line) == _source(following)
-        parts.append(raw(line.text) + (b"" if goes_on else b"\n"))
-    return b"".join(parts)
+    """A cut line stands where what goes on with it has its end."""
+    parts: list[bytes] = []
+    held: dict[tuple[int | None, int | None, str], bytes] = {}
+    for line in lines:
+        text = held.pop(_source(line), b"") + raw(line.text)
+        if line.cut:
+            held[_source(line)] = text
+        else:
+            parts.append(text + b"\n")
+    return b"".join(parts + [text + b"\n" for text in held.values()])
 
 
 def _source(line: Line) -> tuple[int | None, int | None, str]:
@@ -119,7 +123,7 @@ def test_reads_agree_with_a_plain_filter(
     assert (
         read.tail(task_id, filters, 10**6) == wanted and read.tail(task_id, filters, limit) == wanted[-limit:]
     )
-    assert b"".join(read.download(task_id, filters)) == exact(wanted)
+    assert b"".join(written(task_id, filters)) == exact(wanted)
     for member in members:
         mine = replace(filters, hosts=frozenset({member.host.name}))
         assert read.tail(task_id, mine, 10**6) == [line for line in wanted if line.member == member.pk]
@@ -165,7 +169,7 @@ def test_a_cut_line_is_one_in_the_download_across_chunks_but_never_joined_with_a
     store.append(task_id, member, "h", halves[:1])
     store.append(task_id, member, "h", [Block(1.0, 1, "stdout", [], [], "other")])
     store.append(task_id, member, "h", halves[1:])
-    assert b"".join(read.download(task_id)) == b"half\nother\nway\n"
-    assert b"".join(read.download(task_id, Filters(ranks=frozenset({0})))) == b"halfway\n"
-    assert b"".join(read.download(task_id, after=2)) == b"way\n"
-    assert b"".join(read.download(task_id, upto=1)) == b"half\n"
+    assert b"".join(written(task_id, Filters())) == b"other\nhalfway\n"
+    assert b"".join(written(task_id, Filters(ranks=frozenset({0})))) == b"halfway\n"
+    assert [piece.data for part in read.pieces(task_id, after=2) for piece in part] == [b"way\n"]
+    assert [piece.data for part in read.pieces(task_id, upto=1) for piece in part] == [b"half"]

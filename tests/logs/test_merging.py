@@ -16,6 +16,7 @@ from logs.levels import Level
 from logs.lines import Block, Line
 from logs.models import Chunk, TaskLog
 from tests.rig.rows import make_gang
+from webui.live.log_download import written
 
 pytestmark = pytest.mark.django_db
 
@@ -60,13 +61,13 @@ def test_a_log_that_has_ended_is_merged_and_reads_as_before() -> None:
     write(members, 300)
     hosts = [Filters(hosts=frozenset({member.host.name})) for member in members]
     before = [whole(task_id, each) for each in SOME_FILTERS + hosts]
-    bytes_before = b"".join(read.download(task_id))
+    bytes_before = b"".join(written(task_id, Filters()))
     end(task_id)
     assert merging.merge_cold(60) == 0  # nothing is cold yet
     make_cold(task_id)
     assert merging.merge_cold(60) == 299
     assert [whole(task_id, each) for each in SOME_FILTERS + hosts] == before
-    assert b"".join(read.download(task_id)) == bytes_before
+    assert b"".join(written(task_id, Filters())) == bytes_before
     chunk = Chunk.objects.get(task_id=task_id)
     assert chunk.members == sorted(member.pk for member in members)
     assert chunk.ranks == list(range(8)) and len(chunk.hosts) == 2

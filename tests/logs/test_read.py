@@ -13,6 +13,7 @@ from logs.filters import BadPattern, Filters, PatternTooSlow
 from logs.levels import Level, UnknownLevel, and_higher, parse
 from logs.lines import Line, NewLine, blocks_of, raw, text_of
 from tests.rig.rows import make_gang
+from webui.live import log_download as download
 
 pytestmark = pytest.mark.django_db
 
@@ -101,11 +102,21 @@ def test_lines_of_another_task_never_appear(gang: list[Member]) -> None:
     assert [line.text for line in read.tail(other.allocation.task_id, Filters(), 5)] == ["other"]
 
 
+def test_a_tail_that_has_no_time_left_gives_up_with_the_newest_lines(member: Member) -> None:
+    task_id = member.allocation.task_id
+    for number in range(1, 31):
+        store.append(task_id, member, "h", blocks_of([NewLine(1.0, 0, "stdout", None, f"line {number}")]))
+    wanted = Filters(ranks=frozenset({0}))
+    assert [line.number for line in read.tail(task_id, wanted, 30)] == list(range(1, 31))
+    found = [line.number for line in read.tail(task_id, wanted, 30, until=time.monotonic())]
+    assert found and found == list(range(31 - len(found), 31)) and len(found) < 30
+
+
 def test_an_empty_log_is_read_without_ado(member: Member) -> None:
     task_id = member.allocation.task_id
     assert read.forward(task_id) == read.Page([], 0, True)
     assert read.backward(task_id) == read.Page([], 1, True)
-    assert read.tail(task_id, Filters(), 5) == [] and list(read.download(task_id)) == []
+    assert read.tail(task_id, Filters(), 5) == [] and list(read.pieces(task_id)) == []
 
 
 def test_the_download_of_a_rank_is_the_exact_bytes(member: Member) -> None:
@@ -114,7 +125,7 @@ def test_the_download_of_a_rank_is_the_exact_bytes(member: Member) -> None:
     lines = [NewLine(1.0, 3, "stdout", None, text.decode("utf-8", "surrogateescape")) for text in written]
     lines.append(NewLine(1.0, 4, "stdout", None, "of another rank"))
     store.append(task_id, member, "h", blocks_of(lines))
-    assert b"".join(read.download(task_id, Filters(ranks=frozenset({3})))) == b"\n".join(written) + b"\n"
+    assert b"".join(download.written(task_id, Filters(ranks=frozenset({3})))) == b"\n".join(written) + b"\n"
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{9999999999999999999}", "x" * 1001])

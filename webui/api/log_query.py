@@ -58,6 +58,11 @@ class LogQuery:
         """Whether the chosen ranks may change as the job goes on, so that a follower asks for `filters` anew."""
         return any(expression.needs_facts for expression in self.ranks)
 
+    @property
+    def searches(self) -> bool:
+        """Whether lines are looked through for a text or a pattern."""
+        return self._filters is not None and bool(self._filters.text or self._filters.pattern)
+
     def filters(self) -> Filters | None:
         """The filters as of now; None when nothing can match. Reads the database where ranks are chosen by facts."""
         if self._filters is None or not self.ranks:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -27,7 +27,7 @@ from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import LogQuery, fields_query, stream_query
 from webui.api.log_records import Encoder, fields
 from webui.live.tails import Tail, tails
-from webui.live.threads import reading, release_thread
+from webui.live.threads import catching_up, reading, release_thread
 from webui.live.wakeups import LOOK_AGAIN_SECONDS
 
 LINES_PER_READ = 1000
@@ -95,16 +95,25 @@ async def _ending_with_errors(parts: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 async def _oldest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
-    filters = await reading(query.filters)
+    filters = await _filters(query)
     after, left = query.after, query.limit
     while filters is not None and left != 0:
         size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await reading(_forward, query.task_id, after, filters, size, encoder)
+        page, part = await _thread_for(query)(_forward, query.task_id, after, filters, size, encoder)
         if part:
             yield part
         after, left = page.upto, None if left is None else left - len(page.lines)
         if page.done:
             return
+
+
+async def _filters(query: LogQuery) -> Filters | None:
+    return await reading(query.filters) if query.changes else query.filters()
+
+
+def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read.Page, bytes]]]:
+    """A search may take seconds at each step: it keeps none of those waiting who look at what is new."""
+    return catching_up if query.searches else reading
 
 
 def _forward(
@@ -115,12 +124,12 @@ def _forward(
 
 
 async def _newest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
-    filters = await reading(query.filters)
+    filters = await _filters(query)
     before: int | None = None
     left = query.limit
     while filters is not None and left != 0:
         size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await reading(_backward, query, before, filters, size, encoder)
+        page, part = await _thread_for(query)(_backward, query, before, filters, size, encoder)
         if part:
             yield part
         before, left = page.upto, None if left is None else left - len(page.lines)
@@ -169,7 +178,7 @@ async def _read_on(tail: Tail, query: LogQuery, after: int, encoder: Encoder) ->
     try:
         filters = None if query.changes else query.filters()
         if filters is None:
-            return await reading(_further, query, after, encoder)
+            return await _thread_for(query)(_further, query, after, encoder)
         page = await tail.next_lines(after, filters, LINES_PER_READ)
         return page, await reading(encoder.ndjson, page.lines) if page.lines else b""
     except Error as error:

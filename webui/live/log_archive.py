@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import IO
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from django.db.models import Sum
+
 from logs import read
 from logs.filters import Filters
 from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, Line, raw
 from logs.models import RankSeen
-from webui.live.log_download import Joiner, pages, stepped
+from webui.live.log_download import Joiner, Writer, stepped
 
-#: While a rank's stdout is written, its stderr waits: in memory up to this size, beyond it on disk.
-WAITING_BYTES_MAX = 4 * 1024 * 1024
+#: Chunks hold lines of many ranks, so that one pass over them serves so many ranks, with so many lines in all (one
+#: rank may have more). While the first file is written the others wait: in memory up to this size in all, beyond it
+#: on disk.
+RANKS_TOGETHER, LINES_TOGETHER = 64, 10_000_000
+WAITING_BYTES_MAX = 8 * 1024 * 1024
 _COPIED_BYTES = 256 * 1024
 _COMPRESSION = 1  # five times smaller at the speed of the network; more costs the other viewers
 
@@ -54,8 +60,8 @@ def _files(task_id: str, filters: Filters | None, folder: str) -> Generator[byte
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION) as into:
         if filters is not None:
             end = read.last_number(task_id)
-            for rank in _ranks(task_id, filters):
-                for _ in _of_rank(into, task_id, replace(filters, ranks=frozenset({rank})), folder, end):
+            for ranks in _groups(task_id, filters):
+                for _ in _of_ranks(into, task_id, replace(filters, ranks=frozenset(ranks)), folder, end):
                     yield sink.drain()
             if _wants_server(filters):
                 for _ in _of_server(into, task_id, filters, folder, end):
@@ -63,11 +69,20 @@ def _files(task_id: str, filters: Filters | None, folder: str) -> Generator[byte
     yield sink.drain()
 
 
-def _ranks(task_id: str, filters: Filters) -> list[int]:
-    """Ranks that have written, in order; lines outside any rank last."""
-    seen = RankSeen.objects.filter(task_id=task_id).values_list("rank", flat=True).distinct()
-    wanted = [rank for rank in seen if not filters.ranks or rank in filters.ranks]
-    return sorted(wanted, key=lambda rank: (rank == NO_RANK, rank))
+def _groups(task_id: str, filters: Filters) -> Iterator[list[int]]:
+    """Ranks that have written, in order, lines outside any rank last: as many together as wait in little room."""
+    seen = RankSeen.objects.filter(task_id=task_id).values("rank").annotate(written=Sum("lines"))
+    lines = {row["rank"]: row["written"] for row in seen if not filters.ranks or row["rank"] in filters.ranks}
+    group: list[int] = []
+    waiting = 0
+    for rank in sorted(lines, key=lambda rank: (rank == NO_RANK, rank)):
+        if group and (len(group) == RANKS_TOGETHER or waiting + lines[rank] > LINES_TOGETHER):
+            yield group
+            group, waiting = [], 0
+        group.append(rank)
+        waiting += lines[rank]
+    if group:
+        yield group
 
 
 def _wants_server(filters: Filters) -> bool:
@@ -76,35 +91,54 @@ def _wants_server(filters: Filters) -> bool:
     )
 
 
-def _of_rank(into: ZipFile, task_id: str, filters: Filters, folder: str, end: int) -> Generator[None]:
-    """One pass over the rank's chunks: its stdout goes into the archive, its stderr waits for its turn."""
-    (rank,) = filters.ranks
-    name = f"{folder}/no-rank" if rank == NO_RANK else f"{folder}/rank{rank}"
-    wanted = filters.streams & {STDOUT, STDERR} if filters.streams else {STDOUT, STDERR}
+def _of_ranks(into: ZipFile, task_id: str, filters: Filters, folder: str, end: int) -> Generator[None]:
+    """One pass over the chunks of these ranks: the first file goes into the archive, the others wait for their turn."""
+    wanted = [letter for letter in (STDOUT, STDERR) if not filters.streams or letter in filters.streams]
     if not wanted:
         return
-    joiners = {stream: Joiner() for stream in wanted}
-    with tempfile.SpooledTemporaryFile(WAITING_BYTES_MAX) as waiting:
-        with _Entry(into, f"{name}.{STREAM_NAMES[STDOUT]}.log") as entry:
-            targets: dict[str, Callable[[bytes], int]] = {STDOUT: entry.write, STDERR: waiting.write}
-            for lines in pages(task_id, replace(filters, streams=frozenset(wanted)), end):
-                for stream, joiner in joiners.items():
-                    targets[stream](joiner.join(line for line in lines if line.stream == stream))
+    ranks = sorted(filters.ranks, key=lambda rank: (rank == NO_RANK, rank))
+    files = [(rank, stream) for rank in ranks for stream in wanted]
+    with ExitStack() as stack:
+        waiting = {
+            file: stack.enter_context(tempfile.SpooledTemporaryFile(WAITING_BYTES_MAX // len(files)))
+            for file in files[1:]
+        }
+        with _Entry(into, _name(folder, *files[0])) as entry:
+            targets = {file: spool.write for file, spool in waiting.items()} | {files[0]: entry.write}
+            joiner = Joiner()
+            for pieces in read.pieces(task_id, replace(filters, streams=frozenset(wanted)), upto=end):
+                _hand_out(joiner.join(pieces), targets)
                 yield
-            for stream, joiner in joiners.items():
-                targets[stream](joiner.rest())
-        if waiting.tell():
-            waiting.seek(0)
-            with _Entry(into, f"{name}.{STREAM_NAMES[STDERR]}.log") as entry:
-                while piece := waiting.read(_COPIED_BYTES):
+            _hand_out(joiner.rest(), targets)
+        for file, spool in waiting.items():
+            spool.seek(0)
+            with _Entry(into, _name(folder, *file)) as entry:
+                while piece := spool.read(_COPIED_BYTES):
                     entry.write(piece)
                     yield
+            spool.close()
+
+
+def _hand_out(
+    parts: Iterable[tuple[Writer, bytes]], targets: Mapping[tuple[int, str], Callable[[bytes], int]]
+) -> None:
+    for (_, rank, stream), data in parts:
+        targets[NO_RANK if rank is None else rank, stream](data)
+
+
+def _name(folder: str, rank: int, stream: str) -> str:
+    whose = "no-rank" if rank == NO_RANK else f"rank{rank}"
+    return f"{folder}/{whose}.{STREAM_NAMES[stream]}.log"
 
 
 def _of_server(into: ZipFile, task_id: str, filters: Filters, folder: str, end: int) -> Generator[None]:
+    only = replace(filters, streams=frozenset({SERVER}))
+    after = 0
     with _Entry(into, f"{folder}/server.log") as entry:
-        for lines in pages(task_id, replace(filters, streams=frozenset({SERVER})), end):
-            entry.write(b"".join(map(_said, lines)))
+        while after < end:
+            page = read.forward(task_id, after, only)
+            entry.write(b"".join(_said(line) for line in page.lines if line.number <= end))
+            after = page.upto
             yield
 
 

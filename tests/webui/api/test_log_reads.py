@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from django.test import AsyncClient
 
 from accounts.models import LoginToken
 from jobs.models import Member
@@ -17,6 +20,8 @@ from logs import store
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
+from webui.live.log_archive import RANKS_TOGETHER
+from webui.live.threads import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -196,3 +201,48 @@ def test_a_download_that_fails_on_the_way_does_not_look_complete(
     write(gang[0], gang[0].allocation.task_id, line("a" * 5000 + "b" * 5000 + "!"))
     with pytest.raises(httpx.RemoteProtocolError):
         api.get(path, params={"searchText": "^(a+|b+|(ab|a|b)+)+$", "enableRegex": "true"})
+
+
+def test_an_archive_of_more_ranks_than_one_pass_serves_is_complete(
+    api: httpx.Client, gang: list[Member]
+) -> None:
+    task, ranks = gang[0].allocation.task_id, 2 * RANKS_TOGETHER + 3
+    for part in range(2):
+        streams = [(rank, stream) for rank in range(ranks) for stream in ("stdout", "stderr")]
+        write(gang[0], task, *(line(f"{rank} {part}", rank, stream) for rank, stream in streams))
+    files = entries(api.get("/logs/archive"))
+    assert list(files) == [f"rank{rank}.{name}.log" for rank in range(ranks) for name in ("stdout", "stderr")]
+    assert all(files[f"rank{rank}.stderr.log"] == f"{rank} 0\n{rank} 1\n".encode() for rank in range(ranks))
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("logs", {"searchText": "needle"}),
+        ("logs", {"searchText": "need.e", "enableRegex": "true", "orderBy": "ORDER_BY_DESC"}),
+        ("logs/raw", {}),
+        ("logs/archive", {}),
+    ],
+)
+def test_searches_and_downloads_take_no_thread_of_those_who_look(
+    gang: list[Member], path: str, query: dict[str, str]
+) -> None:
+    task = gang[0].allocation.task_id
+    write(gang[0], task, line("needle"))
+    token = LoginToken.issue(gang[0].allocation.task.job.owner)
+
+    async def ask() -> bytes:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = await AsyncClient().get(f"/api/v1/tasks/{task}/{path}", query, headers=headers)
+        over = threading.Event()
+        looks = [asyncio.create_task(reading(over.wait)) for _ in range(30)]
+        await asyncio.sleep(0)  # so that they have all the threads
+        try:
+            async with asyncio.timeout(20):
+                return b"".join([part async for part in answer.streaming_content])
+        finally:
+            over.set()
+            await asyncio.gather(*looks)
+
+    found = asyncio.run(ask())
+    assert b"needle" in found or path == "logs/archive"
