@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from jobs.models import Allocation
@@ -30,11 +31,21 @@ class LastWords:
     left_out: int = 0
 
 
-def of(allocation: Allocation, rank: int | None, code: int | None, signal: int | None) -> LastWords:
-    """Of a rank of the attempt; of no rank in particular, what stands outside any rank, or else all lines."""
-    lines = _lines(allocation, NO_RANK if rank is None else rank)
+def of(
+    allocation: Allocation,
+    rank: int | None,
+    code: int | None,
+    signal: int | None,
+    *,
+    until: float = math.inf,
+) -> LastWords:
+    """Of a rank of the attempt; of no rank in particular, what stands outside any rank, or else all lines.
+
+    Lines that are not found by `until` of the monotonic clock are left out.
+    """
+    lines = _lines(allocation, NO_RANK if rank is None else rank, until)
     if rank is None and not lines:
-        lines = _lines(allocation, None)
+        lines = _lines(allocation, None, until)
     if code and code > 128 and signal is None:
         signal = code - 128
     if signal is None or signal in _OWN_SIGNALS:
@@ -47,15 +58,15 @@ def of(allocation: Allocation, rank: int | None, code: int | None, signal: int |
     return LastWords(telling[-LAST_LINES:], False, cause)
 
 
-def of_launcher(allocation: Allocation) -> list[str]:
-    """The last lines outside any rank."""
-    return [line.text for line in _lines(allocation, NO_RANK)]
+def of_launcher(allocation: Allocation, *, until: float) -> list[str]:
+    """The last lines outside any rank that are found by `until` of the monotonic clock."""
+    return [line.text for line in _lines(allocation, NO_RANK, until)]
 
 
-def _lines(allocation: Allocation, rank: int | None) -> list[Line]:
+def _lines(allocation: Allocation, rank: int | None, until: float) -> list[Line]:
     ranks = frozenset() if rank is None else frozenset({rank})
     filters = read.Filters(ranks=ranks, allocations=frozenset({allocation.pk}))
-    return read.tail(allocation.task_id, filters, LINES_LOOKED_AT)
+    return read.tail(allocation.task_id, filters, LINES_LOOKED_AT, until=until)
 
 
 def _traceback(lines: list[Line]) -> LastWords | None:

@@ -12,7 +12,7 @@ from hosts import registry
 from jobs import rank_ends, transitions
 from jobs.models import Member
 from jobs.states import AllocationState, Reason
-from logs import store, why_stopped
+from logs import first_rank, store, why_stopped
 from logs.lines import NewLine, blocks_of
 from logs.why_stopped import Story
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
@@ -235,7 +235,14 @@ def test_a_rank_that_fell_with_its_peer_is_not_the_first_even_if_it_was_recorded
     ends(second, 1, late)
     story = story_of(experiment)
     assert story.sentences[0] == "Rank 2 on gpu1 failed first: exit code 1: RuntimeError: boom."
-    assert attempt_of(experiment).exit_detail["rank"] == 2
+    attempt = attempt_of(experiment)
+    assert attempt.exit_detail["rank"] == 2
+    attempt.exit_detail = early
+    members = members_of(experiment)
+    found = first_rank.corrected(attempt, members)
+    assert found is not None and found["rank"] == 2
+    # where the log does not tell in time, the records' times do
+    assert first_rank.corrected(attempt, members, seconds=0) is None
 
 
 @pytest.mark.parametrize(
