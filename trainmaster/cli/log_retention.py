@@ -16,6 +16,9 @@ from trainmaster.context import megabytes
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 
+#: (client, arguments) -> the id that they mean
+Find = Callable[[Client, argparse.Namespace], str]
+
 DAYS_MAX = 32_767
 
 
@@ -39,7 +42,11 @@ def add_cleanup(verbs: Any, verb: str) -> None:
     parser.set_defaults(run=_cleanup, action="clean up logs", days=None, output="table")
 
 
-def add_set(verbs: Any, noun: str) -> None:
+def _as_given(client: Client, args: argparse.Namespace) -> str:
+    return str(args.entity_id)
+
+
+def add_set(verbs: Any, noun: str, find: Find = _as_given) -> None:
     """`set log-retention` of a noun whose path under /api/v1 is its plural."""
     settings = verbs.add_parser("set", help=f"change the {noun}").add_subparsers(
         metavar="WHAT", required=True
@@ -54,7 +61,7 @@ def add_set(verbs: Any, noun: str) -> None:
     how_long.add_argument(
         "--default", dest="days", action="store_const", const=None, help="as its config or the server says"
     )
-    parser.set_defaults(run=_set, noun=noun, action="set the log retention")
+    parser.set_defaults(run=_set, noun=noun, find=find, action="set the log retention")
 
 
 def _days(text: str) -> int:
@@ -68,12 +75,13 @@ def _days(text: str) -> int:
 
 
 def _set(client: Client, args: argparse.Namespace) -> int:
-    entity_id = quote(str(args.entity_id), safe="")
+    found = args.find(client, args)
+    entity_id = quote(found, safe="")
     client.call("PUT", f"/api/v1/{args.noun}s/{entity_id}/retain_logs", {"numDays": args.days})
     kept = {None: "as the config or the server says", -1: "for ever"}.get(
         args.days, f"for {days_in_words(args.days)}"
     )
-    done(f"The log of {args.noun} {args.entity_id} is kept {kept}")
+    done(f"The log of {args.noun} {found} is kept {kept}")
     return OK
 
 

@@ -12,7 +12,6 @@ from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_cleanup, add_set
 from trainmaster.cli.log_stream import End, Source, show_log
 from trainmaster.cli.output import Column, local_time
-from trainmaster.cli.prefixes import the_one
 from trainmaster.client import Client
 from trainmaster.http import Answered
 
@@ -27,11 +26,11 @@ def add(add_noun: Adder) -> None:
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the tasks")
     parser = verbs.add_parser("logs", help="the log of a task")
-    parser.add_argument("task_id")
+    parser.add_argument("task_id", metavar="ID", help="or its beginning")
     add_log_options(parser, with_allocations=True)
     parser.set_defaults(run=_logs, action="show the log")
     add_cleanup(verbs, "cleanup-logs")
-    add_set(verbs, "task")
+    add_set(verbs, "task", lambda client, args: _whole_id(client, args.entity_id))
     rank_pulse.add(verbs, "task_id", str, lambda client, args: _whole_id(client, args.task_id))
 
 
@@ -80,9 +79,8 @@ def _logs(client: Client, args: argparse.Namespace) -> int:
 
 
 def _whole_id(client: Client, given: str) -> str:
-    """A task that has ended is not listed, and is known by its whole id alone."""
-    ids = [row["taskId"] for row in _tasks(client)]
-    return the_one(given, ids, "Task") if any(one.startswith(given) for one in ids) else given
+    """Of any task, those that have ended too: the server knows them all, and names those that a beginning fits."""
+    return str(_task(client, given)["taskId"])
 
 
 def _task(client: Client, task_id: str) -> Json:

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState
 from webui.api import encoding
-from webui.api.errors import Missing
+from webui.api.errors import BadRequest, Missing
 from webui.api.views import ApiView, Json
 
 _STATES = {
@@ -19,6 +19,9 @@ _STATES = {
     AllocationState.TERMINATING: "STATE_TERMINATING",
     AllocationState.TERMINATED: "STATE_TERMINATED",
 }
+
+#: so many tasks are named where the beginning of an id fits several
+_NAMED = 5
 
 
 def encode_allocation(allocation: Allocation) -> Json:
@@ -86,13 +89,28 @@ class Tasks(ApiView):
         return Response({"allocationIdToSummary": {row.pk: encode_summary(row) for row in rows}})
 
 
+def find(beginning: str) -> Task:
+    """The task whose id is the text or alone begins with it. Raises Missing, BadRequest."""
+    tasks = Task.objects.select_related("job").prefetch_related("allocations")
+    if not beginning or "\x00" in beginning:
+        raise Missing(f"task {beginning!r} not found")
+    task = tasks.filter(pk=beginning).first()
+    if task is not None:
+        return task
+    found = list(tasks.filter(pk__startswith=beginning).order_by("pk")[: _NAMED + 1])
+    if not found:
+        raise Missing(f"task {beginning} not found")
+    if len(found) > 1:
+        named = ", ".join(one.pk for one in found[:_NAMED]) + (" or another" if len(found) > _NAMED else "")
+        raise BadRequest(f"task {beginning} is not unique: it may be {named}; give more characters")
+    return found[0]
+
+
 class OneTask(ApiView):
-    """One task with all its attempts."""
+    """One task with all its attempts; its id may be shortened to any unique beginning."""
 
     def get(self, request: Request, task_id: str) -> Response:
-        task = Task.objects.select_related("job").prefetch_related("allocations").filter(pk=task_id).first()
-        if task is None:
-            raise Missing(f"task {task_id} not found")
+        task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
         row = {
             "taskId": task.pk,

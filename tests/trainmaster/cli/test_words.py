@@ -14,7 +14,6 @@ from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.job_edits import parsed
 from trainmaster.cli.main import build_parser, main
 from trainmaster.cli.output import local_time, table
-from trainmaster.cli.prefixes import the_one
 from trainmaster.cli.submission import config_text
 from trainmaster.cli.user import strong
 
@@ -71,16 +70,6 @@ def test_a_spoilt_credentials_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "auth.json").write_text("{")
     with pytest.raises(CliError, match="remove it and log in again"):
         _ = Credentials("http://a:1", tmp_path).active_user
-
-
-def test_an_id_may_be_given_by_a_unique_beginning() -> None:
-    ids = ["abc1", "abc2", "xyz"]
-    assert the_one("x", ids, "Job") == "xyz"
-    assert the_one("abc1", ids, "Job") == "abc1"
-    with pytest.raises(CliError, match="not unique"):
-        the_one("abc", ids, "Job")
-    with pytest.raises(CliError, match="not found"):
-        the_one("q", ids, "Job")
 
 
 def test_a_table_aligns_numbers_and_tames_foreign_text() -> None:

@@ -1,0 +1,41 @@
+"""One task over REST, by its id or the beginning of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.models import Member, Task
+from tests.rig.api import Cast
+from tests.rig.rows import make_gang
+from webui.api.errors import BadRequest, Missing
+from webui.api.tasks import find
+
+
+@pytest.fixture
+def member(db: None) -> Member:
+    return make_gang()[0]
+
+
+def another(member: Member, task_id: str) -> None:
+    job = member.allocation.task.job
+    Task.objects.create(id=task_id, job=job, kind=Task.Kind.COMMAND, name=task_id, slots=1)
+
+
+def test_a_task_is_found_by_any_beginning_that_is_its_alone(cast: Cast, member: Member) -> None:
+    task_id = member.allocation.task_id
+    for given in (task_id, task_id[:8]):
+        assert cast.vic.get(f"tasks/{given}")["task"]["taskId"] == task_id
+    another(member, f"{task_id}9")
+    assert find(task_id).pk == task_id, "a whole id is no beginning"
+    with pytest.raises(BadRequest, match=f"is not unique: it may be {task_id}, {task_id}9; give more"):
+        find(task_id[:8])
+    for number in range(10, 20):
+        another(member, f"{task_id}{number}")
+    with pytest.raises(BadRequest, match="or another; give more"):
+        find(task_id[:8])
+
+
+@pytest.mark.parametrize("given", ["", "nosuch", "%", "_", "task\x00"])
+def test_what_begins_no_id_is_no_task(member: Member, given: str) -> None:
+    with pytest.raises(Missing, match="not found"):
+        find(given)
