@@ -11,6 +11,8 @@ from trainmaster.http import Answered
 
 Json = Dict[str, Any]
 
+_HOSTS_NAMED = 8
+
 
 def why_stopped(client: Client, owner_path: str) -> Json:
     """What the server knows of the end of `/api/v1/trials/7` or `/api/v1/tasks/ID`; empty where it does not say."""
@@ -40,6 +42,15 @@ def exit_code(why: Json, known: Any = None) -> int:
         if isinstance(found, int) and OK < found < 256:
             return found
     return FAILED
+
+
+def hosts_in_words(hosts: List[str]) -> str:
+    """`hosts gpu1, gpu2`, `host gpu1`, `no host`; of many the first ones."""
+    names = [clean(str(host)) for host in hosts if host]
+    if not names:
+        return "no host"
+    more = f" and {len(names) - _HOSTS_NAMED} more" if len(names) > _HOSTS_NAMED else ""
+    return f"host{'' if len(names) == 1 else 's'} {', '.join(names[:_HOSTS_NAMED])}{more}"
 
 
 def ranks_in_words(ranks: List[int]) -> str:

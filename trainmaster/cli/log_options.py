@@ -18,7 +18,8 @@ INTERRUPTED_LOG = 130  # as a shell gives it after Ctrl-C
 EXIT_CODES = """exit codes:
   0    the lines were shown; with -f: and the job completed
   N    with -f: the failed job's own exit code (128 + n after signal n)
-  1    it failed without one, was canceled or killed, the log broke off, or no line of the ranks asked for is there
+  1    it failed without one, was canceled or killed, the log broke off, or the ranks or hosts asked for
+       have no line
   2    the command line is wrong
   130  Ctrl-C; the job goes on"""
 

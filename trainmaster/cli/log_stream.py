@@ -62,8 +62,8 @@ def show_log(client: Client, source: Source, args: argparse.Namespace) -> int:
     for record in _part(client, source.path, args, query):
         printer(record)
     sys.stdout.flush()
-    if printer.count == 0 and args.ranks:
-        return _no_such_rank(client, source, args)
+    if printer.count == 0 and (args.ranks or args.agent_id):
+        return _nothing_of_these(client, source, args)
     job_id = source.queued_job() if printer.count == 0 else None
     if job_id is not None:
         say_what_it_waits_for(client, job_id)
@@ -95,8 +95,8 @@ def _follow_to_the_end(
     kind = source.name.split()[0]
     say(f"{kind} log stream ended. To reopen log stream, run: {source.reopen}", "green")
     code = end_of(client, source)
-    if printer.count == 0 and args.ranks:
-        return _no_such_rank(client, source, args) or code
+    if printer.count == 0 and (args.ranks or args.agent_id):
+        return _nothing_of_these(client, source, args) or code
     return code
 
 
@@ -110,16 +110,25 @@ def end_of(client: Client, source: Source) -> int:
     return log_end.exit_code(why, end.code) if end.failed else FAILED
 
 
-def _no_such_rank(client: Client, source: Source, args: argparse.Namespace) -> int:
-    """Nothing was shown: say so where that is for want of the ranks alone."""
+def _nothing_of_these(client: Client, source: Source, args: argparse.Namespace) -> int:
+    """Nothing of the ranks or hosts asked for was shown: say so, and which have written."""
     (found,) = client.lines(f"{source.path}/fields")
-    written = log_end.ranks_in_words([rank for rank in found.get("rankIds") or [] if rank >= 0])
-    asked = " ".join(str(rank) for rank in args.ranks)
-    filters = (
-        "" if query_of(args) == [("rankIds", rank) for rank in args.ranks] else " that fits the other options"
+    ranks, hosts = list(args.ranks or []), list(args.agent_id or [])
+    asked, written = [], []
+    if ranks:
+        asked.append(f"--rank {' '.join(str(rank) for rank in ranks)}")
+        written.append(log_end.ranks_in_words([rank for rank in found.get("rankIds") or [] if rank >= 0]))
+    if hosts:
+        asked.append(f"--host {' '.join(hosts)}")
+        written.append(log_end.hosts_in_words(found.get("agentIds") or []))
+    is_all = len(query_of(args)) == len(ranks) + len(hosts)
+    filters = "" if is_all else " that fits the other options"
+    is_one = len(written) == 1 and written[0].startswith(("rank ", "host ", "no "))
+    say(
+        f"{source.name} has no line of {' '.join(asked)}{filters}; "
+        f"{' of '.join(written)} {'has' if is_one else 'have'} written.",
+        "yellow",
     )
-    verb = "has" if written.startswith(("rank ", "no ")) else "have"
-    say(f"{source.name} has no line of --rank {asked}{filters}; {written} {verb} written.", "yellow")
     return FAILED
 
 

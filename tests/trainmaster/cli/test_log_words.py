@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.log_end import exit_code, ranks_in_words
+from trainmaster.cli.log_end import exit_code, hosts_in_words, ranks_in_words
 from trainmaster.cli.log_lines import Printer
 from trainmaster.cli.log_options import query_of
 from trainmaster.cli.main import build_parser, main
@@ -140,5 +140,8 @@ def test_ranks_and_codes_in_words() -> None:
     assert ranks_in_words([5]) == "rank 5"
     assert ranks_in_words([0, 1, 7]) == "ranks 0-1 and 7"
     assert ranks_in_words([]) == "no rank"
+    assert hosts_in_words(["gpu1", "gpu2", ""]) == "hosts gpu1, gpu2"
+    assert hosts_in_words(["gpu1"]) == "host gpu1" and hosts_in_words([""]) == "no host"
+    assert hosts_in_words([f"h{number}" for number in range(10)]).endswith(", h7 and 2 more")
     assert exit_code({"exitCode": 3}) == 3 and exit_code({"signal": 9}) == 137
     assert exit_code({"exitCode": 0}, 5) == 5 and exit_code({}) == 1 and exit_code({"exitCode": 300}) == 1

@@ -98,7 +98,7 @@ def test_lines_are_chosen_and_shown_as_asked(local_host: CommandLine, done: int)
     assert [line.replace("ERROR: ", "") for line in lines("--level", "ERROR")] == ["a tensor is NaN"]
     assert lines("--stream", "stderr", "--tail", "1") == ["step 9 of rank 3"]
     assert any("has started" in line for line in lines("--stream", "server"))
-    assert lines("--host", "elsewhere") == [] == lines("--since", "2030-01-01") == lines("--until", "9w")
+    assert lines("--since", "2030-01-01") == [] == lines("--until", "9w")
     assert len(lines("--since", "1h", "--rank", "0")) == 10
     shown = local_host(
         "trial", "logs", str(done), "--rank", "1", "--head", "1", "--timestamps", "none"
@@ -111,8 +111,31 @@ def test_a_rank_that_never_wrote_is_named_and_is_no_success(local_host: CommandL
         ran = local_host("trial", "logs", str(done), *words)
         assert ran.returncode == 1 and ran.stdout == ""
         assert f"Trial {done} has no line of --rank 9; ranks 0-3 have written." in ran.stderr
+    for words in (["--host", "nope"], ["--host", "nope", "-f"]):
+        ran = local_host("trial", "logs", str(done), *words)
+        assert ran.returncode == 1 and ran.stdout == ""
+        assert f"Trial {done} has no line of --host nope; host local has written." in ran.stderr
+    ran = local_host("trial", "logs", str(done), "--host", "nope", "--rank", "1", "--level", "ERROR")
+    assert "--rank 1 --host nope that fits the other options; ranks 0-3 of host local have" in ran.stderr
     refused = local_host("trial", "logs", str(done), "--rank", "²")
     assert refused.returncode == 1 and "chooses no ranks; allowed:" in refused.stderr
+
+
+def test_a_task_that_has_ended_is_known_by_the_beginning_of_its_id(
+    local_host: CommandLine, done: int, submit: Submit
+) -> None:
+    ids = [
+        json.loads(local_host("t", "describe", str(one), "--json").stdout)["taskId"]
+        for one in (done, submit())
+    ]
+    unique = next(ids[0][:end] for end in range(1, 97) if not ids[1].startswith(ids[0][:end]))
+    ran = local_host("task", "logs", unique, "--rank", "1", "--head", "1", "--no-prefix")
+    assert ran.stdout == "step 0 of rank 1\n", ran.stderr
+    assert local_host("task", "pulse", unique).returncode == 0
+    kept = local_host("task", "set", "log-retention", unique, "--days", "9")
+    assert kept.returncode == 0 and ids[0] in kept.stdout + kept.stderr
+    unknown = local_host("task", "logs", "nosuch")
+    assert unknown.returncode == 1 and "nosuch not found" in unknown.stderr
 
 
 def test_the_end_of_a_followed_log_is_the_jobs_own(
