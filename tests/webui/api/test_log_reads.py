@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from django.test import AsyncClient
 
 from accounts.models import LoginToken
@@ -243,6 +245,7 @@ def test_searches_and_downloads_take_no_thread_of_those_who_look(
         finally:
             over.set()
             await asyncio.gather(*looks)
+            await sync_to_async(connections.close_all)()  # the client's thread keeps its own
 
     found = asyncio.run(ask())
     assert b"needle" in found or path == "logs/archive"
