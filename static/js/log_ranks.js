@@ -30,8 +30,15 @@ function show(entries) {
   showBox(isMany, ranks);
   showPulse(ranks, isMany);
   showMarks(ranks.filter(({ mark }) => mark));
+  showBar();
   markChosen();
   linkBeside();
+}
+
+// A choice among none or one is none.
+function showBar() {
+  const ranks = state.ranks.filter(({ rank }) => rank >= 0);
+  bar.hidden = ranks.length < 2 && !filter.ranks.length && !filter.expression;
 }
 
 // --- chips ---
@@ -147,6 +154,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 onStatus(show);
-onChange(() => { markChosen(); linkBeside(); });
+onChange(() => { showBar(); markChosen(); linkBeside(); });
+showBar();
 markChosen();
 linkBeside();
