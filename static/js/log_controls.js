@@ -69,22 +69,28 @@ function fill() {
   if (document.activeElement !== field("search") || !field("search").value.startsWith(filter.search)) field("search").value = filter.search;
   for (const name of ["regex", "only"]) field(name).checked = filter[name];
   for (const name of ["wrap", "wide"]) field(name).checked = look[name];
-  field("context-label").hidden = !(filter.only && filter.search);
-  choose(field("context"), String(filter.context), `${filter.context}`);
+  field("context").disabled = !(filter.only && filter.search);
+  choose(field("context"), String(filter.context), `±${filter.context} lines`);
   field("times").value = look.times;
   choose(field("level"), filter.level, `${filter.level.toLowerCase()} and above`);
   choose(field("stream"), filter.streams.join(","), filter.streams.join(" and "));
   choose(field("host"), filter.hosts.join(" "), filter.hosts.length > 2 ? `${filter.hosts.length} hosts` : filter.hosts.join(" and "));
   for (const name of ["from", "to"]) field(name).value = writeTime(filter[name], zone());
-  field("time-words").textContent = filter.from === null && filter.to === null ? "" : `: ${rangeWords()}`;
+  field("time-words").textContent = filter.from === null && filter.to === null ? "" : rangeWords();
   for (const place of root.querySelectorAll(".log-zone")) place.textContent = look.times === "local" ? `the browser's zone, ${zoneName("local")}` : "UTC";
   for (const name of ["level", "host", "stream"]) field(name).classList.toggle("set", field(name).value !== "");
+  const chosen = countChosen();
+  field("filters").textContent = chosen ? `Filters · ${chosen}` : "Filters";
   field("download-found").hidden = !isFiltered();
   field("download-found").href = `${root.dataset.file}?${asQuery()}`;
   root.classList.toggle("hide-times", look.times === "none");
-  root.classList.toggle("wraps", look.wrap);
   document.documentElement.classList.toggle("log-wide", look.wide);
 }
+
+// How many of the folded fields leave lines out.
+const countChosen = () => [
+  filter.only && filter.search, filter.level, filter.hosts.length, filter.streams.length, filter.from !== null || filter.to !== null,
+].filter(Boolean).length;
 
 function rangeWords() {
   const [from, to] = ["from", "to"].map((name) => writeTime(filter[name], zone()).replace(/^.* /, ""));
@@ -107,6 +113,11 @@ onStatus((ranks) => {
 onChange(fill);
 
 // --- menus ---
+
+// Narrow windows have one button for all fields but the search.
+field("filters").addEventListener("click", () => {
+  field("filters").setAttribute("aria-expanded", root.classList.toggle("unfolded"));
+});
 
 const menus = [...root.querySelectorAll("details.log-menu")];
 document.addEventListener("click", (event) => { for (const menu of menus) if (!menu.contains(event.target)) menu.open = false; });

@@ -45,6 +45,9 @@ export class FoundLines {
     return low;
   }
 
+  /** How many lines were looked through, while that goes on for want of lines that fit; else null. */
+  get looked() { return this.busy && this.count < PAGE ? this.upto - this.first + 1 : null; }
+
   has(number) { return number >= this.first && number <= this.upto; }
 
   /** Whether the line stands there for its neighbour's sake. */

@@ -12,6 +12,7 @@ const RETRY_MS = 1_000;
 /** An unfiltered log. `onNews()` is called when rows have come, `onRefused(sentence)` when the server refuses. */
 export class WholeLog {
   isWhole = true;
+  looked = null; // nothing is searched for
   atStart = true;
   atEnd = true;
   pages = new Map(); // index of the page -> {rows, characters}; a row that is no longer kept is null

@@ -134,13 +134,25 @@ export class RowList {
     return sum;
   }
 
-  /** What rows are like has changed: all are made anew. */
-  reset({ wraps = this.wraps } = {}) {
+  /** Pixels from the upper edge of the view to that of a row in it. */
+  yOf(row) { return this.sum(this.top.row, row) - this.top.out; }
+
+  /** What rows are like has changed: all are made anew, and `row` stands `y` pixels below the upper edge again. */
+  reset({ wraps, row, y }) {
     this.wraps = wraps;
     this.layer.style.minWidth = "";
     this.remake();
     this.average = wraps ? this.estimate() : ROW;
+    this.moveTo(row, y);
+    this.drawNow(); // rows that were not in the page have true heights only now
+    this.moveTo(row, y);
     this.settle();
+  }
+
+  moveTo(row, y) {
+    if (this.followsEnd || !this.count()) return;
+    this.top = { row, out: 0 };
+    this.walk(-Math.max(y, 1 - this.heightOf(row)));
   }
 
   estimate() {

@@ -14,6 +14,7 @@ import { complain } from "./log_words.js";
 const FIRST_PAGE = 500;
 const REMEMBER_MS = 400;
 const RETRY_MS = 2_000;
+const AT_ONCE_MS = 100; // an answer within that is no wait
 const TIME = 1;
 const NOTHING = { lines: [], upto: 0, first: 1, last: 0, done: true, end: true };
 const EPSILON_S = 1e-6; // the socket leaves out the time itself from which on lines are wanted
@@ -28,6 +29,8 @@ export class Reader {
   generation = 0; // of what was asked for; `begun`: of what is shown
   begun = -1;
   columns = 80;
+  shown = null; // the filter whose lines are here
+  isAwaited = false; // none of them are
 
   constructor(view, { isCurrent, onShow, onHeard }) {
     Object.assign(this, { view, isCurrent, onShow, onHeard });
@@ -39,6 +42,7 @@ export class Reader {
     });
     onFrame((frame) => this.take(frame));
     onOpen(() => this.wish());
+    this.dress();
   }
 
   makeRow(index) {
@@ -50,7 +54,7 @@ export class Reader {
   }
 
   /** The number of the line on top, 1 without any, and its time in epoch seconds (null while it is not here). */
-  get top() { return this.source?.count ? this.source.numberAt(this.seen.first) : 1; }
+  get top() { return this.source?.count ? this.source.numberAt(this.seen.first) : this.isAwaited ? this.awaited : 1; }
   get topTime() { return this.source?.at(this.seen.first)?.[TIME] ?? null; }
 
   isInView(number) {
@@ -65,6 +69,7 @@ export class Reader {
     this.generation += 1;
     const mine = this.generation;
     const query = asQuery();
+    if (this.shown !== this.named) setTimeout(() => { if (mine === this.generation && this.begun !== mine) this.blank(line); }, AT_ONCE_MS);
     query.set("limit", FIRST_PAGE);
     if (at !== null) query.set("at", at);
     else if (line !== null) query.set("around", line);
@@ -86,9 +91,22 @@ export class Reader {
     } finally { if (mine === this.generation) this.view.removeAttribute("aria-busy"); }
   }
 
+  get named() { return `${asQuery()} ${filter.only && filter.search ? filter.context : 0}`; }
+
+  // Lines of another filter are not to be taken for those that are searched for.
+  blank(line) {
+    this.source?.close();
+    Object.assign(this, { source: null, shown: null, isAwaited: true, awaited: line, seen: { first: 0, last: 0 } });
+    this.list.clear();
+    this.list.settle();
+    this.onShow();
+  }
+
   begin(answer, context) {
     this.source?.close();
     this.begun = this.generation;
+    this.shown = this.named;
+    this.isAwaited = false;
     const query = asQuery();
     if (context) query.set("context", context);
     const heard = { onNews: (shift) => this.news(shift), onRefused: (text) => complain("place", text) };
@@ -181,10 +199,16 @@ export class Reader {
 
   // --- how it looks ---
 
-  /** Rows of one height, or wrapped ones. */
+  dress() { this.view.closest("#log").classList.toggle("wraps", look.wrap); }
+
+  /** Rows of one height, or wrapped ones; the line that the address points at, else the one on top, stays where it is. */
   wrap() {
+    if (this.list.drawing) this.list.drawNow(); // so that what is seen is known
+    const pointed = place.line !== null && this.isInView(place.line) ? this.source.indexOf(place.line) : this.seen.first;
+    const y = this.list.yOf(pointed);
+    this.dress();
     if (look.wrap) this.measure();
-    this.list.reset({ wraps: look.wrap });
+    this.list.reset({ wraps: look.wrap, row: pointed, y });
   }
 
   // The room of a wrapped text in characters: of the list's width, what the columns before it leave.

@@ -26,7 +26,7 @@ const reader = new Reader(view, { isCurrent: (number) => number === search.curre
 
 function showMatches(more = "") {
   write(part("matches"), `${search.words}${more}`);
-  for (const name of ["previous", "next"]) part(name).hidden = !filter.search;
+  for (const name of ["previous", "next"]) part(name).disabled = !filter.search;
 }
 
 async function nextMatch(step) {
@@ -57,7 +57,7 @@ onChange((names) => {
   else if (reopens) reader.openAt({ line: reader.follows ? null : reader.top });
   if (names.has("wrap")) reader.wrap();
   else reader.list.remake();
-  if (reader.source) show(reader);
+  show(reader);
 });
 
 /** What the address, or where one was before going back, asks for. */
@@ -67,7 +67,7 @@ function wanted() {
 }
 
 onSpans((numbers) => reader.list.remake((element) => numbers.has(Number(element.dataset.number))));
-onStatus(() => { if (reader.source) show(reader); });
+onStatus(() => show(reader));
 
 // --- acting ---
 

@@ -172,7 +172,9 @@ def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, lo
     browser.one("body").send_keys("N")
     browser.wait(lambda: browser.text("#log-matches") == "1 of 3", "the first match, with the focus nowhere")
     browser.one("body").send_keys("N")
-    browser.wait(lambda: browser.text("#log-matches") == "1 of 3, none further up", "to be told that it is the first")
+    browser.wait(
+        lambda: browser.text("#log-matches") == "1 of 3, none further up", "to be told that it is the first"
+    )
     browser.one("body").send_keys("n")
     shows(browser, 60_010)
 
@@ -300,6 +302,86 @@ def test_wrapped_lines_are_scrolled_like_others(browser: Browser, log: str) -> N
     browser.one("#log-view").send_keys("w")
     shows(browser, LINES)
     assert address(browser) == "#L71"
+
+
+def slow_network(browser: Browser, milliseconds: int) -> None:
+    browser.driver.execute_cdp_cmd("Network.enable", {})
+    conditions = {
+        "offline": False,
+        "latency": milliseconds,
+        "downloadThroughput": -1,
+        "uploadThroughput": -1,
+    }
+    browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions)
+
+
+def test_lines_of_before_go_while_only_matching_ones_are_searched_for(browser: Browser, log: str) -> None:
+    browser.open(f"{log}?q=needle")
+    shows(browser, LINES)
+    begins = view_top(browser)
+    slow_network(browser, 3000)
+    try:
+        browser.click("#log-only")
+        browser.wait(lambda: not browser.all(".log-row"), "the other lines to go", 2)
+        assert browser.text("#log-nothing") == f"Searching … 0 of {LINES:,} lines looked through"
+        assert browser.text("#log-where") == ""
+        browser.wait(lambda: len(browser.all(".log-row")) == 3, "the three matches")
+    finally:
+        slow_network(browser, 0)
+    choose(browser, "#log-context", "3")
+    browser.wait(lambda: browser.all(".log-row.context"), "the lines around")
+    assert view_top(browser) == begins, "fields that come and go move no line"
+
+
+def view_top(browser: Browser) -> float:
+    return float(browser.run("return document.getElementById('log-view').getBoundingClientRect().top"))
+
+
+def test_wrapping_keeps_the_line_that_one_looks_at(browser: Browser, log: str) -> None:
+    browser.open(f"{log}#L73")  # below lines of thousands of characters
+    shows(browser, 73)
+    before = row_top(browser, 73)
+    for _ in range(2):
+        browser.one("#log-view").send_keys("w")
+        browser.wait(lambda: abs(row_top(browser, 73) - before) < 2, "line 73 where it was")
+    browser.open(f"{log}#L60003")
+    shows(browser, 60_003)
+    browser.one("#log-view").send_keys(Keys.ESCAPE)  # points at none
+    first = visible(browser)[0]
+    browser.one("#log-view").send_keys("w")
+    browser.wait(lambda: "wrap=1" in address(browser) and visible(browser)[0] == first, "the line on top")
+
+
+def row_top(browser: Browser, number: int) -> float:
+    """Pixels from the edge of the view to the line; far away where it is not in the page."""
+    script = "return document.querySelector(arguments[0])?.getBoundingClientRect().top ?? 1e6"
+    return float(browser.run(script, f'.log-row[data-number="{number}"]')) - view_top(browser)
+
+
+def test_a_narrow_window_folds_the_fields_under_one_button(browser: Browser, log: str) -> None:
+    browser.look(dark=False, width=390, height=844)
+    try:
+        browser.open(f"{log}?level=WARNING")
+        shows(browser, LINES)
+        begins = browser.run("return document.getElementById('log').getBoundingClientRect().top")
+        assert view_top(browser) - begins < 80, "two rows of fields above the lines"
+        assert browser.text("#log-filters") == "Filters · 1"
+        assert browser.one("#log-search").is_displayed() and not browser.one("#log-level").is_displayed()
+        browser.click("#log-filters")
+        choose(browser, "#log-level", "")
+        browser.wait(lambda: browser.text("#log-filters") == "Filters", "no filter to be counted")
+    finally:
+        browser.look(dark=False, width=1440)
+
+
+def test_one_rank_is_no_choice(browser: Browser, empty_server: Server, log: str) -> None:
+    alone = long_log.write(empty_server, 50, name="alone", ranks=1)
+    browser.open(f"/trials/{alone}/logs")
+    shows(browser, 50)
+    browser.wait(lambda: browser.text("#log-state") == "Complete", "the ranks to be known")
+    assert not browser.one("#log .ranks").is_displayed()
+    browser.open(log)
+    browser.wait(lambda: browser.one("#log .ranks").is_displayed(), "the chips of a gang")
 
 
 def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_server: Server) -> None:
