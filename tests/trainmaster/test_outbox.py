@@ -55,6 +55,19 @@ def bytes_of(lines: list[dict[str, Any]]) -> bytes:
     )
 
 
+@pytest.mark.parametrize("order", [("stdout", "stderr"), ("stderr", "stdout")])
+def test_of_two_streams_that_a_look_finds_the_one_written_last_comes_last(
+    paths: RunPaths, order: tuple[str, str]
+) -> None:
+    for moment, stream in enumerate(order):
+        paths.rank_stream(0, stream).write_text(f"{stream}\n")
+        os.utime(paths.rank_stream(0, stream), (1000 + moment, 1000 + moment))
+    with_launcher = paths.launcher_stream("stdout")
+    with_launcher.write_text("launched\n")
+    drain(paths, Outbox(paths))
+    assert [line["m"] for line in lines(paths) if line["m"] != "launched"] == list(order)
+
+
 def test_a_torn_last_record_is_cut_and_its_source_read_again(paths: RunPaths) -> None:
     stdout = paths.rank_stream(0, "stdout")
     outbox = Outbox(paths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Limits
@@ -56,6 +56,8 @@ class Collector:
         self._unshipped = unshipped
         self._on_core = on_core
         self._sources: Dict[str, Source] = {}
+        #: the launcher's under None; of a rank's streams that both have lines, the one last written to comes last
+        self._of_rank: Dict[Optional[int], List[Source]] = {}
         self._upkeep_at = 0.0
         self._spool_changed = -1  # st_mtime_ns of the folder when it was looked through
         self.behind = False
@@ -84,12 +86,17 @@ class Collector:
         round_, at = _Round(), time.time()
         moved = False
         try:
-            for source in self._sources.values():
-                before = source.splitter.offset
-                self._take(source, read(source), at, round_)
-                if source.gap and gaps_due:
-                    self._close_gap(source, round_)
-                moved = moved or source.splitter.offset != before or bool(round_.records)
+            for sources in self._of_rank.values():
+                before = [source.splitter.offset for source in sources]
+                found = [(source, read(source)) for source in sources]
+                if sum(1 for _, blocks in found if blocks) > 1:
+                    found.sort(key=lambda one: one[0].written_at())
+                for source, blocks in found:
+                    self._take(source, blocks, at, round_)
+                    if source.gap and gaps_due:
+                        self._close_gap(source, round_)
+                moved = moved or bool(round_.records)
+                moved = moved or before != [source.splitter.offset for source in sources]
                 if round_.size >= _APPEND_BYTES:
                     self._append(round_)
             self._append(round_)
@@ -118,7 +125,9 @@ class Collector:
                 continue
             if entry.is_file(follow_symlinks=False):
                 start = self._outbox.ends.get(entry.name, 0)
-                self._sources[entry.name] = Source(Path(entry.path), start, self._limits)
+                source = Source(Path(entry.path), start, self._limits)
+                self._sources[entry.name] = source
+                self._of_rank.setdefault(source.rank, []).append(source)
 
     def _bound_backlog(self) -> None:
         """Ranks that write faster than anybody reads must not fill the disk: what nobody gets to is skipped."""

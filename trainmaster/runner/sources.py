@@ -70,6 +70,10 @@ class Source:
         """What is left when nobody writes any more."""
         return self.splitter.finish()
 
+    def written_at(self) -> int:
+        """When it was last written to, in nanoseconds of the host's clock."""
+        return os.fstat(self._descriptor).st_mtime_ns
+
     def skip_backlog(self, limit: int) -> None:
         """Leave out lines, and count them, if more than `limit` bytes wait to be read; half of that then waits."""
         size = os.fstat(self._descriptor).st_size
