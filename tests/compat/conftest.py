@@ -77,3 +77,4 @@ def det(
         return not server.request("GET", "/api/v1/tasks", token=token)["allocationIdToSummary"]
 
     assert wait_until(idle, 60)
+    server.request("DELETE", "/api/v1/hosts/compat", token=token)  # the next module adds its own
