@@ -69,7 +69,9 @@ class Filters:
             needle = self._needle.encode()
             object.__setattr__(self, "_needle_bytes", needle)
             # finds a literal at the speed of memory in either case, and lets other threads run meanwhile
-            in_bytes = regex.compile(regex.escape(self._needle).encode(), regex.IGNORECASE) if needle else None
+            in_bytes = (
+                regex.compile(regex.escape(self._needle).encode(), regex.IGNORECASE) if needle else None
+            )
             object.__setattr__(self, "_in_bytes", in_bytes)
         if self.pattern:
             object.__setattr__(self, "_compiled", _compile(self.pattern))

@@ -17,7 +17,9 @@ KEEPER_MARKER = (
     "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
 )
 RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
-RANK = "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and so for all of the rank's processes
+RANK = (
+    "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and so for all of the rank's processes
+)
 
 #: from the launcher to the runner when the entrypoint has ended; whoever does not wait for it never notices it
 LOOK_NOW = signal.SIGURG

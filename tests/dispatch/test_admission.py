@@ -22,7 +22,11 @@ from tests.dispatch.sshd import Sshd, free_port
 from tests.rig import hosts as rig
 from tests.rig.web import Web
 
-pytestmark = [pytest.mark.hosts, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_server")]
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("redis_server"),
+]
 
 
 @pytest.fixture

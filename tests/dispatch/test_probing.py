@@ -16,7 +16,11 @@ from hosts.pools import default_pool
 from tests.dispatch.sshd import Sshd, wait_until
 from tests.rig import hosts as rig
 
-pytestmark = [pytest.mark.hosts, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_server")]
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("redis_server"),
+]
 
 
 def ready_host(name: str, workdir: Path | str, **changes: object) -> Host:

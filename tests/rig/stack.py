@@ -109,7 +109,9 @@ class Stack:
         for host in self.hosts:
             host.authorize(key)
             body = {"name": host.name, "transport": "ssh", "address": host.address, "port": host.port}
-            self.post("/api/v1/hosts", {**body, "user": host.logins[0], "slots": slots, "python": python, **more})
+            self.post(
+                "/api/v1/hosts", {**body, "user": host.logins[0], "slots": slots, "python": python, **more}
+            )
         for host in self.hosts:
             self.wait(lambda host=host: self._admitted(host), 60, f"{host.name} to be ready")
 

@@ -85,7 +85,9 @@ def test_a_paused_gang_saves_frees_its_slots_and_goes_on_from_its_step(stack: St
 
 
 def test_a_paused_training_goes_on_elsewhere_with_its_checkpoint(stack: Stack) -> None:
-    experiment = train(stack, slots=1, epochs=16)  # still training when the pause comes, on a fast machine too
+    experiment = train(
+        stack, slots=1, epochs=16
+    )  # still training when the pause comes, on a fast machine too
     stack.wait(stack.holders, LIMIT_SECONDS, "a host to be given")
     first = next(iter(stack.holders())).split("/")[0]
     step = pause(stack, experiment)

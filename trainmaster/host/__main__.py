@@ -15,7 +15,19 @@ sys.path[0] = str(
     Path(__file__).resolve().parents[2]
 )  # the bundle, in place of this folder: it shadows nothing
 
-VERBS = ("probe", "launch", "status", "stop", "preempt", "server", "remove", "check", "meet", "all_reduce", "stack")
+VERBS = (
+    "probe",
+    "launch",
+    "status",
+    "stop",
+    "preempt",
+    "server",
+    "remove",
+    "check",
+    "meet",
+    "all_reduce",
+    "stack",
+)
 
 
 def main(arguments: List[str]) -> int:

@@ -68,6 +68,4 @@ def require_owner(user: User, thing: Experiment | Command | Job) -> None:
     if user.is_admin or thing.owner_id == user.pk:
         return
     name = f"{type(thing).__name__.lower()} {thing.pk}"
-    raise Forbidden(
-        f"{name} belongs to {thing.owner.username}; only its owner or an admin may change it."
-    )
+    raise Forbidden(f"{name} belongs to {thing.owner.username}; only its owner or an admin may change it.")
