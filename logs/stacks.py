@@ -10,6 +10,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from events.announce import announce, wake
+from jobs.models import Allocation
+from jobs.states import AllocationState
 from logs import pulse
 from logs.models import RankSeen, RankStack
 
@@ -67,8 +69,14 @@ def _refuse_unknown(task_id: str, ranks: Sequence[int]) -> None:
     seen = RankSeen.objects.filter(task_id=task_id, rank__gte=0).values_list("rank", flat=True)
     known = {*seen, *pulse.places(task_id)}
     if unknown := sorted(set(ranks) - known):
-        there = f"known are {_spans(sorted(known))}" if known else "none of its ranks has shown itself so far"
-        raise UnknownRank(f"Task {task_id} has no rank {_spans(unknown)}; {there}.")
+        raise UnknownRank(f"Task {task_id} has no rank {_spans(unknown)}; {_what_there_is(task_id, known)}.")
+
+
+def _what_there_is(task_id: str, known: set[int]) -> str:
+    if known:
+        return f"known are {_spans(sorted(known))}"
+    runs = Allocation.objects.filter(task_id=task_id).exclude(state=AllocationState.TERMINATED).exists()
+    return "none of its ranks has shown itself so far" if runs else "it runs nowhere now"
 
 
 def _spans(ranks: Sequence[int]) -> str:

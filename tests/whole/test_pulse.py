@@ -72,4 +72,5 @@ def test_a_stopped_rank_and_one_that_is_not_there_get_a_sentence(gang: LightGang
         assert "is stopped (state T)" in answer.get("message", "") or "py-spy" in answer.get("text", ""), (
             answer
         )
-    assert "rank 500" in ask(gang, 500)["message"]
+    status, sentence = gang.stack.refused("POST", f"/api/v1/tasks/{gang.task_id}/ranks/500/stack")
+    assert status == 404 and "has no rank 500; known are 0-7." in sentence
