@@ -25,7 +25,7 @@ export function columnHead(rank, entryOf, remove) {
 /** Say in a head how its rank stands now. */
 export function sayHead(cell, entry) {
   cell.classList.toggle("marked", Boolean(entry.mark));
-  write(cell.children[1], entry.mark ? `stands ${ago(entry.stepAge)}` : [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
+  write(cell.children[1], entry.mark ? ["holds up", ago(entry.stepAge)].filter(Boolean).join(" ") : [entry.host, progress(entry) || (state.ended ? "" : ago(entry.age))].filter(Boolean).join(" · "));
   cell.children[1].classList.toggle("mark", Boolean(entry.mark));
   if (cell.title !== describe(entry)) cell.title = describe(entry);
 }

@@ -30,9 +30,9 @@ export function showPulse(ranks, isMany) {
 
 function summary(ranks, isMany) {
   const marked = ranks.filter(({ mark }) => mark).length;
-  const stand = marked ? `${marked} rank${marked === 1 ? " stands" : "s stand"} while ${marked === 1 ? "its" : "their"} peers go on` : "";
-  const how = isMany ? "darker: further behind its peers · dashed: no progress known · dot: silent" : "progress, and lines per second of the last 5 minutes on this page";
-  return [stand, how].filter(Boolean).join(" · ");
+  const look = marked ? `${marked} rank${marked === 1 ? " holds its gang up" : "s hold their gang up"}` : "";
+  const how = isMany ? "darker: further behind its peers · dashed: no progress known · pale: ended · dot: silent" : "progress, and lines per second of the last 5 minutes on this page";
+  return [look, how].filter(Boolean).join(" · ");
 }
 
 const isUsuallyOpen = (isMany) => isMany && innerHeight >= TALL_PX && innerWidth > WIDE_PX;
@@ -100,6 +100,6 @@ function drawRow({ row, path, stands, rates, entry }) {
   // a bar's height is the root of its rate, so that a flood leaves the others visible
   path.setAttribute("d", rates.map((rate, at) => (rate ? `M${start + at} ${HEIGHT}v-${(Math.sqrt(rate / most) * HEIGHT).toFixed(1)}` : "")).join(""));
   row.classList.toggle("marked", Boolean(entry.mark));
-  write(stands, `${progress(entry) || "no progress known"}${entry.mark ? " · stands" : ""}`);
+  write(stands, `${progress(entry) || "no progress known"}${entry.mark ? " · holds its gang up" : ""}`);
   if (row.title !== describe(entry)) row.title = describe(entry);
 }

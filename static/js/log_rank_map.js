@@ -67,8 +67,8 @@ function makeHost(name) {
 function paint(known, entry, middle, isSilent) {
   known.entry = entry;
   const age = progressAge(entry);
-  const shade = middle === null ? "" : age === null ? "unknown" : `behind-${BEHIND_S.filter((limit) => age - middle >= limit).length}`;
-  const looks = `cell ${shade}${entry.mark ? " marked" : ""}${isSilent ? " silent" : ""}`;
+  const shade = middle === null ? "" : entry.ended ? "ended" : age === null ? "unknown" : `behind-${BEHIND_S.filter((limit) => age - middle >= limit).length}`;
+  const looks = `cell ${shade}${entry.mark ? " marked" : ""}${isSilent && !entry.ended ? " silent" : ""}`;
   if (known.cell.className !== looks) known.cell.className = looks;
   known.isSilent = isSilent;
   if (entry.mark || known.cell === pointed || known.cell.title) explain(known);

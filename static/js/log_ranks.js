@@ -47,7 +47,7 @@ function showChip(entry) {
   const chip = chips.get(entry.rank) ?? makeChip(entry.rank);
   chip.entry = entry;
   write(chip.count, short(entry.lines));
-  write(chip.age, entry.mark ? `stands ${ago(entry.stepAge)}` : state.ended ? "" : ago(entry.age));
+  write(chip.age, entry.mark ? ["holds up", ago(entry.stepAge)].filter(Boolean).join(" ") : state.ended ? "" : ago(entry.age));
   chip.whole.classList.toggle("marked", Boolean(entry.mark));
   const says = `${describe(entry)} Click: only this rank; with Ctrl or Shift it is added.`;
   if (chip.button.title !== says) chip.button.title = says;
@@ -100,7 +100,7 @@ function linkBeside() {
 function showMarks(marked) {
   marks.hidden = !marked.length;
   const news = marked.filter(({ rank }) => !known.has(rank));
-  if (news.length) say(news.length === 1 ? sentence(news[0].mark) : `${news.length} ranks stand while their peers go on.`);
+  if (news.length) say(news.length === 1 ? sentence(news[0].mark) : `${news.length} ranks hold their gang up.`);
   known = new Set(marked.map(({ rank }) => rank));
   const said = marked.slice(0, 3).map(({ mark }) => sentence(mark)).join(" ");
   write(marks, marked.length > 3 ? `${said} And ${marked.length - 3} more.` : said);
