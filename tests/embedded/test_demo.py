@@ -48,6 +48,7 @@ def steps(server: Server) -> int:
     return 0
 
 
+@pytest.mark.chaos  # a minute and a half
 def test_ctrl_c_pauses_the_demo_and_the_next_one_goes_on() -> None:
     with parts.private_folder("demo") as path:
         path.chmod(0o711)

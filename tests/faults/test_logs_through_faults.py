@@ -14,7 +14,7 @@ from tests.rig.hosts import HostRig
 from tests.rig.log_page import read_through
 from tests.rig.stack import LAUNCHER, Stack, config, running_stack
 
-pytestmark = [pytest.mark.hosts, pytest.mark.browser]
+pytestmark = [pytest.mark.chaos, pytest.mark.hosts, pytest.mark.browser]
 
 SLOTS = 4
 RANKS = 2 * SLOTS

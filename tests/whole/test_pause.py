@@ -84,6 +84,7 @@ def test_a_paused_gang_saves_frees_its_slots_and_goes_on_from_its_step(stack: St
     stack.assert_nothing_runs(stack.run_keys(experiment))
 
 
+@pytest.mark.chaos  # most of a minute
 def test_a_paused_training_goes_on_elsewhere_with_its_checkpoint(stack: Stack) -> None:
     experiment = train(
         stack, slots=1, epochs=16

@@ -41,6 +41,7 @@ def test_only_the_stopped_rank_is_marked_and_in_time(gang: LightGang, rank: int)
     gang.wait_marks(set(), MARKED_WITHIN_SECONDS)
 
 
+@pytest.mark.chaos  # most of a minute
 def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(gang: LightGang) -> None:
     gang.hang(3)
     gang.wait_marks({3}, 30)
