@@ -7,7 +7,6 @@ const STALE_AFTER_MS = 15_000;
 let socket = null;
 let lastWord = 0;
 let attempt = 0;
-let opened = false;
 
 // The word is read out when it changes; the age beside it, which changes all the time, is only seen.
 export function showConnection(place, word, lamp, ageMs) {
@@ -56,8 +55,7 @@ function connect() {
   socket.onopen = () => {
     attempt = 0;
     lastWord = Date.now();
-    if (opened) refresh(); // whatever was said meanwhile was missed
-    opened = true;
+    refresh(); // whatever was said since the page was made, or while the socket was away, was missed
   };
   socket.onmessage = (message) => {
     lastWord = Date.now();
