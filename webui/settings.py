@@ -130,6 +130,10 @@ STATICFILES_DIRS = [
     ROOT / "static",
     ("plotly", Path(plotly.__file__).parent / "package_data"),
 ]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "webui.collected.VersionedFiles"},
+}
 
 # --- security ---
 TLS = environment.boolean("TRAINMASTER_TLS", False)

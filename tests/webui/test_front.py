@@ -1,9 +1,16 @@
 """What stands in front of Django: static files, and addresses that lead nowhere."""
 
+import gzip
+import os
+import re
+import subprocess
+import sys
+
 import httpx
 import pytest
+import zstandard
 
-from tests.rig.web import Web
+from tests.rig.web import ROOT, Web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,3 +39,33 @@ def test_unknown_addresses_of_the_runner_get_a_sentence(web: Web) -> None:
 def test_the_server_starts_without_complaint(web: Web) -> None:
     log = (web.data_dir / "web.log").read_text()
     assert "Application startup complete" in log and "ERROR" not in log and "lifespan" not in log.lower()
+
+
+def test_collected_static_files_are_kept_by_browsers_and_sent_compressed(web: Web) -> None:
+    variables = {**os.environ, "TRAINMASTER_DATA_DIR": str(web.data_dir)}
+    collect = [sys.executable, "manage.py", "shell", "-c", "from webui import collected; collected.collect()"]
+    subprocess.run(collect, cwd=ROOT, env=variables, check=True)
+    named = re.search(r'"/static/([0-9a-f]{16})/css/base\.css"', httpx.get(f"{web.url}/login").text)
+    assert named, "pages name the version"
+    path = "plotly/plotly.min.js"
+    plain = httpx.get(f"{web.url}/static/{named[1]}/{path}", headers={"Accept-Encoding": "zstd;q=0"})
+    assert "immutable" in plain.headers["cache-control"] and "content-encoding" not in plain.headers
+    for offered, coding in (("gzip, deflate, br, zstd", "zstd"), ("gzip, zstd;q=0", "gzip")):
+        with httpx.stream("GET", plain.url, headers={"Accept-Encoding": offered}) as answer:
+            raw = b"".join(answer.iter_raw())
+            assert (
+                answer.headers["content-encoding"] == coding and answer.headers["vary"] == "Accept-Encoding"
+            )
+            assert answer.headers["content-type"] == plain.headers["content-type"]
+        assert len(raw) < len(plain.content) / 3
+        assert (zstandard.decompress(raw) if coding == "zstd" else gzip.decompress(raw)) == plain.content
+    for other in ("0123456789abcdef/", ""):  # of another version, or none: what is here now, asked for again
+        answer = httpx.get(f"{web.url}/static/{other}{path}", headers={"Accept-Encoding": ""})
+        assert answer.content == plain.content and answer.headers["cache-control"] == "no-cache"
+    assert not (web.data_dir / "static/plotly/widgetbundle.js").exists(), "nothing that no page asks for"
+
+    before = sorted((each, each.stat().st_mtime_ns) for each in (web.data_dir / "static").rglob("*.zst"))
+    subprocess.run(collect, cwd=ROOT, env=variables, check=True)
+    assert before == sorted(
+        (each, each.stat().st_mtime_ns) for each in (web.data_dir / "static").rglob("*.zst")
+    )

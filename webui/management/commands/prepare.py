@@ -8,6 +8,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
+from webui import collected
+
 LOCK_KEY = 0x7472_6D67  # "trmg": of migrations alone
 DATABASE_LIMIT_SECONDS = 60.0
 
@@ -29,7 +31,7 @@ class Command(BaseCommand):
             finally:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
         if not options["no_static"]:
-            call_command("collectstatic", interactive=False, verbosity=0)
+            collected.collect()
 
 
 def _wait_for_database() -> None:
