@@ -35,7 +35,8 @@ function refresh(topic) {
   }
 }
 
-// Each part is fetched at most once in this time, and always once after the last word: htmx's throttle drops that one.
+// Each part is fetched at most once in this time (data-every-ms of its own), and always once after the last word: htmx's
+// throttle drops that one, and whatever else the part listens to meanwhile.
 const WAKE_EVERY_MS = 1_100;
 const wakes = new WeakMap(); // part -> when it was last woken, or will be
 
@@ -43,7 +44,7 @@ function wake(part) {
   const now = Date.now();
   const last = wakes.get(part) ?? 0;
   if (last > now) return;
-  const due = Math.max(now, last + WAKE_EVERY_MS);
+  const due = Math.max(now, last + (Number(part.dataset.everyMs) || WAKE_EVERY_MS));
   wakes.set(part, due);
   setTimeout(() => htmx.trigger(part, "wake"), due - now);
 }
