@@ -10,13 +10,19 @@ from django.conf import settings
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
-from tests.rig import parts  # noqa: E402
+from tests.rig import network, parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
 from tests.rig.server import LIVE, Server  # noqa: E402
 from webui import environment  # noqa: E402
 from webui.embedded.ports import LOOPBACK  # noqa: E402
 from webui.embedded.postgres import Postgres  # noqa: E402
 from webui.embedded.redis import Redis  # noqa: E402
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers that run side by side share no network."""
+    if hasattr(config, "workerinput"):
+        network.leave()
 
 
 @pytest.fixture(scope="session")

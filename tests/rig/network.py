@@ -1,6 +1,7 @@
 """A network for test hosts inside this machine: a bridge, and a namespace per host with a link to cut."""
 
 import contextlib
+import ctypes
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from webui.embedded import processes
 FIRST_SUBNET, LAST_SUBNET = 1, 250  # the third byte of 10.203.x.y
 FOLDERS = Path("/tmp")
 PREFIX = "trainmaster-rig-"
+CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
 class NotAllowed(Exception):
@@ -27,16 +29,27 @@ def ip(*arguments: str) -> str:
     return done.stdout
 
 
+def leave() -> None:
+    """Go on in a network of this process's own, with loopback and nothing else; as before where that is refused.
+
+    A browser drops what it is loading whenever an address of its machine comes or goes, as hosts' links do: test
+    processes that run side by side would break one another's pages, and take one another's ports. The calling
+    thread moves, and what it starts from then on.
+    """
+    if os.geteuid() != 0 or shutil.which("ip") is None or ctypes.CDLL(None).unshare(CLONE_NEWNET) != 0:
+        return
+    ip("link", "set", "lo", "up")
+
+
 class Network:
-    """One bridge with the address 10.203.<subnet>.1 here. Its name is the claim on the subnet."""
+    """One bridge with the address 10.203.<subnet>.1 here. Its folder is the claim on the subnet."""
 
     def __init__(self) -> None:
         if os.geteuid() != 0 or shutil.which("ip") is None:
             raise NotAllowed("network namespaces need root and iproute2")
         sweep()
-        self.subnet = self._claim()
+        self.subnet, self.folder = self._claim()
         self.bridge = f"tmrig{self.subnet}"
-        self.folder = FOLDERS / f"{PREFIX}{self.subnet}"
         try:
             self._set_up()
         except BaseException:
@@ -47,21 +60,22 @@ class Network:
     def address(self) -> str:
         return f"10.203.{self.subnet}.1"
 
-    def _claim(self) -> int:
+    def _claim(self) -> tuple[int, Path]:
+        """A subnet that nobody has: names of namespaces are one set for the whole machine, whatever its networks."""
         candidates = list(range(FIRST_SUBNET, LAST_SUBNET + 1))
         random.shuffle(candidates)
         for subnet in candidates[:20]:
-            with contextlib.suppress(NotAllowed):
-                ip("link", "add", f"tmrig{subnet}", "type", "bridge")
-                return subnet
-        raise NotAllowed("no bridge could be made, in 20 tries")
+            folder = FOLDERS / f"{PREFIX}{subnet}"
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o711)
+                return subnet, folder
+        raise NotAllowed("every subnet that was tried is taken, in 20 tries")
 
     def _set_up(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(mode=0o711)
         me = processes.identify(os.getpid())
         assert me is not None
         (self.folder / "owner.json").write_text(json.dumps(me.as_dict()))
+        ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.address}/24", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
         self._try_out()
