@@ -54,7 +54,7 @@ def test_sums_and_extremes_are_exact_and_quantiles_within_a_hundred_and_twenty_e
     assert (said["min"], said["max"]) == (round(ordered[0], 9), round(ordered[-1], 9))
     for name, part in (("p50", 50), ("p95", 95)):
         true = ordered[-(-part * len(values) // 100) - 1]
-        assert said[name] == pytest.approx(true, rel=1 / 128, abs=1e-9)
+        assert abs(said[name] - true) <= true / 128 + 1e-9  # summaries are rounded to the nanosecond
     assert kept.summary() == {}
 
 

@@ -132,12 +132,15 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> 
     script = tmp_path / "train.py"
     script.write_text(
         "import os, signal, sys, time\n"
-        "print(os.getpid(), flush=True)\n"
-        "if os.environ['RANK'] == '1': sys.exit(3)\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    while not os.path.exists(sys.argv[1] + '/stubborn'): time.sleep(0.02)\n"
+        "    sys.exit(3)\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print(os.getpid(), flush=True)\n"
+        "open(sys.argv[1] + '/stubborn', 'w').close()\n"
         "time.sleep(100)\n"
     )
-    with launched(run, script, TRAINMASTER_PEER_GRACE_SECONDS="0.5") as process:
+    with launched(run, script, str(tmp_path), TRAINMASTER_PEER_GRACE_SECONDS="0.5") as process:
         process.communicate(timeout=30)
     assert process.returncode == 3
     [record] = records(run, 1)
