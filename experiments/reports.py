@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from events.announce import announce
-from experiments import checkpoints
+from experiments import checkpoints, search
 from experiments.models import Experiment, Trial
 from jobs import transitions as jobs
 from jobs.models import Member
@@ -18,7 +18,7 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
     """
     match data.get("type"):
         case "progress":
-            progress_reported(trial, data.get("progress"))
+            progress_reported(experiment, trial, data.get("progress"))
         case "status":
             Trial.objects.filter(pk=trial.pk).update(runner_state=str(data.get("text", ""))[:255])
         case "checkpoint":
@@ -35,6 +35,7 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
     announce(f"experiment:{experiment.pk}")
 
 
-def progress_reported(trial: Trial, progress: object) -> None:
+def progress_reported(experiment: Experiment, trial: Trial, progress: object) -> None:
     if isinstance(progress, (int, float)) and 0 <= progress <= 1:
         Trial.objects.filter(pk=trial.pk).update(progress=float(progress))
+        search.progress_reported(experiment)

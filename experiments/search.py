@@ -51,8 +51,7 @@ def _apply(
     experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str
 ) -> None:
     experiment.search = state
-    progress = searching.progress(state)
-    Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=progress)
+    Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=_progress(experiment))
     for operation in operations:
         if isinstance(operation, searching.Create):
             create_trial(experiment, operation, actor=actor)
@@ -63,6 +62,17 @@ def _apply(
                 trial_exited(experiment, trial, searching.ExitReason.COMPLETED, actor=actor)
         else:
             _shut_down(experiment, operation, actor)
+
+
+def progress_reported(experiment: Experiment) -> None:
+    """A trial said how far it is. One of many hardly moves the whole, which follows with the next validation."""
+    if len(experiment.search.get("trials", {})) == 1:
+        Experiment.objects.filter(pk=experiment.pk).update(progress=_progress(experiment))
+
+
+def _progress(experiment: Experiment) -> float:
+    rows = experiment.trials.filter(progress__isnull=False).values_list("request_id", "progress")
+    return searching.progress(experiment.search, {str(request_id): reached for request_id, reached in rows})
 
 
 def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import uuid
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -73,18 +74,23 @@ def on_event(state: State, event: Event) -> tuple[State, list[Operation]]:
     return state, _exited(state, trial, event)
 
 
-def progress(state: State) -> float:
-    """How much of the search is done, 0 to 1, by trials; a running trial counts by its length where known."""
-    if state["over"]:
+def progress(state: State, reported: Mapping[str, float] | None = None) -> float:
+    """How much of the search is done, 0 to 1, by trials; all of it once it has come to a good end.
+
+    A trial that runs, or has ended badly, counts by what it has reached: the part of its length where that is known,
+    or what it `reported` itself (by request id).
+    """
+    if state["over"] and _shutdown(state) == Shutdown():
         return 1.0
     total = sum(bracket["total"] for bracket in state["brackets"])
     longest = halving.max_time(state["searcher"]) if _has_length(state["searcher"]) else None
     done = 0.0
-    for trial in state["trials"].values():
-        if trial["stopped"] or trial["ended"] not in (None, ExitReason.INVALID_HP):
+    for request_id, trial in state["trials"].items():
+        if trial["stopped"] or trial["ended"] == ExitReason.COMPLETED:
             done += 1
-        elif trial["ended"] is None and longest:
-            done += min(1.0, trial["time"] / longest)
+        elif trial["ended"] != ExitReason.INVALID_HP:
+            reached = trial["time"] / longest if longest else 0.0
+            done += min(1.0, max(reached, (reported or {}).get(request_id, 0.0)))
     return min(1.0, done / total) if total else 1.0
 
 

@@ -73,8 +73,14 @@ def test_a_single_search_makes_one_trial_and_ends_with_it() -> None:
     [(ExitReason.ERRORED, Shutdown(failure=True)), (ExitReason.CANCELED, Shutdown(cancel=True))],
 )
 def test_a_single_search_ends_as_its_trial_ends(reason: ExitReason, end: Shutdown) -> None:
-    state, operations = searching.start({"name": "single"}, LR, 5)
-    assert feed(state, TrialExited(created(operations)[0].request_id, reason))[1] == [end]
+    state, operations = searching.start({"name": "single", "max_length": 200}, LR, 5)
+    trial = created(operations)[0].request_id
+    state, _ = feed(state, ValidationReported(trial, 0.5, 50))
+    state, operations = feed(state, TrialExited(trial, reason))
+    assert operations == [end]
+    assert searching.progress(state) == 0.25 and searching.progress(state, {trial: 0.3}) == 0.3, (
+        "as far as it came"
+    )
 
 
 def test_an_event_told_twice_changes_nothing() -> None:

@@ -147,7 +147,7 @@ class TrialProgress(ApiView):
         if not isinstance(request.user, Run):
             require_owner(person(request), trial.experiment)
         data = self._number(request)
-        reports.progress_reported(trial, data)
+        reports.progress_reported(trial.experiment, trial, data)
         return Response({})
 
     def _number(self, request: Request) -> float:
