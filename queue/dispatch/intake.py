@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from dispatch import log_policies, log_records, report_records, settle
 from dispatch.log_policies import Found
-from events.announce import announce
 from experiments.models import Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
 from jobs import rank_ends, transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, MemberState, StopKind
-from logs import pulse, streams
+from jobs.states import AllocationState, StopKind
 from logs import store as log_store
+from logs import streams
 from logs.lines import Block
 from metrics import sample_intake, timing_intake
 
@@ -72,7 +70,7 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
     if found:
         log_policies.done(member_id, found)
     observe.heartbeat_of(member.host)
-    return Intake(offset + len(body), *_orders(member.allocation))
+    return Intake(offset + len(body), *_orders_of(member.allocation))
 
 
 def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[Block]) -> Intake | None:
@@ -83,7 +81,7 @@ def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[
     if log_store.append_shipped(task_id, member, host, blocks, offset, new_offset) is None:
         return None
     observe.heartbeat_of(member.host)
-    return Intake(new_offset, *_orders(member.allocation))
+    return Intake(new_offset, *_orders_of(member.allocation))
 
 
 #: Written out, since every batch comes by here: what the rows lack is read when it is asked for.
@@ -242,39 +240,11 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
     )
 
 
-def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
-    """The runner is there; keep its account of the spool. Raises Over."""
-    member = Member.objects.select_related("allocation", "stream", "host").get(pk=member_id)
-    _refuse_over(member.allocation)
-    spool = {key: int(body.get(key) or 0) for key in ("spool_bytes", "unshipped_bytes", "dropped_bytes")}
-    with _losable():
-        Member.objects.filter(pk=member_id).update(heartbeat_at=timezone.now(), spool=spool)
-        pulse.keep(member_id, body.get("pulse"))
-    with _losable():  # apart: nobody holds a member while waiting for its host
-        observe.heartbeat_of(member.host)
-    begins = str(body.get("state")) == "running" and member.state != MemberState.RUNNING
-    if begins and transitions.member_running(member_id):
-        announce(f"allocation:{member.allocation_id}")
-    return Intake(streams.stored(member_id), *_orders(member.allocation))
-
-
-@contextlib.contextmanager
-def _losable() -> Iterator[None]:
-    """A transaction that the next heartbeat makes good should the database crash: it waits for no disk.
-
-    Hundreds of hosts a second would else wait in turn for one.
-    """
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL synchronous_commit = off")
-        yield
-
-
 def signals(allocation_id: str) -> Intake:
     """What is asked of the run now, for the long poll. Raises Over."""
     allocation = Allocation.objects.get(pk=allocation_id)
     _refuse_over(allocation)
-    return Intake(-1, *_orders(allocation))
+    return Intake(-1, *_orders_of(allocation))
 
 
 def _refuse_over(allocation: Allocation) -> None:
@@ -282,10 +252,16 @@ def _refuse_over(allocation: Allocation) -> None:
         raise Over(f"Allocation {allocation.pk} is over.")
 
 
-def _orders(allocation: Allocation) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    reason = str(allocation.stop_reason)
-    if allocation.stop_kind == StopKind.STOP:
-        return None, {"grace_seconds": allocation.stop_grace_seconds, "reason": reason}
-    if allocation.stop_kind == StopKind.PREEMPT:
-        return {"reason": reason}, None
+def _orders_of(allocation: Allocation) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    return orders(allocation.stop_kind, allocation.stop_reason, allocation.stop_grace_seconds)
+
+
+def orders(
+    stop_kind: str, reason: str, grace_seconds: float | None
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """(preempt, stop) as a runner is told them."""
+    if stop_kind == StopKind.STOP:
+        return None, {"grace_seconds": grace_seconds, "reason": str(reason)}
+    if stop_kind == StopKind.PREEMPT:
+        return {"reason": str(reason)}, None
     return None, None

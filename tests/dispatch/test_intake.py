@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dispatch import intake, passes
+from dispatch import heartbeats, intake, passes
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
 from jobs.models import Member
@@ -105,7 +105,7 @@ def test_a_late_runner_is_told_that_it_is_over() -> None:
     with pytest.raises(intake.Over):
         intake.store(member.pk, len(end), batch(log("too late")))
     with pytest.raises(intake.Over):
-        intake.heartbeat(member.pk, {"state": "running"})
+        heartbeats.heartbeat(member.pk, {"state": "running"})
 
 
 def test_a_report_that_is_no_object_blocks_nothing() -> None:

@@ -73,11 +73,6 @@ def sender_of(token: str, allocation_id: str, index: int) -> Sender:
     return sender
 
 
-def member_of(token: str, allocation_id: str, index: int) -> int:
-    """The member's row id. Raises Refused (401) or Over (410)."""
-    return sender_of(token, allocation_id, index).member_id
-
-
 def run_of(token: str, *, over_too: bool = False) -> Run:
     """The open allocation of this token. Raises Refused (401).
 

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from dispatch import intake
+from dispatch import heartbeats, intake
 from webui.live.threads import reading, storing
 from webui.live.wakeups import wakeups
 from webui.runner_api import access, limits
@@ -113,7 +113,10 @@ async def heartbeat(request: Request) -> Response:
     said = await read_object(request, limits.SMALL_BODY_BYTES)
 
     def note() -> intake.Intake:
-        return intake.heartbeat(access.member_of(token, allocation_id, index), said)
+        sender = access.known_sender(token, allocation_id, index) or access.sender_of(
+            token, allocation_id, index
+        )
+        return heartbeats.heartbeat(sender.member_id, said)
 
     return answer_of(await storing(note))
 
@@ -126,7 +129,7 @@ async def signals(request: Request) -> Response:
     until = time.monotonic() + _wait_seconds(request)
 
     def look() -> intake.Intake:
-        access.member_of(token, allocation_id, index)
+        access.sender_of(token, allocation_id, index)
         return intake.signals(allocation_id)
 
     with wakeups().watch(f"allocation:{allocation_id}") as watch, changes().watching(allocation_id):
