@@ -8,25 +8,32 @@ shorten it.
 
 from __future__ import annotations
 
-import gzip
-import heapq
-import http.client
 import json
 import os
 import random
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from benchmarks import database
 from benchmarks.logs_ingest import cpu_seconds
+from benchmarks.simulated_hosts import (
+    BEAT_SECONDS,
+    CLIENTS,
+    COLUMNS,
+    GPUS,
+    RANKS,
+    RECORD_SECONDS,
+    Answers,
+    Load,
+    SimulatedHost,
+    record,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -36,106 +43,11 @@ os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 LEVELS = [int(word) for word in os.environ.get("HOSTS", "100 250 500 750 1000").split()]
 SECONDS = float(os.environ.get("SECONDS", "30"))
-GPUS = RANKS = 8
-RECORD_SECONDS = 10
-BEAT_SECONDS = 5
 HOURS = 4
-COLUMNS = GPUS * 5 + 7 + RANKS * 2
 HOSTS_PER_GANG = 8
-CLIENTS = 16
 #: A level is kept up with when 95 of 100 answers have come within this time of the record's moment.
 LATE_SECONDS = 1.0
 REPORT = ROOT / "benchmarks" / "reports" / "samples_ingest.md"
-
-
-class SimulatedHost:
-    """One member of a gang and its place in the stream."""
-
-    def __init__(self, url: str, member: Any) -> None:
-        from tests.rig.rows import RUN_TOKEN
-
-        parts = urlsplit(url)
-        self._link = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
-        self._stream = f"/runner/v1/streams/{member.allocation_id}/{member.index}"
-        self._headers = {"Authorization": f"Bearer {RUN_TOKEN}"}
-        self._gpus = [f"GPU-{member.pk:08x}-0000-4000-8000-{gpu:012x}" for gpu in range(GPUS)]
-        self._offset = 0
-        self.busy = threading.Lock()
-
-    def ship(self) -> int:
-        """What was measured in the ten seconds before; the status of the answer."""
-        body = record(self._gpus, time.time())
-        packed = gzip.compress(body, 1)
-        status = self._post(f"{self._stream}?offset={self._offset}", packed, {"Content-Encoding": "gzip"})
-        if status == 200:
-            self._offset += len(body)
-        return status
-
-    def beat(self) -> int:
-        """The heartbeat, with the pulse of each rank; the status of the answer."""
-        pulse = [
-            {
-                "rank": rank,
-                "state": "R",
-                "pid": 1000 + rank,
-                "state_seconds": 7.1,
-                "cpu": 1.02,
-                "idle_seconds": 0.0,
-                "gpu": 97,
-            }
-            for rank in range(RANKS)
-        ]
-        body = {
-            "state": "running",
-            "spool_bytes": 0,
-            "unshipped_bytes": 0,
-            "dropped_bytes": 0,
-            "pulse": pulse,
-        }
-        return self._post(f"{self._stream}/heartbeat", json.dumps(body).encode(), {})
-
-    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> int:
-        self._link.request("POST", path, body, {**self._headers, **headers})
-        answer = self._link.getresponse()
-        answer.read()
-        self._link.close()  # until the next one the server would have: it keeps idle connections for 5 s
-        return answer.status
-
-
-def record(gpus: list[str], until: float) -> bytes:
-    """As the runner makes it: 8 GPUs, the host and 8 ranks, whose values come from every second look."""
-    from trainmaster.runner.sampling import samples_record
-
-    chance = random.Random()
-    times = [
-        round(until - RECORD_SECONDS + second + chance.random() / 1000, 3) for second in range(RECORD_SECONDS)
-    ]
-
-    def column(low: float, high: float, digits: int | None) -> list[float | None]:
-        return [round(chance.uniform(low, high), digits) for _ in times]
-
-    columns: dict[str, list[float | None]] = {}
-    for gpu in gpus:
-        columns[f"gpu_util/{gpu}"] = column(60, 100, None)
-        columns[f"gpu_memory_used/{gpu}"] = [61_847_529_062.0] * RECORD_SECONDS
-        columns[f"gpu_memory_free/{gpu}"] = [24_051_816_858.0] * RECORD_SECONDS
-        columns[f"gpu_temperature/{gpu}"] = column(58, 64, None)
-        columns[f"gpu_power/{gpu}"] = column(400, 690, 1)
-    columns["cpu_util_simple"] = column(10, 40, 1)
-    columns["memory_free"] = column(4e11, 4.1e11, None)
-    for name in (
-        "disk_iops",
-        "disk_throughput_read",
-        "disk_throughput_write",
-        "net_throughput_sent",
-        "net_throughput_recv",
-    ):
-        columns[name] = column(0, 1e8, 1)
-    for rank in range(RANKS):
-        for name, high, digits in (("rank_memory", 9e9, None), ("rank_cpu", 2.0, 2)):
-            values = column(0, high, digits)
-            columns[f"{name}/{rank}"] = [value if index % 2 else None for index, value in enumerate(values)]
-    return samples_record(times, columns)
 
 
 @dataclass
@@ -143,10 +55,8 @@ class Level:
     """What so many hosts came to."""
 
     hosts: int
-    beats: bool
-    seconds: float = 0.0
-    late: list[float] = field(default_factory=list)  # seconds from a record's moment to its answer
-    refused: int = 0
+    with_beats: bool
+    answers: Answers
     web_cpu: float = 0.0  # seconds
     postgres_cpu: float = 0.0
     client_cpu: float = 0.0
@@ -155,56 +65,15 @@ class Level:
 
     @property
     def p95(self) -> float:
-        return sorted(self.late)[int(len(self.late) * 0.95)]
+        return sorted(self.answers.late)[int(len(self.answers.late) * 0.95)]
+
+    @property
+    def requests(self) -> int:
+        return len(self.answers.late) + self.answers.beats
 
     @property
     def keeps_up(self) -> bool:
-        return self.p95 <= LATE_SECONDS and not self.refused
-
-
-class Load:
-    """Does for each host what is due, for a while; a few threads, each with one request at a time."""
-
-    def __init__(self, hosts: list[SimulatedHost], seconds: float, beats: bool) -> None:
-        begin = time.monotonic()
-        self._until = begin + seconds
-        self._due: list[tuple[float, int, bool]] = []
-        for index in range(len(hosts)):
-            self._due.append((begin + RECORD_SECONDS * index / len(hosts), index, False))
-            if beats:
-                self._due.append((begin + BEAT_SECONDS * random.random(), index, True))
-        heapq.heapify(self._due)
-        self._hosts = hosts
-        self._lock = threading.Lock()
-        self.level = Level(len(hosts), beats)
-
-    def run(self) -> Level:
-        threads = [threading.Thread(target=self._work) for _ in range(CLIENTS)]
-        begin = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.level.seconds = time.monotonic() - begin
-        return self.level
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._due:
-                    return
-                due, index, is_beat = heapq.heappop(self._due)
-            time.sleep(max(0.0, due - time.monotonic()))
-            host = self._hosts[index]
-            with host.busy:
-                status = host.beat() if is_beat else host.ship()
-            again = due + (BEAT_SECONDS if is_beat else RECORD_SECONDS)
-            with self._lock:
-                self.level.refused += status != 200
-                if not is_beat:
-                    self.level.late.append(time.monotonic() - due)
-                if again < self._until:
-                    heapq.heappush(self._due, (again, index, is_beat))
+        return self.p95 <= LATE_SECONDS and not self.answers.refused
 
 
 def postgres_cpu() -> float:
@@ -236,7 +105,7 @@ def _stat(pid: int) -> list[str]:
 def measure(hosts: list[SimulatedHost], web_pid: int, beats: bool) -> Level:
     load = os.getloadavg()[0]
     before = cpu_seconds(web_pid), postgres_cpu(), time.process_time()
-    level = Load(hosts, SECONDS, beats).run()
+    level = Level(len(hosts), beats, Load(hosts, SECONDS, beats).run())
     level.web_cpu = cpu_seconds(web_pid) - before[0]
     level.postgres_cpu = postgres_cpu() - before[1]
     level.client_cpu = time.process_time() - before[2]
@@ -311,20 +180,23 @@ def _bytes(connection: Any, task_id: str, grain: int) -> float:
 
 
 def row(level: Level) -> str:
-    batches = len(level.late)
-    values = batches * RECORD_SECONDS * COLUMNS / level.seconds
-    late = [1000 * seconds for seconds in (statistics.median(level.late), level.p95, max(level.late))]
+    batches = len(level.answers.late)
+    values = batches * RECORD_SECONDS * COLUMNS / level.answers.seconds
+    late = [
+        1000 * seconds
+        for seconds in (statistics.median(level.answers.late), level.p95, max(level.answers.late))
+    ]
     cells = [
-        f"{level.hosts:,}{' with heartbeats' if level.beats else ''}",
-        f"{batches / level.seconds:,.0f}",
+        f"{level.hosts:,}{' with heartbeats' if level.with_beats else ''}",
+        f"{batches / level.answers.seconds:,.0f}",
         f"{values:,.0f}",
         *(f"{ms:,.0f}" for ms in late),
     ]
-    cells.append(str(level.refused))
+    cells.append(str(level.answers.refused))
     for seconds in (level.web_cpu, level.postgres_cpu):
-        cells.append(f"{seconds / level.seconds:.2f} ({1000 * seconds / batches:.1f})")
+        cells.append(f"{seconds / level.answers.seconds:.2f} ({1000 * seconds / level.requests:.1f})")
     cells += [
-        f"{level.client_cpu / level.seconds:.2f}",
+        f"{level.client_cpu / level.answers.seconds:.2f}",
         f"{level.load:.1f}",
         "yes" if level.keeps_up else "no",
     ]
@@ -332,24 +204,32 @@ def row(level: Level) -> str:
 
 
 def verdict(levels: list[Level]) -> str:
-    alone = [level for level in levels if not level.beats]
-    best = max((level.hosts for level in alone if level.keeps_up), default=0)
-    web = min(level.web_cpu / len(level.late) for level in alone)
-    both = min((level.web_cpu + level.postgres_cpu) / len(level.late) for level in alone)
-    late = next((level for level in alone if not level.keeps_up), None)
-    why = ""
+    """How many it keeps up with, what that costs, and what was missing where it did not."""
+    alone = [level for level in levels if not level.with_beats]
+    beating = [level for level in levels if level.with_beats]
+    web = min(level.web_cpu / level.requests for level in alone)
+    both = min((level.web_cpu + level.postgres_cpu) / level.requests for level in alone)
+    sentences = [
+        f"Samples alone: {_kept_up(alone)} A batch took at least {1000 * web:.1f} ms of the web process and "
+        f"{1000 * both:.1f} ms of it and PostgreSQL together: two cores of their own would be full at "
+        f"{2 * RECORD_SECONDS / both:,.0f} hosts, one web process (one core of Python) at {RECORD_SECONDS / web:,.0f}.",
+        f"With a heartbeat of each host every {BEAT_SECONDS} s: {_kept_up(beating)}",
+    ]
+    late = next((level for level in levels if not level.keeps_up), None)
     if late is not None:
-        got = (late.web_cpu + late.postgres_cpu) / late.seconds
-        why = (
-            f" With {late.hosts:,} hosts, which need {late.hosts / RECORD_SECONDS * both:.2f} cores, both got "
-            f"{got:.2f} at a load of {late.load:.0f}, and an fsync of the disk took {late.fsync_ms:.1f} ms."
+        got = (late.web_cpu + late.postgres_cpu) / late.answers.seconds
+        sentences.append(
+            f"Where it did not, at {late.hosts:,} hosts, web process and PostgreSQL got {got:.2f} cores at a load of "
+            f"{late.load:.0f}, and an fsync of the disk took {late.fsync_ms:.1f} ms."
         )
-    return (
-        f"Samples alone: it keeps up with {best:,} hosts, of those tried. A batch took at least {1000 * web:.1f} ms of "
-        f"the web process and {1000 * both:.1f} ms of it and PostgreSQL together: two cores of their own would be full "
-        f"at {2 * RECORD_SECONDS / both:,.0f} hosts, one web process (one core of Python) at "
-        f"{RECORD_SECONDS / web:,.0f}.{why}"
-    )
+    return " ".join(sentences)
+
+
+def _kept_up(levels: list[Level]) -> str:
+    best = max((level.hosts for level in levels if level.keeps_up), default=0)
+    if not best:
+        return f"it does not keep up with {min(level.hosts for level in levels):,} hosts, the fewest tried."
+    return f"it keeps up with {best:,} hosts, of those tried."
 
 
 def fsync_ms() -> float:
@@ -368,7 +248,7 @@ def fsync_ms() -> float:
 def report(levels: list[Level], after: Afterwards) -> str:
     heads = [
         "hosts", "batches/s", "values/s", "ms to the answer, median", "p95", "most", "refused",
-        "web: cores (ms a batch)", "PostgreSQL: cores (ms a batch)", "clients: cores", "load", "keeps up",
+        "web: cores (ms a request)", "PostgreSQL: cores (ms a request)", "clients: cores", "load", "keeps up",
     ]  # fmt: skip
     return "\n".join(
         [
@@ -414,7 +294,7 @@ def main() -> None:
         hosts = [SimulatedHost(web.url, member) for gang in gangs for member in gang]
         Load(hosts[:CLIENTS], 1, True).run()  # connections and code are warm
         levels = [measure(hosts[:count], web.pid, False) for count in LEVELS]
-        levels += [measure(hosts[:count], web.pid, True) for count in LEVELS[-1:]]
+        levels += [measure(hosts[:count], web.pid, True) for count in LEVELS]
         text = report(levels, afterwards())
         REPORT.write_text(text)
         print(text)
