@@ -1,40 +1,19 @@
-// The panel of one chart: heading, buttons, the place of the chart, and its table of values.
+// The panel of one chart of metrics: what it is in the state, and what is drawn of its curves.
 
+import { ChartPanel, button, made } from "./chart_panel.js";
 import { csvOf, drawn } from "./metric_curves.js";
-import { draw, erase, savePicture } from "./metric_plot.js";
+import { draw } from "./metric_plot.js";
 import { change, state } from "./metric_state.js";
 import { reduction, sentence, tableOf } from "./metric_values.js";
 
-function made(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-const button = (text, label, attributes, act) => {
-  const element = made("button", { type: "button", "aria-label": label, ...attributes }, text);
-  element.addEventListener("click", act);
-  return element;
-};
-
-/** name: of the chart; series: [[group, name]]; base, detail: metric_curves.js; isInView: whether it is mounted. */
-export class Panel {
+/** series: [[group, name]]; base, detail: metric_curves.js. */
+export class Panel extends ChartPanel {
   constructor(at, { name, series }) {
-    Object.assign(this, { at, name, series, base: null, detail: null, isInView: false, isBehind: false, isDrawn: false });
-    this.points = made("span", { class: "hint points" }, "Loading");
-    this.place = made("div", { class: "chart", role: "img", tabindex: "0", "aria-label": name, "aria-describedby": "metric-help" });
-    this.values = made("div", { class: "values", hidden: "", tabindex: "0", role: "region", "aria-label": `Values of ${name}` });
-    this.pin = button("Pin", `Pin ${name}`, {}, () => change({ pin: toggled(state.pin, name) }));
-    this.expand = button("Expand", `Expand ${name}`, {}, () => change({ expand: state.expand === name ? "" : name }));
-    this.open = button("Values", `Values of ${name}`, { "aria-expanded": "false" }, () => this.showValues(this.values.hidden));
-    const png = button("PNG", `Save ${name} as PNG`, {}, () => savePicture(this.place, name));
-    this.csv = made("a", { class: "button plain", download: "", "aria-label": `All points of ${name} as CSV` }, "CSV");
-    const header = made("header", {}, made("h2", { title: name }, name), this.points);
-    const tools = made("div", { class: "tools" }, this.pin, this.expand, this.open, png, this.csv);
-    this.element = made("article", { class: "panel", id: `chart-${name}` }, header, tools, this.place, this.values);
-    this.element.panel = this;
-    this.place.panel = this;
+    const pin = button("Pin", `Pin ${name}`, {}, () => change({ pin: toggled(state.pin, name) }));
+    const expand = button("Expand", `Expand ${name}`, {}, () => change({ expand: state.expand === name ? "" : name }));
+    const csv = made("a", { class: "button plain", download: "", "aria-label": `All points of ${name} as CSV` }, "CSV");
+    super(name, { help: "metric-help", before: [pin, expand], tools: [csv] });
+    Object.assign(this, { at, series, base: null, detail: null, isBehind: false, pin, expand, csv });
     this.update({ series });
     this.mark();
   }
@@ -64,17 +43,7 @@ export class Panel {
     await draw(this.place, this.name, curves, this.base.best);
   }
 
-  async leave() {
-    if (!this.isDrawn) return;
-    this.isDrawn = false;
-    await erase(this.place);
-  }
-
-  showValues(shows) {
-    this.open.setAttribute("aria-expanded", shows);
-    this.values.hidden = !shows;
-    if (shows && this.base) this.values.replaceChildren(tableOf(drawn(this)));
-  }
+  table() { return this.base && tableOf(drawn(this)); }
 }
 
 /** The list without the name, or with it at the end. */

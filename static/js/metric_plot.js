@@ -1,5 +1,6 @@
 // One chart of curves as Plotly draws it: lines, axes with their names and units, window, mark of the best checkpoint.
 
+import { dragmode, put } from "./chart_plot.js";
 import { colours, themed } from "./chart_theme.js";
 import { inWindow } from "./metric_curves.js";
 import { state } from "./metric_state.js";
@@ -14,12 +15,6 @@ const STYLES = {
 };
 const OTHERS = ["#c98a06", "#1f8a55", "#9a6bd0", "#b5607a"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const OF_TOUCH = matchMedia("(pointer: coarse)");
-
-export const plotly = new Promise((resolve) => {
-  if (window.Plotly) resolve(window.Plotly);
-  else document.getElementById("plotly").addEventListener("load", () => resolve(window.Plotly));
-});
 
 const unit = () => Number(document.getElementById("charts").dataset.unit);
 /** A place on the axis as Plotly has it: dates in milliseconds, relative time in the page's unit. */
@@ -79,7 +74,7 @@ function layout(name, curves, best) {
     showlegend: true,
     legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
     hovermode: "x unified",
-    dragmode: OF_TOUCH.matches ? false : "zoom",
+    dragmode: dragmode(),
     uirevision: "curves", // what was hidden by the legend stays hidden
     xaxis: {
       title: { text: axisTitle(), standoff: 8 }, type: state.x === "wall" ? "date" : "linear", range,
@@ -96,19 +91,4 @@ function layout(name, curves, best) {
 }
 
 /** Draw the curves in this place, or anew what has changed of them. */
-export async function draw(place, name, curves, best) {
-  const Plotly = await plotly;
-  await Plotly.react(place, traces(curves), layout(name, curves, best), { displayModeBar: false, doubleClick: "autosize", responsive: false });
-  document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
-}
-
-/** Give the place back to the page; what was drawn is gone. */
-export async function erase(place) { (await plotly).purge(place); }
-
-/** Save the chart as it stands, on the page's paper. */
-export async function savePicture(place, name) {
-  const { panel } = colours();
-  const figure = { data: place.data, layout: { ...place.layout, paper_bgcolor: panel, plot_bgcolor: panel, autosize: false } };
-  const size = { width: place.clientWidth, height: place.clientHeight, scale: 2 };
-  return (await plotly).downloadImage(figure, { format: "png", filename: name.replace(/[^\w.-]+/g, "_"), ...size });
-}
+export async function draw(place, name, curves, best) { await put(place, traces(curves), layout(name, curves, best)); }

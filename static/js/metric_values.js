@@ -1,5 +1,6 @@
 // What a chart shows, in words and as a table, for those who do not see it.
 
+import { tableOf as table } from "./chart_panel.js";
 import { inWindow } from "./metric_curves.js";
 import { axisTitle } from "./metric_plot.js";
 import { state } from "./metric_state.js";
@@ -36,25 +37,9 @@ export function tableOf(curves) {
   const places = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((one, other) => one - other);
   const stride = Math.ceil(places.length / ROWS) || 1;
   const rows = places.filter((_, index) => (places.length - 1 - index) % stride === 0);
-  const table = document.createElement("table");
-  const caption = table.createCaption();
-  caption.className = "hint";
-  caption.textContent = `${rows.length} of ${places.length.toLocaleString("en")} places drawn; all points are in the CSV`;
-  const head = table.createTHead().insertRow();
-  for (const text of [axisTitle(), ...curves.map(({ group, name }) => `${group} ${name}`)]) {
-    const cell = document.createElement("th");
-    cell.textContent = text;
-    cell.scope = "col";
-    head.append(cell);
-  }
-  const body = table.createTBody();
-  for (const place of rows) {
-    const row = body.insertRow();
-    for (const text of [spelled(place), ...columns.map((column) => (column.has(place) ? short(column.get(place)) : ""))]) {
-      const cell = row.insertCell();
-      cell.className = "mono";
-      cell.textContent = text;
-    }
-  }
-  return table;
+  const caption = `${rows.length} of ${places.length.toLocaleString("en")} places drawn; all points are in the CSV`;
+  const heads = [axisTitle(), ...curves.map(({ group, name }) => `${group} ${name}`)];
+  return table(caption, heads, rows.map((place) => [
+    spelled(place), ...columns.map((column) => (column.has(place) ? short(column.get(place)) : "")),
+  ]));
 }

@@ -2,13 +2,13 @@
 // One request at a time brings what the charts in view lack: whole curves, what has come since, or details of a window.
 
 import "./metric_state.js";
+import { watched } from "./chart_panel.js";
+import { follow, onKey } from "./chart_window.js";
 import { bring, bringDetail, lacksDetail } from "./metric_curves.js";
 import { Panel, toggled } from "./metric_panel.js";
-import { plotly } from "./metric_plot.js";
 import { address, change, onChange, state } from "./metric_state.js";
-import { follow, onKey, showWindow } from "./metric_zoom.js";
+import { axis, showWindow } from "./metric_zoom.js";
 
-const NEAR_PX = 300; // charts so near the window are mounted before they come
 const TABLE_EVERY_MS = 2_000;
 const SMOOTHED_EVERY_MS = 5_000; // an average is worked out anew over all points
 const AGAIN_MS = 3_000;
@@ -31,35 +31,18 @@ function list() {
     named.delete(chart.name);
     return panel;
   });
-  for (const panel of named.values()) { inView.unobserve(panel.place); sized.unobserve(panel.place); panel.leave(); panel.element.remove(); }
+  for (const panel of named.values()) watching.remove(panel);
   all.forEach((panel, index) => {
     if (section.children[index] !== panel.element) section.insertBefore(panel.element, section.children[index] ?? null);
   });
-  // what stands in view is asked for at once: the observers speak only after the next frame
-  for (const panel of all) {
-    const { top, bottom } = panel.place.getBoundingClientRect();
-    panel.isInView = top < innerHeight + NEAR_PX && bottom > -NEAR_PX;
-  }
-  load();
-  for (const panel of all) { inView.observe(panel.place); sized.observe(panel.place); }
+  watching.add(all);
 }
 
-const inView = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    target.panel.isInView = isIntersecting;
-    if (isIntersecting) show(target.panel); else target.panel.leave();
-  }
-  load();
-}, { rootMargin: `${NEAR_PX}px 0px` });
-
-const sized = new ResizeObserver(async (entries) => {
-  const { Plots } = await plotly;
-  for (const { target } of entries) if (target.panel.isDrawn && target.layout && target.clientWidth) Plots.resize(target);
-});
+const watching = watched({ onSeen: (panel) => show(panel), onMoved: () => load() });
 
 async function show(panel) {
   await panel.draw();
-  if (panel.isDrawn) follow(panel.place, () => panels().filter((each) => each.isDrawn && each.place.layout).map((each) => each.place));
+  if (panel.isDrawn) follow(panel.place, () => panels().filter((each) => each.isDrawn && each.place.layout).map((each) => each.place), axis);
 }
 
 let showing = 0;
@@ -176,7 +159,7 @@ onChange((names) => {
   if (names.has("expand") && state.expand) document.getElementById(`chart-${state.expand}`)?.scrollIntoView({ block: "nearest" });
 });
 
-section.addEventListener("keydown", (event) => { if (event.target.classList.contains("chart")) onKey(event); });
+section.addEventListener("keydown", (event) => { if (event.target.classList.contains("chart")) onKey(event, axis); });
 section.addEventListener("pointerdown", () => { isHeld = true; });
 addEventListener("pointerup", () => { isHeld = false; load(); });
 addEventListener("pointercancel", () => { isHeld = false; load(); });
