@@ -28,7 +28,7 @@ def up() -> Iterator[Server]:
     """One server on loopback alone, for the tests that leave it alive."""
     with parts.private_folder("up") as path:
         path.chmod(0o711)
-        server = Server(path / "data")
+        server = Server(path / "data", empty=True)
         try:
             yield server.start()
         finally:
@@ -116,7 +116,7 @@ def databases_answer(server: Server) -> bool:
 def test_a_restart_keeps_data_and_password_and_ends_cleanly() -> None:
     with parts.private_folder("restart") as path:
         path.chmod(0o711)
-        server = Server(path / "data")
+        server = Server(path / "data", empty=True)
         try:
             server.start()
             password, first = server.password, server.children()

@@ -1,13 +1,17 @@
 """The whole server as a user starts it, `manage.py up`, in a data folder and on a port of its own."""
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -36,10 +40,18 @@ LIVE: "list[Server]" = []  # for reports: a failed test shows what its server ha
 
 
 class Server:
-    """One `up`. The password of its admin is known from the first start; `restart` keeps the data."""
+    """One `up`, whose admin's password is known. Its data is as after a first start; `empty`: it makes its own."""
 
-    def __init__(self, data: Path, listen: str = LOOPBACK, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        listen: str = LOOPBACK,
+        settings: Mapping[str, str] | None = None,
+        *,
+        empty: bool = False,
+    ) -> None:
         self.data = data
+        self.empty = empty
         self.listen = listen
         self.port = free_port()
         self.settings = {**SCALED, **(settings or {})}
@@ -82,6 +94,9 @@ class Server:
         ]
         if self.listen != LOOPBACK:
             command += ["--listen", self.listen, "--insecure-http"]
+        if not self.empty and not self.data.exists():
+            template, self.password = _after_a_first_start()
+            subprocess.run(["cp", "-a", template, self.data], check=True)
         begin = self.output.stat().st_size if self.output.exists() else 0
         environment = {**_clean_environment(), **self.settings, "PYTHONUNBUFFERED": "1"}
         self.process = processes.spawn(
@@ -191,6 +206,22 @@ class Server:
 
     def _ended(self) -> bool:
         return self.process is None or self.process.poll() is not None
+
+
+@functools.cache
+def _after_a_first_start() -> tuple[Path, str]:
+    """A data folder to copy, and its admin's password: made once, since an empty database costs seconds to fill."""
+    folder = Path(tempfile.mkdtemp(prefix="trainmaster-template-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o711)
+    first = Server(folder / "data", empty=True)
+    try:
+        first.start().stop()
+    finally:
+        first.close()
+    for of_that_run in ("log", "pgsock", "redis"):
+        shutil.rmtree(first.data / of_that_run)
+    return first.data, first.password
 
 
 def _clean_environment() -> dict[str, str]:
