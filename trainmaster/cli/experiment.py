@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import experiment_tables, output, submission
+from trainmaster.cli import experiment_tables, output, submission, tensorboard
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_lines import plain
 from trainmaster.cli.log_options import add_log_options
@@ -53,6 +53,7 @@ def add(add_noun: Adder) -> None:
         parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
     _add_waiting(verbs)
     add_set(verbs, "experiment")
+    tensorboard.add(verbs, "experiment")
 
 
 def _add_list(verbs: Any) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 
 from django.urls import URLPattern, path
 
-from webui.api import allocations, log_files, log_streams, metric_streams, pulse, trial_metric_streams
+from webui.api import (
+    allocations,
+    log_files,
+    log_streams,
+    metric_streams,
+    pulse,
+    tensorboard_files,
+    trial_metric_streams,
+)
 from webui.api.log_query import FILTERS, STREAMED
 from webui.api.openapi import SCHEMES
 from webui.api.views import Json
@@ -37,6 +45,8 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("trials/metrics/trial_metrics", trial_metric_streams.trial_metrics, ("GET",)),
     ("trials/metrics/training_metrics", trial_metric_streams.training_metrics, ("GET",)),
     ("trials/metrics/validation_metrics", trial_metric_streams.validation_metrics, ("GET",)),
+    ("trials/<int:trial_id>/tensorboard", tensorboard_files.of_trial, ("GET",)),
+    ("experiments/<int:experiment_id>/tensorboard", tensorboard_files.of_experiment, ("GET",)),
     ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank, ("POST",)),
     ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks, ("POST",)),
 ]

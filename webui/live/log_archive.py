@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import IO
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from django.db.models import Sum
 
@@ -18,6 +16,7 @@ from logs.filters import Filters
 from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, Line, raw
 from logs.models import RankSeen
 from webui.live.log_download import Joiner, Writer, stepped
+from webui.live.zip_stream import COMPRESSION, Entry, Sink
 
 #: Chunks hold lines of many ranks, so that one pass over them serves so many ranks, with so many lines in all (one
 #: rank may have more). While the first file is written the others wait: in memory up to this size in all, beyond it
@@ -25,25 +24,6 @@ from webui.live.log_download import Joiner, Writer, stepped
 RANKS_TOGETHER, LINES_TOGETHER = 64, 10_000_000
 WAITING_BYTES_MAX = 8 * 1024 * 1024
 _COPIED_BYTES = 256 * 1024
-_COMPRESSION = 1  # five times smaller at the speed of the network; more costs the other viewers
-
-
-class _Sink(io.RawIOBase):
-    """What the archive writes to; it cannot seek, so sizes follow their files."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def drain(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
 
 
 def archive(task_id: str, filters: Filters | None, folder: str) -> AsyncIterator[bytes]:
@@ -56,8 +36,8 @@ def archive(task_id: str, filters: Filters | None, folder: str) -> AsyncIterator
 
 
 def _files(task_id: str, filters: Filters | None, folder: str) -> Generator[bytes]:
-    sink = _Sink()
-    with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION) as into:
+    sink = Sink()
+    with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         if filters is not None:
             end = read.last_number(task_id)
             for ranks in _groups(task_id, filters):
@@ -103,7 +83,7 @@ def _of_ranks(into: ZipFile, task_id: str, filters: Filters, folder: str, end: i
             file: stack.enter_context(tempfile.SpooledTemporaryFile(WAITING_BYTES_MAX // len(files)))
             for file in files[1:]
         }
-        with _Entry(into, _name(folder, *files[0])) as entry:
+        with Entry(into, _name(folder, *files[0])) as entry:
             targets = {file: spool.write for file, spool in waiting.items()} | {files[0]: entry.write}
             joiner = Joiner()
             for pieces in read.pieces(task_id, replace(filters, streams=frozenset(wanted)), upto=end):
@@ -112,7 +92,7 @@ def _of_ranks(into: ZipFile, task_id: str, filters: Filters, folder: str, end: i
             _hand_out(joiner.rest(), targets)
         for file, spool in waiting.items():
             spool.seek(0)
-            with _Entry(into, _name(folder, *file)) as entry:
+            with Entry(into, _name(folder, *file)) as entry:
                 while piece := spool.read(_COPIED_BYTES):
                     entry.write(piece)
                     yield
@@ -134,7 +114,7 @@ def _name(folder: str, rank: int, stream: str) -> str:
 def _of_server(into: ZipFile, task_id: str, filters: Filters, folder: str, end: int) -> Generator[None]:
     only = replace(filters, streams=frozenset({SERVER}))
     after = 0
-    with _Entry(into, f"{folder}/server.log") as entry:
+    with Entry(into, f"{folder}/server.log") as entry:
         while after < end:
             page = read.forward(task_id, after, only)
             entry.write(b"".join(_said(line) for line in page.lines if line.number <= end))
@@ -146,27 +126,3 @@ def _said(line: Line) -> bytes:
     at = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     level = f"{line.level}: " if line.level else ""
     return f"[{at}] {level}".encode() + raw(line.text) + b"\n"
-
-
-class _Entry:
-    """A file of the archive, which is not there before its first byte."""
-
-    def __init__(self, into: ZipFile, name: str) -> None:
-        self._into, self._name = into, name
-        self._file: IO[bytes] | None = None
-
-    def __enter__(self) -> _Entry:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def write(self, data: bytes) -> int:
-        if self._file is None and data:
-            info = ZipInfo(self._name, datetime.now(UTC).timetuple()[:6])
-            info.compress_type = ZIP_DEFLATED
-            info._compresslevel = _COMPRESSION  # type: ignore[attr-defined]  # as ZipFile.open sets it for a name
-            info.external_attr = 0o644 << 16
-            self._file = self._into.open(info, "w", force_zip64=True)
-        return self._file.write(data) if self._file is not None else 0

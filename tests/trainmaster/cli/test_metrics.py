@@ -111,3 +111,18 @@ def test_an_experiment_is_described_by_step_as_tables_or_files(
     ]  # fmt: skip
     with (tmp_path / "out" / "workloads.csv").open() as file:
         assert list(csv.DictReader(file)) == rows
+
+
+def test_metrics_become_a_folder_for_tensorboard(
+    local_host: CommandLine, ended: tuple[str, str], tmp_path: Path
+) -> None:
+    experiment, trial = ended
+    for noun, number in (("trial", trial), ("experiment", experiment)):
+        told = said(local_host, noun, "download-tensorboard", number, "-o", str(tmp_path / noun))
+        assert f"Wrote 3 files to {tmp_path / noun}" in told and "tensorboard --logdir" in told
+        runs = sorted(
+            str(path.parent.relative_to(tmp_path / noun)) for path in tmp_path.glob(f"{noun}/*/*/*tfevents*")
+        )
+        assert runs == [f"trial-{trial}/own", f"trial-{trial}/training", f"trial-{trial}/validation"]
+    unknown = local_host("trial", "download-tensorboard", "999999", "-o", str(tmp_path / "none"))
+    assert unknown.returncode != 0 and "999999" in unknown.stderr and not (tmp_path / "none").exists()

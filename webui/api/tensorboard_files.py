@@ -1,0 +1,40 @@
+"""Metrics as files of TensorBoard: `/api/v1/{trials,experiments}/<id>/tensorboard`, beside the dialect.
+
+A zip archive of event files, made from what is stored, in bounded memory. A download that fails on the way breaks off:
+it never looks complete.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponseBase
+
+from experiments.models import Experiment, Trial
+from jobs.models import Allocation
+from webui.api.async_views import Principal, async_view
+from webui.api.errors import Missing
+from webui.api.log_access import task_of_trial
+from webui.api.log_files import as_file
+from webui.live.tensorboard_archive import archive
+from webui.live.threads import reading
+
+
+@async_view("GET")
+async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
+    """The event files of one trial."""
+    await reading(task_of_trial, who, trial_id)
+    trials = await reading(lambda: list(Trial.objects.filter(pk=trial_id)))
+    return as_file(archive(trials, "tensorboard"), f"trial_{trial_id}_tensorboard.zip", "application/zip")
+
+
+@async_view("GET")
+async def of_experiment(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+    """The event files of all its trials."""
+    trials = await reading(_trials_of, who, experiment_id)
+    name = f"experiment_{experiment_id}_tensorboard.zip"
+    return as_file(archive(trials, "tensorboard"), name, "application/zip")
+
+
+def _trials_of(who: Principal, experiment_id: int) -> list[Trial]:
+    if isinstance(who, Allocation) or not Experiment.objects.filter(pk=experiment_id).exists():
+        raise Missing(f"experiment {experiment_id} not found")
+    return list(Trial.objects.filter(experiment_id=experiment_id).order_by("pk"))

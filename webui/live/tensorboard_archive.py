@@ -1,0 +1,42 @@
+"""The metrics of trials for TensorBoard: a zip archive with a folder for each trial and group, an event file in it.
+
+Unpacked, it is a `--logdir`: each folder is a run there, and metrics of one name in several groups or trials share a
+chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Sequence
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from experiments.models import Trial
+from metrics import tensorboard
+from webui.live.log_download import stepped
+from webui.live.zip_stream import COMPRESSION, Entry, Sink
+
+
+def archive(trials: Sequence[Trial], folder: str) -> AsyncIterator[bytes]:
+    """The archive, piece by piece; the runs `trial-<id>/<group>` stand in `folder`."""
+    return stepped(_files(trials, folder))
+
+
+def _files(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
+    sink = Sink()
+    with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
+        for trial in trials:
+            begin = trial.started_at.timestamp()
+            for group in tensorboard.groups(trial.pk):
+                name = (
+                    f"{folder}/trial-{trial.pk}/{_safe(group)}/events.out.tfevents.{int(begin)}.trainmaster"
+                )
+                with Entry(into, name) as entry:
+                    for block in tensorboard.event_file(trial.pk, group, begin):
+                        entry.write(block)
+                        yield sink.drain()
+    yield sink.drain()
+
+
+def _safe(group: str) -> str:
+    """A name for a folder; groups are named by users."""
+    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in group)
+    return name if name.strip(". ") else "_"
