@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from trainmaster import core, experimental, launch
+    from trainmaster import core, experimental, launch, pytorch
     from trainmaster._info import ClusterInfo, TrialInfo, get_cluster_info
     from trainmaster.errors import InvalidHP
 
@@ -26,11 +26,12 @@ __all__ = [
     "experimental",
     "get_cluster_info",
     "launch",
+    "pytorch",
 ]
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
-_MODULES = ("core", "experimental", "launch")
+_MODULES = ("core", "experimental", "launch", "pytorch")
 _NAMES = {
     "ClusterInfo": "trainmaster._info",
     "TrialInfo": "trainmaster._info",

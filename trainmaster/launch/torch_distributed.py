@@ -33,6 +33,7 @@ USAGE = (
     "[[TORCH_OVERRIDES...] --] (--trial MODULE:CLASS) | (SCRIPT [ARGS...])"
 )
 DEFAULT_PORT = 29400
+TRIAL_MODULE = "trainmaster.pytorch.run_trial"
 # After a stop, when all ranks here have ended: torchrun may say goodbye to its peers.
 _END_TORCHRUN_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -71,10 +72,7 @@ def parse(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
             raise UsageError(
                 "--trial takes one MODULE:CLASS and no further arguments; give a script or a trial, not both."
             )
-        raise UsageError(
-            f"--trial {script[1]} needs the Trial API, which this version does not have; "
-            "start a script that uses the Core API instead."
-        )
+        return overrides, ["-m", TRIAL_MODULE, script[1]]
     if script[0].startswith("-") and script[0] != "-m":
         raise UsageError(
             f"{script[0]} stands where the script is expected; options for torchrun end with `--`.\n{USAGE}"

@@ -1,0 +1,42 @@
+"""The Trial API: a `PyTorchTrial` has a model, its data and what is done with a batch; a `Trainer` does the rest.
+
+    with pytorch.init() as context:
+        pytorch.Trainer(MyTrial(context), context).fit(max_length=pytorch.Epoch(10))
+
+Importing this imports PyTorch.
+"""
+
+from trainmaster.pytorch import samplers
+from trainmaster.pytorch._callbacks import PyTorchCallback
+from trainmaster.pytorch._data import DataLoader, adapt_batch_sampler
+from trainmaster.pytorch._experimental import PyTorchExperimentalContext
+from trainmaster.pytorch._loading import load_trial_from_checkpoint_path
+from trainmaster.pytorch._lr_scheduler import LRScheduler
+from trainmaster.pytorch._reducers import MetricReducer, Reducer, SimpleMetricReducer
+from trainmaster.pytorch._trainer import Trainer, init
+from trainmaster.pytorch._trial import PyTorchTrial
+from trainmaster.pytorch._trial_context import PyTorchTrialContext
+from trainmaster.pytorch._units import Batch, Epoch, Record, TrainUnit
+
+PyTorchTrial.trial_context_class = PyTorchTrialContext
+
+__all__ = [
+    "Batch",
+    "DataLoader",
+    "Epoch",
+    "LRScheduler",
+    "MetricReducer",
+    "PyTorchCallback",
+    "PyTorchExperimentalContext",
+    "PyTorchTrial",
+    "PyTorchTrialContext",
+    "Record",
+    "Reducer",
+    "SimpleMetricReducer",
+    "TrainUnit",
+    "Trainer",
+    "adapt_batch_sampler",
+    "init",
+    "load_trial_from_checkpoint_path",
+    "samplers",
+]

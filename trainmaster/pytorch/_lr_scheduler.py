@@ -1,0 +1,59 @@
+"""Learning rate schedulers that the trainer steps."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Dict
+
+
+class LRScheduler:
+    """A PyTorch scheduler and when it steps; everything else is asked of the scheduler itself."""
+
+    class StepMode(enum.Enum):
+        """When the trainer calls `step()`: at every `frequency`-th of these; MANUAL_STEP: never, the trial does."""
+
+        STEP_EVERY_EPOCH = 1
+        STEP_EVERY_BATCH = 2
+        MANUAL_STEP = 3
+        STEP_EVERY_OPTIMIZER_STEP = 4
+
+    def __init__(self, scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> None:
+        if not isinstance(step_mode, LRScheduler.StepMode):
+            raise TypeError(f"step_mode is {step_mode!r}, it must be one of LRScheduler.StepMode.")
+        if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
+            raise ValueError(f"frequency is {frequency!r}, it must be a whole number from 1.")
+        self._scheduler = scheduler
+        self._step_mode = step_mode
+        self._frequency = frequency
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_scheduler":  # while it is being unpickled
+            raise AttributeError(name)
+        return getattr(self._scheduler, name)
+
+    def step(self, *arguments: Any, **named: Any) -> None:
+        """Step now, whatever the mode."""
+        self._scheduler.step(*arguments, **named)
+
+    def state_dict(self) -> Dict[str, Any]:
+        state: Dict[str, Any] = self._scheduler.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self._scheduler.load_state_dict(state_dict)
+
+    def after_batch(
+        self, batches: int, optimizer_steps: int, stepped: bool, epochs: int, epoch_ended: bool
+    ) -> None:
+        """Step if it is time; the numbers count what has been done since the start of the training."""
+        mode = self._step_mode
+        if mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
+            due = batches % self._frequency == 0
+        elif mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
+            due = stepped and optimizer_steps % self._frequency == 0
+        elif mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
+            due = epoch_ended and epochs % self._frequency == 0
+        else:
+            due = False
+        if due:
+            self._scheduler.step()

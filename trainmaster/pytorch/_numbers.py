@@ -1,0 +1,49 @@
+"""Metrics as plain numbers."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, Set
+
+import numpy as np
+import torch
+
+logger = logging.getLogger("trainmaster.pytorch")
+
+_complained: Set[str] = set()
+
+
+def held(metrics: Any) -> Dict[str, Any]:
+    """What `train_batch` returned, as a dict whose tensors hold no graph. TypeError for other things than metrics."""
+    if isinstance(metrics, torch.Tensor):
+        metrics = {"loss": metrics}
+    if not isinstance(metrics, dict):
+        raise TypeError(
+            "train_batch() must return a dict of metrics (an empty one will do) or the loss as a tensor, "
+            f"not a {type(metrics).__name__}."
+        )
+    return {
+        name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in metrics.items()
+    }
+
+
+def to_numbers(metrics: Dict[str, Any], keep_others: bool = False) -> Dict[str, Any]:
+    """Numbers and one-element tensors and arrays as floats; others are left out with a word, or kept as they are."""
+    found: Dict[str, Any] = {}
+    for name, value in metrics.items():
+        if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) and _size(value) == 1:
+            found[name] = float(value.item())
+        elif isinstance(value, (bool, int, float)):
+            found[name] = float(value)
+        elif keep_others:
+            found[name] = value.tolist() if isinstance(value, (torch.Tensor, np.ndarray)) else value
+        elif name not in _complained:
+            _complained.add(name)
+            logger.warning(
+                "The metric %r is a %s, not one number, and is left out.", name, type(value).__name__
+            )
+    return found
+
+
+def _size(value: Any) -> int:
+    return int(value.numel()) if isinstance(value, torch.Tensor) else int(value.size)

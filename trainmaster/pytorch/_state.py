@@ -1,0 +1,122 @@
+"""What a checkpoint of the Trial API holds: state_dict.pth, load_data.json, and the code under code/."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import torch
+
+from trainmaster.pytorch import _randomness
+from trainmaster.pytorch._replicas import bare
+from trainmaster.pytorch._trial_context import PyTorchTrialContext
+
+STATE_FILE = "state_dict.pth"
+LOAD_FILE = "load_data.json"
+CODE_FOLDER = "code"
+
+State = Dict[str, Any]
+
+
+def collect(context: PyTorchTrialContext, random_states: List[Any]) -> State:
+    """The state of models, optimizers, schedulers and scaler in the order in which they were wrapped."""
+    scaler = context._scaler
+    return {
+        "models_state_dict": [bare(model).state_dict() for model in context.models],
+        "optimizers_state_dict": [optimizer.state_dict() for optimizer in context.optimizers],
+        "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers],
+        "scaler_state_dict": scaler.state_dict() if scaler is not None else None,
+        "rng_state": random_states,
+    }
+
+
+def restore(context: PyTorchTrialContext, state: State) -> None:
+    """Give models, optimizers, schedulers and scaler the state. ValueError when their numbers are others."""
+    for name, targets in (
+        ("models", [bare(model) for model in context.models]),
+        ("optimizers", context.optimizers),
+        ("lr_schedulers", context.lr_schedulers),
+    ):
+        states = state[f"{name}_state_dict"]
+        if len(states) != len(targets):
+            raise ValueError(
+                f"The checkpoint has {len(states)} {name} and the trial has wrapped {len(targets)}: "
+                "wrap as many, in the same order."
+            )
+        for target, kept in zip(targets, states):  # noqa: B905  (Python 3.8)
+            target.load_state_dict(kept)
+    if context._scaler is not None and state.get("scaler_state_dict"):
+        context._scaler.load_state_dict(state["scaler_state_dict"])
+
+
+def restore_randomness(states: List[Any], rank: int, size: int, seed: int, batches: int) -> None:
+    """Let this rank's random numbers go on; with another number of ranks than before they begin anew."""
+    if len(states) == size:
+        _randomness.restore(states[rank])
+    else:
+        _randomness.seed_all(_randomness.mixed(seed, batches, rank))
+
+
+def write(folder: Path, state: State) -> None:
+    torch.save(state, folder / STATE_FILE)
+
+
+def read(folder: Path) -> State:
+    """On the CPU, whatever it was saved from. FileNotFoundError when this is no checkpoint of the Trial API.
+
+    It is unpickled whole, because callbacks may keep anything: like the code beside it, it is trusted.
+    """
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} is no checkpoint of a PyTorchTrial: it has no {STATE_FILE}.")
+    keywords = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
+    state: State = torch.load(path, map_location="cpu", **keywords)
+    return state
+
+
+def describe(folder: Path, context: PyTorchTrialContext, trial_class: type) -> None:
+    """Write load_data.json, and the modules that the trial's class needs, for load_trial_from_checkpoint_path."""
+    root, module = _home(trial_class)
+    about = {
+        "trial_type": "PyTorchTrial",
+        "trial_cls_spec": f"{module}:{trial_class.__qualname__}",
+        "experiment_config": context.get_experiment_config(),
+        "hparams": context.get_hparams(),
+    }
+    (folder / LOAD_FILE).write_text(json.dumps(about, indent=2, default=str), encoding="utf-8")
+    for source in _imported_below(root) if root is not None else []:
+        target = folder / CODE_FOLDER / source.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _home(trial_class: type) -> Tuple[Any, str]:
+    """(the folder that its imports start from, its module's name there), (None, name) of a class without a file."""
+    module = sys.modules.get(trial_class.__module__)
+    file = getattr(module, "__file__", None)
+    if not file:
+        return None, trial_class.__module__
+    path = Path(file).resolve()
+    if trial_class.__module__ == "__main__":
+        return path.parent, path.stem
+    depth = trial_class.__module__.count(".") + (path.stem == "__init__")
+    return path.parents[depth], trial_class.__module__
+
+
+def _imported_below(root: Path) -> List[Path]:
+    """The sources of what has been imported from this folder, installed packages left out."""
+    below = f"{root}{os.sep}"
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not file.endswith(".py"):
+            continue
+        path = os.path.normpath(file)
+        if path.startswith(below) and "site-packages" not in path and Path(path).is_file():
+            found.add(Path(path))
+    return sorted(found)

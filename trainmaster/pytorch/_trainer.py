@@ -1,0 +1,196 @@
+"""`pytorch.init()` and `pytorch.Trainer`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any, ContextManager, Dict, Iterator, Optional
+
+from trainmaster import core
+from trainmaster._info import get_cluster_info
+from trainmaster.pytorch import _randomness, _replicas, _state
+from trainmaster.pytorch._callbacks import Callbacks
+from trainmaster.pytorch._data import DataLoader, EpochLoader, ForeignLoader
+from trainmaster.pytorch._evaluation import Evaluation
+from trainmaster.pytorch._plan import Plan, checked_policy, checked_unit, goal_of
+from trainmaster.pytorch._training import Training
+from trainmaster.pytorch._trial import PyTorchTrial, overrides
+from trainmaster.pytorch._trial_context import PyTorchTrialContext
+from trainmaster.pytorch._units import Batch, Position, TrainUnit, unit_of
+
+logger = logging.getLogger("trainmaster.pytorch")
+
+
+@contextlib.contextmanager
+def init(
+    *,
+    hparams: Optional[Dict[str, Any]] = None,
+    exp_conf: Optional[Dict[str, Any]] = None,
+    distributed: Optional[core.DistributedContext] = None,
+    aggregation_frequency: Optional[int] = None,
+    enable_tensorboard_logging: bool = True,
+) -> Iterator[PyTorchTrialContext]:
+    """The trial's context, with all random numbers seeded by the trial's seed.
+
+    In a task hyperparameters and configuration are the trial's own, unless they are given. Under torchrun, which our
+    launch module runs, the ranks find each other by themselves. ValueError for several ranks that cannot.
+    """
+    info = get_cluster_info()
+    trial = info._trial if info is not None else None
+    if hparams is None:
+        hparams = trial.hparams if trial else {}
+    if exp_conf is None:
+        exp_conf = trial._config if trial else {}
+    ours = not _replicas.joined()
+    distributed = _replicas.join(distributed)
+    with core.init(distributed=distributed) as core_context:
+        context = PyTorchTrialContext(
+            core_context, hparams, exp_conf, aggregation_frequency, enable_tensorboard_logging
+        )
+        _randomness.seed_all(context.get_trial_seed())
+        try:
+            yield context
+        finally:
+            context._close()
+    if ours:  # not after an error: saying goodbye to ranks that have failed may take for ever
+        _replicas.leave()
+
+
+class Trainer:
+    """Trains a PyTorchTrial, on the cluster and off it."""
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        if not isinstance(trial, PyTorchTrial):
+            raise TypeError(f"Trainer() takes an instance of a PyTorchTrial, not a {type(trial).__name__}.")
+        self._trial = trial
+        self._context = context
+        self._core = context._core
+
+    def configure_profiler(
+        self, enabled: bool = True, sampling_interval: float = 1, samples_per_report: int = 10
+    ) -> None:
+        """As `core_context.profiler.on()` and `off()`: whether timings are recorded, as they are by default."""
+        if enabled:
+            self._core.profiler.on(sampling_interval, samples_per_report)
+        else:
+            self._core.profiler.off()
+
+    def fit(
+        self,
+        checkpoint_period: Optional[TrainUnit] = None,
+        validation_period: Optional[TrainUnit] = None,
+        max_length: Optional[TrainUnit] = None,
+        reporting_period: TrainUnit = Batch(100),  # noqa: B008  (it never changes)
+        checkpoint_policy: str = "best",
+        latest_checkpoint: Optional[str] = None,
+        step_zero_validation: bool = False,
+        test_mode: bool = False,
+        profiling_enabled: bool = False,
+    ) -> None:
+        """Train up to `max_length`, by default the searcher's; ValueError when neither is given.
+
+        A period that is None means: only at the end, where there always is a validation and a checkpoint.
+        `checkpoint_policy` saves after each validation (`all`), after one that is the trial's best by the searcher's
+        metric (`best`), or not for that (`none`). `latest_checkpoint`, the id of one or a folder, is gone on from; in a
+        task it is the trial's own newest unless another is given. `test_mode`, off the cluster, is one batch of each.
+        """
+        if test_mode and self._context._trial is not None:
+            raise ValueError(
+                "fit(test_mode=True) is for programs off the cluster; set a small max_length here."
+            )
+        if profiling_enabled:
+            self.configure_profiler()
+        plan = Plan(
+            max_length=Batch(1) if test_mode else self._length(max_length),
+            checkpoint_period=checked_unit(checkpoint_period, "checkpoint_period"),
+            validation_period=checked_unit(validation_period, "validation_period"),
+            reporting_period=checked_unit(reporting_period, "reporting_period") or Batch(100),
+            checkpoint_policy=checked_policy(checkpoint_policy),
+            step_zero_validation=step_zero_validation,
+            test_mode=test_mode,
+        )
+        if latest_checkpoint is None and self._core.info is not None:
+            latest_checkpoint = self._core.info.latest_checkpoint
+        self._train(plan, latest_checkpoint)
+
+    def _train(self, plan: Plan, checkpoint: Optional[str]) -> None:
+        state = self._read(checkpoint) if checkpoint else None
+        first = state["trainer"]["batches"] if state else 0
+        callbacks = Callbacks(self._trial.build_callbacks(), self._core.profiler)
+        context = self._context
+        context._first_batch = first
+        try:
+            callbacks.call("on_trial_startup", first, checkpoint)
+            training = self._training(plan, callbacks)
+            if state is not None:
+                training.resume(state)
+                logger.info("The training goes on after batch %d, from checkpoint %s.", first, checkpoint)
+            del state
+            training.run()
+        finally:
+            context._position = None
+            callbacks.call("on_trial_shutdown")
+
+    def _training(self, plan: Plan, callbacks: Callbacks) -> Training:
+        trial, context, ranks = self._trial, self._context, self._context.distributed
+        loader = self._loader(
+            trial.build_training_data_loader(), "training", ranks.rank, ranks.size, even=True
+        )
+        if len(loader) < 1:
+            raise ValueError(
+                f"The training data has fewer batches than there are slots ({ranks.size}): lower the batch size."
+            )
+        seed = context.get_trial_seed()
+        evaluation = Evaluation(
+            trial, context, callbacks, self._validation_loader(), most_batches=1 if plan.test_mode else None
+        )
+        if ranks.rank:  # user code has set up alike everywhere; from here on ranks draw different dropouts
+            _randomness.seed_all(_randomness.mixed(seed, ranks.rank))
+        records = context.get_hparams().get("global_batch_size")
+        position = Position(len(loader), records if isinstance(records, int) else None)
+        context._position = position
+        goal = goal_of(context.get_experiment_config())
+        return Training(trial, context, plan, goal, callbacks, loader, evaluation, position)
+
+    def _validation_loader(self) -> Any:
+        """This rank's part of the validation data, or all of it for the chief that evaluates alone."""
+        trial, ranks = self._trial, self._context.distributed
+        whole = overrides(trial, "evaluate_full_dataset")
+        if whole == overrides(trial, "evaluate_batch"):
+            raise TypeError(
+                f"{type(trial).__name__} must define either evaluate_batch() or evaluate_full_dataset(), "
+                f"and has {'both' if whole else 'neither'}."
+            )
+        data = trial.build_validation_data_loader()
+        if whole:
+            return self._loader(data, "validation", 0, 1, even=False)
+        return self._loader(data, "validation", ranks.rank, ranks.size, even=False)
+
+    def _loader(self, data: Any, kind: str, rank: int, size: int, even: bool) -> Any:
+        if isinstance(data, DataLoader):
+            return EpochLoader(data, self._context.get_trial_seed(), rank, size, even)
+        if self._context.experimental._data_checks:
+            raise TypeError(
+                f"build_{kind}_data_loader() returned a {type(data).__name__}; return a pytorch.DataLoader, or call "
+                "context.experimental.disable_dataset_reproducibility_checks() and share the data among ranks yourself."
+            )
+        return ForeignLoader(data)
+
+    def _length(self, given: Optional[TrainUnit]) -> TrainUnit:
+        searcher = self._context.get_experiment_config().get("searcher") or {}
+        length = checked_unit(given, "max_length") or unit_of(searcher.get("max_length"))
+        if length is None:
+            raise ValueError(
+                "How long to train is not known: call fit(max_length=pytorch.Epoch(n)), or set searcher.max_length."
+            )
+        return length
+
+    def _read(self, checkpoint: str) -> _state.State:
+        """Every rank reads; the ranks of a host share one download."""
+        folder = Path(checkpoint)
+        opened: ContextManager[Any] = contextlib.nullcontext(folder)
+        if not folder.is_dir():
+            opened = self._core.checkpoint.restore_path(checkpoint)
+        with opened as path:
+            return _state.read(Path(path))

@@ -1,0 +1,291 @@
+"""The training loop: batches, and what is due after them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+import torch
+
+from trainmaster.core import EarlyExitReason
+from trainmaster.pytorch import _state
+from trainmaster.pytorch._callbacks import Callbacks
+from trainmaster.pytorch._evaluation import Evaluation
+from trainmaster.pytorch._leaving import Leave, Leaving
+from trainmaster.pytorch._numbers import held, to_numbers
+from trainmaster.pytorch._plan import Goal, Plan
+from trainmaster.pytorch._randomness import state as random_state
+from trainmaster.pytorch._trial import PyTorchTrial
+from trainmaster.pytorch._trial_context import PyTorchTrialContext
+from trainmaster.pytorch._units import Position
+
+logger = logging.getLogger("trainmaster.pytorch")
+
+_NOTHING = object()
+
+
+class Training:
+    """One trial's way from where it stands to its length, or until it has to leave.
+
+    All ranks run the same steps in the same order, since most of them are exchanges between all.
+    """
+
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        plan: Plan,
+        goal: Goal,
+        callbacks: Callbacks,
+        loader: Any,
+        evaluation: Evaluation,
+        position: Position,
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._core = context._core
+        self._plan = plan
+        self._goal = goal
+        self._callbacks = callbacks
+        self._loader = loader
+        self._evaluation = evaluation
+        self._position = position
+        self._leaving = Leaving(context._core)
+        self._window: List[Dict[str, Any]] = []
+        self._best: Optional[float] = None
+        self._validated_at = -1
+        self._saved_at = -1
+        self._save_due = False
+
+    def resume(self, state: _state.State) -> None:
+        """Go on from the state of a checkpoint."""
+        self._callbacks.call("on_checkpoint_load_start", state)
+        context, position = self._context, self._position
+        _state.restore(context, state)
+        self._callbacks.load_state_dict(state["callbacks"])
+        kept = state["trainer"]
+        position.batches, position.epochs = kept["batches"], kept["epochs"]
+        position.batch_in_epoch = kept["batch_in_epoch"]
+        if kept["per_epoch"] != position.per_epoch:
+            position.batch_in_epoch = position.batch_in_epoch * position.per_epoch // kept["per_epoch"]
+            logger.warning(
+                "An epoch had %d batches and has %d now: the trial goes on at batch %d of epoch %d.",
+                kept["per_epoch"],
+                position.per_epoch,
+                position.batch_in_epoch,
+                position.epochs,
+            )
+        self._best, self._validated_at = kept["best"], kept["validated_at"]
+        self._saved_at = position.batches
+        ranks = context.distributed
+        _state.restore_randomness(
+            state["rng_state"], ranks.rank, ranks.size, context.get_trial_seed(), position.batches
+        )
+
+    def run(self) -> None:
+        """Train, validate, save; returns when the length is reached or the trial has saved and is to leave."""
+        for model in self._context.models:
+            model.train()
+        self._callbacks.call("on_training_start")
+        if self._plan.step_zero_validation and self._position.batches == 0:
+            self._validate()
+        if self._plan.max_length.reached(self._position):
+            self._finish()
+            return
+        with self._profiled() as step:
+            while not self._epoch(step):
+                pass
+
+    def _epoch(self, step: Any) -> bool:
+        """Train the rest of the current epoch; True when the training is over."""
+        position, profiler = self._position, self._core.profiler
+        if position.batch_in_epoch == 0:
+            self._callbacks.call("on_training_epoch_start", position.epochs)
+        batches = self._loader.epoch(position.epochs, position.batch_in_epoch)
+        for _ in range(position.per_epoch - position.batch_in_epoch):
+            with profiler.step(position.batches + 1):
+                with profiler.timing("dataloader_next"):
+                    batch = next(batches, _NOTHING)
+                if batch is _NOTHING:
+                    raise RuntimeError(
+                        f"The training loader ended early in epoch {position.epochs}: "
+                        f"its length says {position.per_epoch}."
+                    )
+                self._train(batch)
+            step()
+            if position.batch_in_epoch == 0:
+                self._callbacks.call("on_training_epoch_end", position.epochs - 1)
+            if self._after_batch():
+                return True
+        return False
+
+    def _train(self, batch: Any) -> None:
+        context, position, profiler = self._context, self._position, self._core.profiler
+        profiler.count("samples", self._trial.get_batch_length(batch))
+        if context.experimental._auto_to_device:
+            with profiler.timing("to_device"):
+                batch = context.to_device(batch)
+        exchanges = context._exchanges()
+        with profiler.timing("train_batch"), context._gathering(), context._precision():
+            metrics = self._trial.train_batch(batch, position.epochs, position.batches)
+        if exchanges and context.experimental._auto_amp:
+            context._scaler.update()
+        self._window.append(held(metrics))
+        position.advance()
+        with profiler.timing("step_lr_schedulers"):
+            self._step_schedulers(exchanges)
+
+    def _step_schedulers(self, stepped: bool) -> None:
+        position = self._position
+        steps = position.batches // self._context._optimizations.aggregation_frequency
+        for scheduler in self._context.lr_schedulers:
+            scheduler.after_batch(
+                position.batches, steps, stepped, position.epochs, position.batch_in_epoch == 0
+            )
+
+    def _after_batch(self) -> bool:
+        """Report, validate and save what is due; True when the training is over."""
+        plan, position = self._plan, self._position
+        over = plan.max_length.reached(position)
+        validate = plan.validation_period is not None and plan.validation_period.due(position)
+        if plan.checkpoint_period is not None and plan.checkpoint_period.due(position):
+            self._save_due = True
+        report = over or validate or plan.reporting_period.due(position)
+        if report:
+            self._report()
+        if over:
+            self._finish()
+            return True
+        if validate:
+            self._validate()
+        # in the middle of an aggregation there are gradients that no checkpoint holds
+        whole = position.batches % self._context._optimizations.aggregation_frequency == 0
+        if self._save_due and whole:
+            self._save()
+        if not whole:
+            return False
+        leave = self._leaving.ask(position.batches, self._context._stop_requested, now=report)
+        if leave is not None:
+            self._leave(leave)
+        return leave is not None
+
+    def _finish(self) -> None:
+        if self._validated_at != self._position.batches:
+            self._validate()
+        if self._saved_at != self._position.batches:
+            self._save()
+        if self._chief:
+            self._core.train.report_progress(1.0)
+
+    def _leave(self, why: Leave) -> None:
+        self._report()
+        if self._saved_at != self._position.batches:
+            self._save()
+        if not self._chief:
+            return
+        if why is Leave.STOP_REQUESTED:
+            logger.info("The trial asked for its end at batch %d.", self._position.batches)
+            self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+        else:
+            logger.info("The trial makes room at batch %d; its state is saved.", self._position.batches)
+
+    def _report(self) -> None:
+        """The metrics of the window's batches, averaged over them, and over the ranks unless that is switched off."""
+        if not self._window:
+            return
+        context, profiler, batches = self._context, self._core.profiler, self._position.batches
+        with profiler.timing("from_device"):
+            each = [to_numbers(metrics) for metrics in self._window]
+        self._window = []
+        averages = _averages(each)
+        with profiler.timing("reduce_metrics"):
+            if context._optimizations.average_training_metrics:
+                averages = _averages(context.distributed.allgather(averages))
+            averages.update(context.experimental.reduce_metrics(for_training=True))
+        for kept in context._wrapped_reducers:
+            if kept.for_training:
+                kept.reducer.reset()
+        self._callbacks.call("on_training_workload_end", averages, each)
+        if self._chief:
+            if averages:
+                self._core.train.report_training_metrics(batches, self._with_epoch(averages))
+            whole = self._plan.max_length.in_batches(self._position)
+            self._core.train.report_progress(min(1.0, batches / whole))
+
+    def _validate(self) -> None:
+        batches = self._position.batches
+        metrics = self._evaluation.run()
+        self._validated_at = batches
+        if self._chief and metrics:
+            self._core.train.report_validation_metrics(batches, self._with_epoch(metrics))
+        policy = self._plan.checkpoint_policy
+        if policy == "all" and batches:
+            self._save_due = True
+        value = metrics.get(self._goal.name) if self._goal.name else None
+        if value is not None and self._goal.better(float(value), self._best):
+            self._best = float(value)
+            self._save_due = self._save_due or (policy == "best" and batches > 0)
+
+    def _save(self) -> None:
+        """Store a checkpoint: the chief writes, with the random numbers of all ranks."""
+        self._save_due = False
+        position, context = self._position, self._context
+        states = context.distributed.gather(random_state())
+        uuid: Optional[str] = None
+        if states is not None:
+            state = _state.collect(context, states)
+            state["callbacks"] = self._callbacks.state_dict()
+            state["trainer"] = {
+                "batches": position.batches,
+                "epochs": position.epochs,
+                "batch_in_epoch": position.batch_in_epoch,
+                "per_epoch": position.per_epoch,
+                "best": self._best,
+                "validated_at": self._validated_at,
+            }
+            self._callbacks.call("on_checkpoint_save_start", state)
+            uuid = self._store(state)
+        self._saved_at = position.batches
+        self._callbacks.call("on_checkpoint_upload_end", context.distributed.broadcast(uuid))
+
+    def _store(self, state: _state.State) -> str:
+        metadata = {
+            "steps_completed": self._position.batches,
+            "framework": f"torch-{torch.__version__}",
+            "format": "pickle",
+        }
+        with self._core.checkpoint.store_path(metadata) as (folder, uuid):
+            _state.write(Path(folder), state)
+            _state.describe(Path(folder), self._context, type(self._trial))
+            self._callbacks.call("on_checkpoint_write_end", str(folder))
+        return uuid
+
+    def _with_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
+        """With `epoch`, by which charts can be drawn, unless the trial has a metric of that name."""
+        position = self._position
+        return {"epoch": position.epochs + position.batch_in_epoch / position.per_epoch, **metrics}
+
+    @contextlib.contextmanager
+    def _profiled(self) -> Iterator[Any]:
+        """The step of the trial's torch profiler, if it has one."""
+        profiler = self._context._torch_profiler
+        if profiler is None:
+            yield lambda: None
+            return
+        with profiler:
+            yield profiler.step
+
+    @property
+    def _chief(self) -> bool:
+        return self._context.distributed.rank == 0
+
+
+def _averages(metrics: List[Dict[str, Any]]) -> Dict[str, float]:
+    """Of each name over those that have it."""
+    values: Dict[str, List[float]] = {}
+    for each in metrics:
+        for name, value in each.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(found) / len(found) for name, found in values.items()}
