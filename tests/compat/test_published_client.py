@@ -45,6 +45,18 @@ def create(det: PublishedClient, context: Path, *more: str) -> int:
     return int(found[1])
 
 
+def run_to_its_end(det: PublishedClient, folder: Path, script: str) -> tuple[int, dict[str, Any]]:
+    """An experiment of CONFIG that runs this as its train.py, and the record of its trial once it has ended."""
+    context = folder / "context"
+    context.mkdir()
+    (folder / "config.yaml").write_text(CONFIG)
+    (context / "train.py").write_text(script)
+    experiment = create(det, context)
+    det("experiment", "wait", str(experiment), "--polling-interval", "1")
+    path, token = f"/api/v1/experiments/{experiment}/trials", det.server.token()
+    return experiment, dict(det.server.request("GET", path, token=token)["trials"][0])
+
+
 def record(det: PublishedClient, experiment: int) -> dict[str, Any]:
     answer = det.server.request("GET", f"/api/v1/experiments/{experiment}", token=det.server.token())
     return dict(answer["experiment"])

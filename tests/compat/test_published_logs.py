@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.compat.conftest import PublishedClient
-from tests.compat.test_published_client import CONFIG, create
+from tests.compat.test_published_client import run_to_its_end
 from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.compat
@@ -24,15 +24,8 @@ print("[rank=0] ERROR: a tensor is NaN", flush=True)
 @pytest.fixture(scope="module")
 def ended(det: PublishedClient, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The ids of a trial whose log has 3,001 lines of two ranks, and of its task."""
-    context = tmp_path_factory.mktemp("ranks") / "context"
-    context.mkdir()
-    (context.parent / "config.yaml").write_text(CONFIG)
-    (context / "train.py").write_text(RANKS)
-    experiment = create(det, context)
-    det("experiment", "wait", str(experiment), "--polling-interval", "1")
-    token = det.server.token()
-    trials = det.server.request("GET", f"/api/v1/experiments/{experiment}/trials", token=token)["trials"]
-    return str(trials[0]["id"]), str(trials[0]["taskId"])
+    _, trial = run_to_its_end(det, tmp_path_factory.mktemp("ranks"), RANKS)
+    return str(trial["id"]), str(trial["taskId"])
 
 
 def steps(said: str) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import LIMIT_SECONDS, PublishedClient
-from tests.compat.test_published_client import CONFIG, create
+from tests.compat.test_published_client import run_to_its_end
 
 pytestmark = pytest.mark.compat
 
@@ -47,15 +47,8 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def ended(det: PublishedClient, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int]:
     """An experiment that has reported, and its trial."""
-    context = tmp_path_factory.mktemp("reports") / "context"
-    context.mkdir()
-    (context.parent / "config.yaml").write_text(CONFIG)
-    (context / "train.py").write_text(REPORTS)
-    experiment = create(det, context)
-    det("experiment", "wait", str(experiment), "--polling-interval", "1")
-    token = det.server.token()
-    trials = det.server.request("GET", f"/api/v1/experiments/{experiment}/trials", token=token)["trials"]
-    return experiment, int(trials[0]["id"])
+    experiment, trial = run_to_its_end(det, tmp_path_factory.mktemp("reports"), REPORTS)
+    return experiment, int(trial["id"])
 
 
 def test_its_sdk_and_its_streams_read_what_was_reported(

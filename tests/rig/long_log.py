@@ -7,30 +7,14 @@ from tests.rig.server import Server
 BEGIN = 1_795_255_200.0
 
 _FILL = """
-import json, time
-from accounts.models import User
-from experiments.models import Experiment, Project, Trial
-from hosts.models import ResourcePool
-from jobs.models import Job, Task
 from logs import store
 from logs.lines import Block
 from logs.models import TaskLog
-from submissions.models import Context
+from tests.rig import trial_rows
 
 NAME, NUMBER, RANKS, STATE, ODD = {name!r}, {number}, {ranks}, {state!r}, {odd!r}
-pool = ResourcePool.objects.get_or_create(name="default")[0]
-admin, project = User.objects.get(username="admin"), Project.objects.first()
-context, _ = Context.objects.get_or_create(sha256="0" * 64, defaults=dict(archive=b"", size_bytes=0, listing=[]))
-config = dict(searcher=dict(name="single", metric="loss", smaller_is_better=True), entrypoint="x",
-              resources=dict(slots_per_trial=1))
-job = Job.objects.create(kind="EXPERIMENT", name=NAME, pool=pool, position=time.time(), owner=admin)
-experiment = Experiment.objects.create(job=job, state=STATE, name=NAME, owner=admin, project=project, config=config,
-                                       original_config="", context=context, seed=1)
-job.entity_id = str(experiment.pk)
-job.save()
-task = Task.objects.create(id=f"{{experiment.pk}}.{{NAME}}", job=job, kind="TRIAL", name=NAME, slots=1,
-                           state="ENDED" if STATE == "COMPLETED" else "WAITING")
-trial = Trial.objects.create(experiment=experiment, task=task, seed=1, state=STATE)
+trial = trial_rows.add(NAME, STATE)
+task = trial.task
 
 def line(number):
     if number in ODD:

@@ -8,30 +8,15 @@ BEGIN = 1_795_255_200.0
 BATCH = 2000
 
 _FILL = """
-import math, random, time
+import math, random
 from datetime import UTC, datetime, timedelta
-from accounts.models import User
 from experiments import metric_reports
-from experiments.models import Experiment, Project, Trial
-from hosts.models import ResourcePool
-from jobs.models import Job, Task
+from experiments.models import Trial
 from metrics.ingest import Report
-from submissions.models import Context
+from tests.rig import trial_rows
 
 NAME, METRICS, STEPS, STATE = {name!r}, {metrics}, {steps}, {state!r}
-pool = ResourcePool.objects.get_or_create(name="default")[0]
-admin, project = User.objects.get(username="admin"), Project.objects.first()
-context, _ = Context.objects.get_or_create(sha256="0" * 64, defaults=dict(archive=b"", size_bytes=0, listing=[]))
-config = dict(searcher=dict(name="single", metric="val_loss", smaller_is_better=True), entrypoint="x",
-              resources=dict(slots_per_trial=1))
-job = Job.objects.create(kind="EXPERIMENT", name=NAME, pool=pool, position=time.time(), owner=admin)
-experiment = Experiment.objects.create(job=job, state=STATE, name=NAME, owner=admin, project=project, config=config,
-                                       original_config="", context=context, seed=1)
-job.entity_id = str(experiment.pk)
-job.save()
-task = Task.objects.create(id=f"{{experiment.pk}}.{{NAME}}", job=job, kind="TRIAL", name=NAME, slots=1,
-                           state="ENDED" if STATE == "COMPLETED" else "WAITING")
-trial = Trial.objects.create(experiment=experiment, task=task, seed=1, state=STATE)
+trial = trial_rows.add(NAME, STATE, metric="val_loss")
 chance = random.Random(1)
 
 def value(number, step):
@@ -50,7 +35,7 @@ for first in range(1, STEPS + 1, {batch}):
         batch.append(Report(0, "training", step, {begin} + step / 10, values))
         if step % max(1, STEPS // 50) == 0:
             batch.append(Report(0, "validation", step, {begin} + step / 10, {{"val_loss": value(0, step) + 0.2}}))
-    metric_reports.store(experiment, trial, batch)
+    metric_reports.store(trial.experiment, trial, batch)
 begun = datetime.fromtimestamp({begin}, UTC)
 ended = begun + timedelta(seconds=STEPS / 10) if STATE == "COMPLETED" else None
 Trial.objects.filter(pk=trial.pk).update(started_at=begun, ended_at=ended)
