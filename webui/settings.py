@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import django_stubs_ext
 import plotly
+from csp import constants as csp
 from django.core.exceptions import ImproperlyConfigured
 
 from webui import environment
@@ -41,6 +42,7 @@ CSRF_TRUSTED_ORIGINS = environment.words("TRAINMASTER_CSRF_TRUSTED_ORIGINS")
 INSTALLED_APPS = [
     "django.contrib.postgres",
     "channels",
+    "csp",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -71,8 +73,23 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
+
+# A log line or a name that got into a page as markup would still run nothing. Plotly and htmx write style elements, and
+# Plotly turns its charts into pictures by way of blob: and data: addresses.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [csp.SELF],
+        "style-src": [csp.SELF, csp.UNSAFE_INLINE],
+        "img-src": [csp.SELF, "data:", "blob:"],
+        "object-src": [csp.NONE],
+        "base-uri": [csp.NONE],
+        "form-action": [csp.SELF],
+        "frame-ancestors": [csp.NONE],
+    }
+}
 
 ROOT_URLCONF = "webui.urls"
 ASGI_APPLICATION = "webui.asgi.application"
@@ -189,6 +206,7 @@ CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
     "dispatch.tasks.merge_log*": {"priority": 9},
     "dispatch.tasks.merge_samples": {"priority": 9},
+    "dispatch.tasks.look_back": {"priority": 9},
 }
 
 # --- limits, each with its unit in its name ---
@@ -234,11 +252,24 @@ LOG_MERGE_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_SECONDS", 3.0)
 # hold up a live chart, shorter ones cost the server a transaction each.
 SAMPLE_SECONDS = environment.number("TRAINMASTER_SAMPLE_SECONDS", 1.0)
 SAMPLE_RECORD_SECONDS = environment.number("TRAINMASTER_SAMPLE_RECORD_SECONDS", 10.0)
+# Hosts and GPUs that no run measures are asked for a sample so often (0: never), kept for so many days (-1: for ever).
+HOST_SAMPLE_SECONDS = environment.number("TRAINMASTER_HOST_SAMPLE_SECONDS", 30.0)
+HOST_SAMPLE_RETENTION_DAYS = environment.number("TRAINMASTER_HOST_SAMPLE_RETENTION_DAYS", 30.0)
 # Every point is kept so long, then its minutes (lowest, highest, mean); those for so many days (-1: with the job).
 SAMPLE_POINTS_HOURS = environment.number("TRAINMASTER_SAMPLE_POINTS_HOURS", 48.0)
 SAMPLE_RETENTION_DAYS = environment.number("TRAINMASTER_SAMPLE_RETENTION_DAYS", -1.0)
+# Timings of ranks are kept a second apart for so long, then a minute, and after so many days ten minutes; all of them
+# as long as minutes of samples.
+TIMING_SECONDS_HOURS = environment.number("TRAINMASTER_TIMING_SECONDS_HOURS", 24.0)
+TIMING_MINUTES_DAYS = environment.number("TRAINMASTER_TIMING_MINUTES_DAYS", 7.0)
 SAMPLE_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_EVERY_SECONDS", 30.0)
 SAMPLE_MERGE_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_SECONDS", 5.0)
+# Pools are counted every minute; the minutes are kept for so many days, then ten of them as one for so many.
+POOL_MINUTES_DAYS = environment.number("TRAINMASTER_POOL_MINUTES_DAYS", 7.0)
+POOL_HISTORY_DAYS = environment.number("TRAINMASTER_POOL_HISTORY_DAYS", 90.0)
+# A GPU that is held and stayed under so many per cent for so long is flagged as idle (0 seconds: never).
+IDLE_GPU_PERCENT = environment.number("TRAINMASTER_IDLE_GPU_PERCENT", 5.0)
+IDLE_GPU_SECONDS = environment.number("TRAINMASTER_IDLE_GPU_SECONDS", 600.0)
 # a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
 REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
@@ -322,6 +353,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": LOG_CLEANUP_SECONDS,
         "options": {"expires": LOG_CLEANUP_SECONDS},
     },
+    "look_back": {"task": "dispatch.tasks.look_back", "schedule": 60.0, "options": {"expires": 60.0}},
     "garbage": {"task": "dispatch.tasks.collect_garbage", "schedule": 60.0, "options": {"expires": 60.0}},
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")

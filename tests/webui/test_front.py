@@ -30,6 +30,15 @@ def test_nothing_but_static_files_is_served_as_such(web: Web, path: str) -> None
     assert httpx.get(web.url + path).status_code == 404
 
 
+def test_pages_forbid_scripts_that_are_not_files_of_ours(web: Web) -> None:
+    policy = dict(
+        each.split(" ", 1)
+        for each in httpx.get(f"{web.url}/login").headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'self'" and "script-src" not in policy
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+
+
 def test_unknown_addresses_of_the_runner_get_a_sentence(web: Web) -> None:
     answer = httpx.get(f"{web.url}/runner/v1/nothing")
     assert answer.status_code == 404 and answer.json()["message"] == "There is nothing at /runner/v1/nothing."
