@@ -56,10 +56,11 @@ class Chunk(models.Model):
 
 
 class SampleChunk(models.Model):
-    """What one host of a task measured over some time, all its columns, in the form of metrics.sample_chunks.
+    """What one host measured over some time, all its columns, in the form of metrics.sample_chunks.
 
     A batch of a runner is a row; those of a quarter of an hour become two once it is over, one with every point
     and one with minutes (metrics.sample_merging). A host that was removed keeps its samples under its name.
+    Without a task it is what dispatch asked of a host of which no run measures as much.
     """
 
     class Grain(models.IntegerChoices):
@@ -67,7 +68,9 @@ class SampleChunk(models.Model):
         POINTS = 1
         MINUTES = 2
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="sample_chunks", db_index=False)
+    task = models.ForeignKey(
+        Task, null=True, on_delete=models.CASCADE, related_name="sample_chunks", db_index=False
+    )
     host_id = models.UUIDField()
     host = models.CharField(max_length=128)
     grain = models.SmallIntegerField(choices=Grain)

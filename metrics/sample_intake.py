@@ -35,7 +35,26 @@ def store(task_id: str, host_id: uuid.UUID, host: str, records: Iterable[Mapping
     if not parts:
         return 0
     samples = joined(parts) if len(parts) > 1 else parts[0]
-    wanted = {
+    _write([_row(task_id, host_id, host, samples)])
+    announce(f"samples:{task_id}", f"hostsamples:{host_id}")
+    return len(samples.times)
+
+
+def store_of_hosts(answers: Iterable[tuple[uuid.UUID, str, Mapping[str, Any]]]) -> int:
+    """Store what hosts answered that were asked for a sample, all in one statement; how many hosts that were.
+
+    Each is (host id, name, record); a record that cannot be read is left out.
+    """
+    found = [(host_id, host, read(record)) for host_id, host, record in answers]
+    rows = [_row(None, host_id, host, samples) for host_id, host, samples in found if samples is not None]
+    if rows:
+        _write(rows)
+        announce(*(f"hostsamples:{row['host_id']}" for row in rows))
+    return len(rows)
+
+
+def _row(task_id: str | None, host_id: uuid.UUID, host: str, samples: Samples) -> dict[str, Any]:
+    return {
         "task": task_id,
         "host_id": host_id,
         "host": host,
@@ -46,12 +65,16 @@ def store(task_id: str, host_id: uuid.UUID, host: str, records: Iterable[Mapping
         "columns": list(samples.columns),
         "data": pack(samples, float(samples.times[0])),
     }
+
+
+def _write(rows: list[dict[str, Any]]) -> None:
     connection.ensure_connection()
     # not Django's own cursor, which sends data as hex within the SQL
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(_STORE, wanted)
-    announce(f"samples:{task_id}")
-    return len(samples.times)
+        if len(rows) == 1:
+            cursor.execute(_STORE, rows[0])
+        else:
+            cursor.executemany(_STORE, rows)
 
 
 def read(record: Mapping[str, Any]) -> Samples | None:

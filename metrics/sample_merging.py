@@ -1,7 +1,8 @@
 """Makes chunks of samples large once their quarter of an hour is over, and forgets what has been kept long enough.
 
 The batches of a host become two rows in one transaction: every point, and minutes with their lowest, highest and mean
-value. Points are kept for some hours, minutes for as long as the server's setting says, both no longer than their task.
+value. Points are kept for some hours, minutes for as long as the server's setting says, both no longer than their task;
+minutes of no task for as long as a setting of their own says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LIMIT 5000
 """
 _REMOVE = """
 DELETE FROM metrics_samplechunk WHERE id IN (
-  SELECT id FROM metrics_samplechunk WHERE grain = %s AND last_time < %s LIMIT %s)
+  SELECT id FROM metrics_samplechunk WHERE grain = %s AND last_time < %s {of_no_task} LIMIT %s)
 """
 
 
@@ -52,8 +53,8 @@ def merge_due(seconds: float, now: float | None = None) -> int:
 
 
 @transaction.atomic
-def merge(task_id: str, host_id: uuid.UUID, start: float) -> int:
-    """Merge what a host of a task has shipped that begins in the block from `start` (epoch seconds) on.
+def merge(task_id: str | None, host_id: uuid.UUID, start: float) -> int:
+    """Merge what a host of a task (None: of none) has shipped that begins in the block from `start` (epoch seconds) on.
 
     What came late goes in with what was merged before, as long as its points are kept.
     """
@@ -101,13 +102,16 @@ def remove_due(seconds: float, now: float | None = None) -> int:
     deadline = time.monotonic() + seconds
     now = time.time() if now is None else now
     removed = 0
-    for grain, kept_seconds in (
-        (SampleChunk.Grain.POINTS, settings.SAMPLE_POINTS_HOURS * 3600),
-        (SampleChunk.Grain.MINUTES, settings.SAMPLE_RETENTION_DAYS * 86_400),
+    minutes, of_no_task = SampleChunk.Grain.MINUTES, "AND task_id IS NULL"
+    for grain, kept_seconds, chosen in (
+        (SampleChunk.Grain.POINTS, settings.SAMPLE_POINTS_HOURS * 3600, ""),
+        (minutes, settings.SAMPLE_RETENTION_DAYS * 86_400, ""),
+        (minutes, settings.HOST_SAMPLE_RETENTION_DAYS * 86_400, of_no_task),
     ):
         while kept_seconds >= 0 and time.monotonic() < deadline:
             with connection.cursor() as cursor:
-                cursor.execute(_REMOVE, [grain, now - kept_seconds, _ROWS_PER_STEP])
+                statement = _REMOVE.format(of_no_task=chosen)
+                cursor.execute(statement, [grain, now - kept_seconds, _ROWS_PER_STEP])
                 removed += cursor.rowcount
                 if cursor.rowcount < _ROWS_PER_STEP:
                     break

@@ -15,7 +15,8 @@ from operator import itemgetter
 
 import numpy as np
 from django.db import connection
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 
 from metrics.models import SampleChunk
 from metrics.names import METRICS, RANK, Metric, split
@@ -26,6 +27,8 @@ FEWEST_POINTS = 2
 #: Minutes do where a chart's points are so far apart: four of its points then share a minute.
 _COARSE_SECONDS = MINUTE / 4
 _Grain = SampleChunk.Grain
+#: so that what belongs to no task equals its like
+_OF_TASK = Coalesce("task_id", Value(""))
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,16 @@ def of_host(
     last_time: float | None = None,
     points: int = DEFAULT_POINTS,
 ) -> list[SampleSeries]:
-    """The same of a host, whatever ran there: while nothing does, nothing is measured. Ranks belong to their tasks."""
+    """The same of a host, whatever ran there; while nothing does, coarsely. Ranks belong to their tasks."""
     rows = SampleChunk.objects.filter(host_id=host_id)
     own = {name for name in _wanted(names) if METRICS[name].part_is != RANK}
     return _read(rows, own, first_time, last_time, points)
+
+
+def newest_of_host(host_id: uuid.UUID) -> float | None:
+    """When its last sample was taken (epoch seconds of its clock), None before the first."""
+    rows = SampleChunk.objects.filter(host_id=host_id).order_by("-first_time")
+    return rows.values_list("last_time", flat=True).first()
 
 
 def last_seconds(seconds: float) -> tuple[float, float]:
@@ -151,13 +160,13 @@ def _within(rows: QuerySet[SampleChunk], first: float, last: float, is_coarse: b
     rows = rows.filter(first_time__lte=last, last_time__gte=first)
     if is_coarse:
         return rows.exclude(grain=_Grain.POINTS)
-    points = SampleChunk.objects.filter(
-        task_id=OuterRef("task_id"),
+    points = SampleChunk.objects.alias(of=_OF_TASK).filter(
+        of=OuterRef("of"),
         host_id=OuterRef("host_id"),
         first_time=OuterRef("first_time"),
         grain=_Grain.POINTS,
     )
-    return rows.exclude(Q(grain=_Grain.MINUTES) & Exists(points))
+    return rows.alias(of=_OF_TASK).exclude(Q(grain=_Grain.MINUTES) & Exists(points))
 
 
 def _parts(rows: QuerySet[SampleChunk]) -> Iterator[tuple[str, Samples]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ HOST_STATES = (
     "suspended",
     "lost",
 )
+
+_Rows = Callable[[str], list[tuple[Any, ...]]]
 
 _POOLS = """
 SELECT pool.name, extract(epoch FROM pool.planned_at)::float8, (kept.document->>'took_ms')::float8 / 1000,
@@ -112,6 +115,21 @@ class Figures:
 
 def read() -> Figures:
     """All of it. Raises django.db.OperationalError when a statement takes too long."""
+    with _bounded() as rows:
+        pools = _pools(rows)
+        tables = [TableFigures(*row) for row in rows(_TABLES)]
+        return Figures(pools, tables, *rows(_DATABASE)[0])
+
+
+def pools() -> list[PoolFigures]:
+    """The pools alone, by name. Raises as `read` does."""
+    with _bounded() as rows:
+        return _pools(rows)
+
+
+@contextmanager
+def _bounded() -> Iterator[_Rows]:
+    """What gives the rows of a statement, each within STATEMENT_SECONDS."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
 
@@ -119,10 +137,12 @@ def read() -> Figures:
             cursor.execute(statement, {"removed": Host.Admission.REMOVED})
             return list(cursor.fetchall())
 
-        tasks, hosts, runs = rows(_TASKS), rows(_HOSTS), {row[0]: row[1:] for row in rows(_RUNS)}
-        pools = [_pool(row, tasks, hosts, runs) for row in rows(_POOLS)]
-        tables = [TableFigures(*row) for row in rows(_TABLES)]
-        return Figures(pools, tables, *rows(_DATABASE)[0])
+        yield rows
+
+
+def _pools(rows: _Rows) -> list[PoolFigures]:
+    tasks, hosts, runs = rows(_TASKS), rows(_HOSTS), {row[0]: row[1:] for row in rows(_RUNS)}
+    return [_pool(row, tasks, hosts, runs) for row in rows(_POOLS)]
 
 
 def _pool(

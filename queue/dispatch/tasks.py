@@ -12,7 +12,17 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import deletion, host_tasks, log_retention, passes, reconcile, stacks, time_limits
+from dispatch import (
+    deletion,
+    host_tasks,
+    idle_gpus,
+    log_retention,
+    passes,
+    pool_history,
+    reconcile,
+    stacks,
+    time_limits,
+)
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
@@ -31,6 +41,7 @@ _SWEEP = 1
 _MERGE_COLD_LOGS = 2
 _CLEAN_LOGS = 3
 _MERGE_SAMPLES = 4
+_LOOK_BACK = 5
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -144,6 +155,18 @@ def host_lost(host_id: str) -> None:
 
 
 @shared_task(name="dispatch.tasks.clean_logs")
+@shared_task(name="dispatch.tasks.look_back")
+def look_back() -> None:
+    """Count the pools for their history, and look which GPUs stood idle in the hands of their jobs."""
+    with _alone(_LOOK_BACK) as alone:
+        if not alone:
+            return
+        now = timezone.now()
+        for step in (pool_history.count, pool_history.thin, idle_gpus.look):
+            with going_on(step.__name__):
+                step(now)
+
+
 def clean_logs() -> None:
     """Remove logs that have been kept long enough, for a while; what is left is taken up at once by another task."""
     with _alone(_CLEAN_LOGS) as alone:

@@ -147,6 +147,8 @@ class Host(models.Model):
     contact_error = models.TextField(blank=True)
     #: when it was last asked who computes on its GPUs
     gpu_users_at = models.DateTimeField(null=True)
+    #: when it was last asked for a sample of what no run measures
+    sampled_at = models.DateTimeField(null=True)
     #: not probed again before this time; whoever probes it claims it by moving the time
     probe_after = models.DateTimeField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -190,6 +192,8 @@ class Slot(models.Model):
     draining = models.BooleanField(default=False)
     #: who uses it without the queue, as the sampler saw it: {"user", "pid", "command"}; empty: nobody
     outside = models.JSONField(default=dict)
+    #: whoever held it at the last look had left it idle since then (metrics.idle_gpus); null: worked, or not measured
+    idle_since = models.DateTimeField(null=True)
     #: the doctor did not find it any more, and history points at it; comes back with the same UUID
     missing = models.BooleanField(default=False)
 

@@ -71,6 +71,7 @@ def _rooms(current: str) -> list[dict[str, Any]]:
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
         ("Pools", "/pools", ResourcePool.objects.count()),
         ("Hosts", "/hosts", registry.present().count()),
+        ("Cluster", "/cluster", None),
         ("Usage", "/usage", None),
         ("REST API", "/api/v1/docs", None),
     ]

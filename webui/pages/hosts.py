@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -15,7 +16,7 @@ from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
 from jobs import slot_switch
-from webui.pages import hosts_filter, hosts_occupancy, timeline
+from webui.pages import host_runs, host_samples, hosts_filter, hosts_occupancy, timeline
 from webui.pages.frame import actor, page, show, user_of
 
 
@@ -63,18 +64,66 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     host = hosts_occupancy.present().filter(name=name).first()
     if host is None:
         raise Http404(f"There is no host {name}.")
+    context: dict[str, Any] = {"host": host, "may_act": user_of(request).is_admin}
+    parts = _PARTS if "part" not in request.GET else [_fragment(request)]
+    for part in parts:
+        context |= _CONTEXTS[part](host, request)
+    return show(request, "host", context, room="Hosts", fragment=_fragment(request))
+
+
+def _fragment(request: HttpRequest) -> str:
+    """Which part of the page is asked for; the first where it has no name."""
+    name = f"host_{request.GET.get('part', '')}"
+    return name if name in _CONTEXTS else _PARTS[0]
+
+
+def _slots(host: Host, request: HttpRequest) -> dict[str, Any]:
     [seen] = hosts_occupancy.of([host])
-    context = {
+    return {
         "seen": seen,
-        "host": host,
         "state": seen.state,
         "keys": keys_to_accept(host),
         "missing": Slot.objects.filter(host=host, missing=True),
+        "beside_slots": host_samples.beside_slots(host),
+    }
+
+
+def _measured(host: Host, request: HttpRequest) -> dict[str, Any]:
+    view = host_samples.read(request.GET)
+    return {
+        "view": view,
+        "ranges": list(host_samples.RANGES),
+        "measured": host_samples.measured(host, view),
+    }
+
+
+def _runs(host: Host, request: HttpRequest) -> dict[str, Any]:
+    view = host_samples.read(request.GET)
+    runs = host_runs.of(host, view.first_time, view.last_time)
+    slots = [slot.index for slot in host.slots.all()]
+    return {
+        "view": view,
+        "runs": runs,
+        "lanes": host_runs.lanes(runs, slots, view.first_time, view.last_time),
+        "most_runs": host_runs.MOST,
+    }
+
+
+def _facts(host: Host, request: HttpRequest) -> dict[str, Any]:
+    return {
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
         "pools": ResourcePool.objects.all(),
-        "may_act": user_of(request).is_admin,
     }
-    return show(request, "host", context, room="Hosts", fragment="host")
+
+
+#: the parts of the page of a host, each a fragment that is fetched anew by itself -> what it shows
+_CONTEXTS: dict[str, Callable[[Host, HttpRequest], dict[str, Any]]] = {
+    "host": _slots,
+    "host_measured": _measured,
+    "host_runs": _runs,
+    "host_facts": _facts,
+}
+_PARTS = list(_CONTEXTS)
 
 
 @page

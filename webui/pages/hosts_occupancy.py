@@ -121,7 +121,7 @@ class Seen:
         ]
         found.sort(key=lambda each: each[0][0])
         return [
-            *((_slots(indexes), holder) for indexes, holder in found),
+            *((slots_in_words(indexes), holder) for indexes, holder in found),
             *(("no slot", holder) for holder in self.without_slots),
         ]
 
@@ -140,7 +140,7 @@ def model_of(slot: Slot) -> str:
     return slot.brand or slot.kind.upper()
 
 
-def _slots(indexes: list[int]) -> str:
+def slots_in_words(indexes: list[int]) -> str:
     """`slots 0-3, 6`"""
     runs: list[list[int]] = []
     for index in indexes:
@@ -189,13 +189,13 @@ def _lamp(slot: Slot, holder: Holder | None, host_state: str) -> Lamp:
     return Lamp(slot, "free", "free", None)
 
 
-_HOLDER = [
+HOLDER_FIELDS = [
     f"{{}}allocation__{name}"
     for name in ("task_id", "task__job__name", "task__job__kind", "task__job__entity_id")
 ] + ["{}allocation__task__trial__id", "{}allocation__task__job__owner__username", "{}allocation__state"]
 
 
-def _holder(row: tuple[object, ...]) -> Holder:
+def holder_of(row: tuple[object, ...]) -> Holder:
     task, name, kind, entity, trial, user, state = row
     if kind == Job.Kind.EXPERIMENT:
         label, href = f"exp {entity}", f"/trials/{trial}" if trial else f"/experiments/{entity}"
@@ -206,15 +206,15 @@ def _holder(row: tuple[object, ...]) -> Holder:
 
 def _held(hosts: list[Host]) -> dict[int, Holder]:
     rows = SlotHold.objects.filter(released_at=None, slot__host__in=hosts)
-    fields = [name.format("member__") for name in _HOLDER]
-    return {slot: _holder(tuple(rest)) for slot, *rest in rows.values_list("slot_id", *fields)}
+    fields = [name.format("member__") for name in HOLDER_FIELDS]
+    return {slot: holder_of(tuple(rest)) for slot, *rest in rows.values_list("slot_id", *fields)}
 
 
 def _without_slots(hosts: list[Host]) -> dict[object, list[Holder]]:
     rows = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED).order_by("id")
     found: dict[object, list[Holder]] = defaultdict(list)
-    for host, *rest in rows.values_list("host_id", *(name.format("") for name in _HOLDER)):
-        found[host].append(_holder(tuple(rest)))
+    for host, *rest in rows.values_list("host_id", *(name.format("") for name in HOLDER_FIELDS)):
+        found[host].append(holder_of(tuple(rest)))
     return found
 
 

@@ -4,11 +4,13 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from webui.pages import (
+    cluster,
     commands,
     compare,
     experiment,
     experiments,
     hosts,
+    host_samples,
     log_columns,
     log_lines,
     log_ranks,
@@ -82,6 +84,7 @@ urlpatterns = [
     path("pools/<str:name>/pairs/test", pools_pairs.test),
     path("pools/<str:name>/<slug:tab>", pools.detail),
     path("usage", usage.overview),
+    path("hosts/<str:name>/chart", host_samples.chart),
     path("usage/chart", usage.chart),
     path("usage/logs", logs_held.meter),
     # Determined's addresses, as its published client prints them
@@ -89,3 +92,5 @@ urlpatterns = [
     path("det/experiments/<int:experiment_id>/<path:rest>", experiment.from_determined),
     path("det/trials/<int:trial_id>", trial.detail),
 ]
+    path("cluster", cluster.overview),
+    path("cluster/chart", cluster.chart),

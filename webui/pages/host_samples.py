@@ -1,0 +1,138 @@
+"""What a host measured in the last hour or day: its charts, and the same in words. The range is in the address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, JsonResponse, QueryDict
+
+from hosts import registry
+from hosts.models import Host
+from metrics import host_charts, samples
+from metrics.samples import SampleSeries
+from metrics.units import spelled
+from webui.pages.frame import page
+
+#: word in the address -> seconds
+RANGES = {"hour": 3600.0, "day": 86_400.0}
+#: of a line: as many as its panel has room for
+POINTS = 240
+#: what stands beside a slot is at most so old
+NOW_SECONDS = 120.0
+_BESIDE_SLOTS = ("gpu_util", "gpu_memory_used", "gpu_memory_free", "gpu_temperature")
+
+
+@dataclass(frozen=True)
+class View:
+    """What the address asks for."""
+
+    range: str
+    first_time: float
+    last_time: float
+
+    @property
+    def point_seconds(self) -> float:
+        """What one point stands for."""
+        return (self.last_time - self.first_time) / POINTS
+
+    @property
+    def gap_seconds(self) -> float:
+        """Points that lie further apart have nothing measured between them."""
+        return 3 * max(self.point_seconds, settings.HOST_SAMPLE_SECONDS, settings.SAMPLE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One series in words."""
+
+    title: str
+    part: str
+    last: str
+    least: str
+    mean: str
+    most: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All series of the range; `newest_at` is when the last sample of all was taken, by the host's clock."""
+
+    rows: list[Row]
+    newest_at: datetime | None
+
+
+def read(query: QueryDict) -> View:
+    name = query.get("range", "")
+    name = name if name in RANGES else "hour"
+    first, last = samples.last_seconds(RANGES[name])
+    return View(name, first, last)
+
+
+def gpu_names(host: Host) -> dict[str, str]:
+    """UUID -> `GPU 3`, after its slot; one that has gone keeps its number."""
+    slots = host.slots.exclude(uuid="").order_by("-missing", "index")
+    return {slot.uuid: f"GPU {slot.index}" for slot in slots}
+
+
+def measured(host: Host, view: View) -> Measured:
+    """The table beside the charts."""
+    gpus = gpu_names(host)
+    found = _series(host, view)
+    rows = [_row(each, gpus) for each in found]
+    newest = samples.newest_of_host(host.pk)
+    return Measured(rows, None if newest is None else datetime.fromtimestamp(newest, UTC))
+
+
+def _series(host: Host, view: View) -> list[SampleSeries]:
+    return samples.of_host(
+        host.pk, host_charts.NAMES, first_time=view.first_time, last_time=view.last_time, points=POINTS
+    )
+
+
+def _row(each: SampleSeries, gpus: Mapping[str, str]) -> Row:
+    unit = each.metric.unit
+    values = (each.mean[-1], each.low.min(), each.mean.mean(), each.high.max())
+    last, least, mean, most = (spelled(float(value), unit) for value in values)
+    return Row(each.metric.title, gpus.get(each.part, each.part), last, least, mean, most)
+
+
+def beside_slots(host: Host) -> dict[str, str]:
+    """UUID -> `97 %, 61.2 of 79.6 GiB, 64 °C`: the newest sample of each GPU, unless it is old."""
+    found: dict[str, dict[str, float]] = {}
+    first = time.time() - NOW_SECONDS
+    for each in samples.of_host(host.pk, _BESIDE_SLOTS, first_time=first, points=samples.DEFAULT_POINTS):
+        found.setdefault(each.part, {})[each.name] = float(each.mean[-1])
+    return {part: _in_words(values) for part, values in found.items()}
+
+
+def _in_words(values: Mapping[str, float]) -> str:
+    said = []
+    if "gpu_util" in values:
+        said.append(f"{values['gpu_util']:.0f} %")
+    if "gpu_memory_used" in values and "gpu_memory_free" in values:
+        used, free = values["gpu_memory_used"], values["gpu_memory_free"]
+        said.append(f"{used / 1024**3:.1f} of {(used + free) / 1024**3:.1f} GiB")
+    if "gpu_temperature" in values:
+        said.append(f"{values['gpu_temperature']:.0f} °C")
+    return ", ".join(said)
+
+
+@page
+def chart(request: HttpRequest, name: str) -> JsonResponse:
+    """The figures as Plotly JSON."""
+    host = registry.present().filter(name=name).first()
+    if host is None:
+        raise Http404(f"There is no host {name}.")
+    view = read(request.GET)
+    figures = host_charts.figures(
+        _series(host, view),
+        gpu_names(host),
+        first_time=view.first_time,
+        last_time=view.last_time,
+        gap_seconds=view.gap_seconds,
+    )
+    return JsonResponse({"figures": figures})
