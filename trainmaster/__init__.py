@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from trainmaster import core, experimental, launch, pytorch
+    from trainmaster import core, experimental, launch
+    from trainmaster import pytorch as pytorch
     from trainmaster._info import ClusterInfo, TrialInfo, get_cluster_info
     from trainmaster.errors import InvalidHP
 
@@ -26,8 +27,7 @@ __all__ = [
     "experimental",
     "get_cluster_info",
     "launch",
-    "pytorch",
-]
+]  # without pytorch: `from determined import *` must not import PyTorch
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 

@@ -112,9 +112,10 @@ def _imported_below(root: Path) -> List[Path]:
     """The sources of what has been imported from this folder, installed packages left out."""
     below = f"{root}{os.sep}"
     found = set()
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
+        ours = name.partition(".")[0] in ("trainmaster", "determined")
+        if ours or not isinstance(file, str) or not file.endswith(".py"):
             continue
         path = os.path.normpath(file)
         if path.startswith(below) and "site-packages" not in path and Path(path).is_file():

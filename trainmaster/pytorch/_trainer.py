@@ -147,8 +147,8 @@ class Trainer:
         )
         if ranks.rank:  # user code has set up alike everywhere; from here on ranks draw different dropouts
             _randomness.seed_all(_randomness.mixed(seed, ranks.rank))
-        records = context.get_hparams().get("global_batch_size")
-        position = Position(len(loader), records if isinstance(records, int) else None)
+        counted = "global_batch_size" in context.get_hparams()
+        position = Position(len(loader), context.get_global_batch_size() if counted else None)
         context._position = position
         goal = goal_of(context.get_experiment_config())
         return Training(trial, context, plan, goal, callbacks, loader, evaluation, position)
