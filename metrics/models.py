@@ -92,11 +92,22 @@ class SampleChunk(models.Model):
 
 
 class TimingChunk(models.Model):
-    """What one rank of a task timed in some seconds, in the form of metrics.timing_frames; written by timing_intake."""
+    """What one rank of a task timed for some time, in the form of metrics.timing_frames.
+
+    Written by metrics.timing_intake; once it is cold, metrics.timing_merging makes one row of many, whose intervals
+    it joins when they are old.
+    """
+
+    class Grain(models.IntegerChoices):
+        SHIPPED = 0
+        WHOLE = 1  # merged, each interval as it was shipped
+        MINUTES = 2
+        TENS = 3  # of minutes
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="timing_chunks", db_index=False)
     rank = models.IntegerField()
-    #: of its frames, whose ends lie in it: host clock, in units of timing_intake.CHUNK_SECONDS
+    grain = models.SmallIntegerField(choices=Grain, default=Grain.SHIPPED)
+    #: of its (first) frames, whose ends lie in it: host clock, in units of timing_intake.CHUNK_SECONDS
     slot = models.BigIntegerField()
     #: where the rank ran
     host = models.CharField(max_length=128)
@@ -108,4 +119,7 @@ class TimingChunk(models.Model):
 
     class Meta:
         ordering = ["rank", "slot"]
-        constraints = [models.UniqueConstraint(fields=["task", "rank", "slot"], name="timings_once_per_slot")]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "rank", "slot", "grain"], name="timings_once_per_slot")
+        ]
+        indexes = [models.Index(fields=["grain", "last_time"], name="timings_by_age")]

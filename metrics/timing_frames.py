@@ -1,4 +1,5 @@
-"""The form in which timings are stored: frames one behind the other, one for each record of a rank. Pure.
+"""The form in which timings are stored: frames one behind the other, one for each record of a rank, as they came in or
+all together in zstd (metrics.timing_merging). Pure.
 
 A frame is its size, the size of its names, both times (float64), both steps (int64), the names as JSON
 `[timings, counts]`, then float32: six for each timing (FIELDS), one for each count. Names of a training hardly ever
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import zstandard
 
 FIELDS = ("n", "sum", "min", "max", "p50", "p95")
 NAME_CHARACTERS = 128
@@ -27,6 +29,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 _LATEST = 1e11  # epoch seconds
 _LARGEST_STEP = 2**53
 _LARGEST_RANK = 2**31 - 1
+_ZSTD_LEVEL = 3
+#: no frame starts so: it would be larger than any chunk
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: No chunk of ours comes near this; a damaged one must not take the process's memory.
+_LARGEST_CHUNK_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -90,9 +97,21 @@ def pack(frame: Frame) -> bytes:
     return _HEAD.pack(size, len(names), *times, *steps) + names + body
 
 
+def compressed(frames: bytes) -> bytes:
+    """The data of a chunk of these frames, as small as it gets."""
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(frames)
+
+
+def content(data: bytes) -> bytes:
+    """The frames of a chunk, whether it is compressed or not."""
+    if not data.startswith(_ZSTD_MAGIC):
+        return data
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST_CHUNK_BYTES)
+
+
 def unpack(data: bytes, known: Known) -> Iterator[Frames]:
     """The frames of a chunk, neighbours with the same names together; `known` keeps names that were read before."""
-    start = 0
+    data, start = content(data), 0
     while start < len(data):
         size, names_size = _SIZES.unpack_from(data, start)
         said = data[start + _HEAD.size : start + _HEAD.size + names_size]

@@ -9,19 +9,21 @@ import psycopg
 from django.db import connection
 
 from events.announce import announce
+from metrics.models import TimingChunk
 from metrics.timing_frames import Frame, pack, read_record
 
-#: a row is written anew with each of its frames, so it is short; a day of a rank is 2,700 rows
+#: a row is written anew with each of its frames, so it is short; metrics.timing_merging makes few of many
 CHUNK_SECONDS = 32
 
 _STORE = """
 INSERT INTO metrics_timingchunk AS kept
-  (task_id, rank, slot, host, first_step, last_step, last_time, frames, data)
-SELECT %(task)s, new.rank, new.slot, %(host)s, new.first_step, new.last_step, new.last_time, new.frames, new.data
+  (task_id, rank, slot, grain, host, first_step, last_step, last_time, frames, data)
+SELECT %(task)s, new.rank, new.slot, %(grain)s, %(host)s,
+  new.first_step, new.last_step, new.last_time, new.frames, new.data
 FROM unnest(%(rank)s::int[], %(slot)s::bigint[], %(first_step)s::bigint[], %(last_step)s::bigint[],
             %(last_time)s::float8[], %(frames)s::int[], %(data)s::bytea[])
   AS new (rank, slot, first_step, last_step, last_time, frames, data)
-ON CONFLICT (task_id, rank, slot) DO UPDATE SET
+ON CONFLICT (task_id, rank, slot, grain) DO UPDATE SET
   host = EXCLUDED.host,
   first_step = least(kept.first_step, EXCLUDED.first_step),
   last_step = greatest(kept.last_step, EXCLUDED.last_step),
@@ -46,6 +48,7 @@ def store(task_id: str, host: str, records: Iterable[Mapping[str, Any]]) -> int:
     ordered = sorted(chunks.items())  # two hosts that say the same rank must not wait for each other
     wanted: dict[str, Any] = {
         "task": task_id,
+        "grain": int(TimingChunk.Grain.SHIPPED),
         "host": host,
         "rank": [rank for (rank, _), _ in ordered],
         "slot": [slot for (_, slot), _ in ordered],

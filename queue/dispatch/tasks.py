@@ -31,7 +31,7 @@ from experiments.states import ExperimentState
 from hosts.models import Host, ResourcePool
 from logs import merging
 from logs import store as log_store
-from metrics import sample_merging
+from metrics import sample_merging, timing_merging
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
 
@@ -85,11 +85,12 @@ def merge_cold_logs() -> None:
 
 @shared_task(name="dispatch.tasks.merge_samples")
 def merge_samples() -> None:
-    """Make chunks of samples large, and remove what has been kept long enough, a few seconds' worth of both."""
+    """Make chunks of samples and timings large, thin and remove old ones, a few seconds' worth of each."""
     with _alone(_MERGE_SAMPLES) as alone:
         if alone:
-            sample_merging.merge_due(settings.SAMPLE_MERGE_SECONDS)
-            sample_merging.remove_due(settings.SAMPLE_MERGE_SECONDS)
+            for merging_of in (sample_merging, timing_merging):
+                merging_of.merge_due(settings.SAMPLE_MERGE_SECONDS)
+                merging_of.remove_due(settings.SAMPLE_MERGE_SECONDS)
 
 
 @shared_task(name="dispatch.tasks.ask_stacks")
