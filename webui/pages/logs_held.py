@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.views.decorators.http import require_POST
 
 from dispatch import log_retention
+from jobs.models import Task
 from logs import retention
-from webui.pages.frame import page
+from webui.pages.frame import page, user_of
 
 
 @page
@@ -29,3 +32,35 @@ def meter(request: HttpRequest) -> HttpResponse:
     response = render(request, "fragments/logs_held.html", context)
     response["Cache-Control"] = "no-store"
     return response
+
+
+@page
+@require_POST
+def keep(request: HttpRequest, task_id: str) -> HttpResponse:
+    """Keep the log of one task so long after its end: `days` from -1 (for ever) to DAYS_MAX, or none: as configured."""
+    tasks = Task.objects.select_related("trial__experiment__owner", "command__owner")
+    task = None if "\x00" in task_id else tasks.filter(pk=task_id).first()
+    if task is None:
+        raise Http404(f"There is no task {task_id}.")
+    is_command = hasattr(task, "command")
+    owner = task.command.owner if is_command else task.trial.experiment.owner
+    user = user_of(request)
+    wanted = request.POST.get("days", "")
+    if not (user.is_admin or (user.may_edit and owner == user)):
+        messages.error(request, f"Only {owner.username} or an admin may say how long this log is kept.")
+    elif (days := _days(wanted)) is not None or not wanted:
+        retention.keep(task_id, days)
+    else:
+        messages.error(
+            request,
+            f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {wanted!r}.",
+        )
+    return redirect(f"/commands/{task.command.pk}/log" if is_command else f"/trials/{task.trial.pk}/logs")
+
+
+def _days(text: str) -> int | None:
+    try:
+        days = int(text)
+    except ValueError:
+        return None
+    return days if retention.FOR_EVER <= days <= retention.DAYS_MAX else None

@@ -16,7 +16,7 @@ from jobs.states import TaskState
 from logs import retention, store
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
-from tests.rig.world import make_user
+from tests.rig.world import make_user, submit_experiment, trial_of
 from webui.templatetags.log_kept import log_kept
 
 pytestmark = pytest.mark.django_db
@@ -53,3 +53,20 @@ def test_a_log_says_how_long_it_is_kept(settings: Any) -> None:
     assert log_kept(task) == "removed at the next cleanup"
     retention.keep(task, 10)
     assert log_kept(task) == "removed in 1 day"
+
+
+def test_its_owner_says_beside_a_log_how_long_it_is_kept() -> None:
+    trial = trial_of(submit_experiment(owner=make_user("ada")))
+    page, keep = f"/trials/{trial.pk}/logs", f"/tasks/{trial.task_id}/log/keep"
+    stranger, owner = Client(), Client()
+    stranger.force_login(make_user("eve"))
+    owner.force_login(trial.experiment.owner)
+    assert "Only ada or an admin may say" in stranger.post(keep, {"days": "7"}, follow=True).content.decode()
+    for days, shown in (("30", "30 days after the end"), ("-1", "for ever"), ("", "as configured")):
+        text = owner.post(keep, {"days": days}, follow=True).content.decode()
+        assert f'<option value="{days}" selected>{shown}</option>' in text
+    retention.keep(trial.task_id, 45)
+    assert '<option value="45" selected>45 days after the end</option>' in owner.get(page).content.decode()
+    for wrong in ("-2", "32768", "soon"):
+        assert f"Found: &#x27;{wrong}&#x27;." in owner.post(keep, {"days": wrong}, follow=True).content.decode()
+    assert owner.post("/tasks/none/log/keep", {"days": "7"}).status_code == 404
