@@ -68,21 +68,26 @@ def matrix(series: Sequence[TimingSeries], columns: int = DEFAULT_COLUMNS) -> St
     """
     if not series:
         return None
-    first = min(one.first_steps[0] for one in series)
-    end = max(one.steps[-1] for one in series) + 1
-    widths = np.concatenate([one.steps - one.first_steps + 1 for one in series])
-    width = max(1.0, np.ceil((end - first) / columns), np.ceil(np.quantile(widths, 0.9)))
-    edges = np.append(np.arange(first, end, width), end)
+    edges = edges_of(series, columns)
     ordered = sorted(series, key=lambda one: one.rank)
-    seconds = np.array([_spread(one, one.total_seconds, edges) for one in ordered])
-    counts = np.array([_spread(one, one.count, edges) for one in ordered])
+    seconds = np.array([spread(one, one.total_seconds, edges) for one in ordered])
+    counts = np.array([spread(one, one.count, edges) for one in ordered])
     means = np.divide(seconds, counts, out=np.full_like(seconds, np.nan), where=counts > 1e-6)
     return StepMatrix(
         [one.rank for one in ordered], edges[:-1], edges[1:] - 1, means, counts.max(axis=0, initial=0.0)
     )
 
 
-def _spread(one: TimingSeries, values: Floats, edges: Floats) -> Floats:
+def edges_of(series: Sequence[TimingSeries], columns: int) -> Floats:
+    """The first step of each column and the step behind the last; `series` must not be empty."""
+    first = min(one.first_steps[0] for one in series)
+    end = max(one.steps[-1] for one in series) + 1
+    widths = np.concatenate([one.steps - one.first_steps + 1 for one in series])
+    width = max(1.0, np.ceil((end - first) / columns), np.ceil(np.quantile(widths, 0.9)))
+    return np.append(np.arange(first, end, width), end)
+
+
+def spread(one: TimingSeries, values: Floats, edges: Floats) -> Floats:
     """The values of its intervals, divided among columns as their steps lie in them."""
     ends = np.cumsum(values)
     steps = np.column_stack([one.first_steps, one.steps + 1]).ravel()
@@ -97,23 +102,34 @@ def straggler(work: StepMatrix, whole: StepMatrix | None = None) -> Straggler | 
     if not together.any():
         return None
     seconds, taken = work.seconds[:, together], work.taken[together]
-    highest, median = np.nanmax(seconds, axis=0), _lower_median(seconds)
+    highest, median = np.nanmax(seconds, axis=0), lower_median(seconds)
     lost = np.zeros(len(together))
     lost[together] = (highest - median) * taken
-    here = ~np.isnan(seconds)
-    means = np.where(here, seconds, 0.0) @ taken / np.maximum(here @ taken, 1e-9)
-    slowest = int(means.argmax())
+    mean = _means(seconds, taken)
+    slowest = int(mean.argmax())
     steps = work if whole is None else whole
-    spent = float(np.nansum(_lower_median(steps.seconds) * steps.taken))
+    spent = float(np.nansum(lower_median(steps.seconds) * steps.taken))
     total = float(lost.sum())
     return Straggler(
         rank=work.ranks[slowest],
-        work=float(means[slowest]),
-        median_work=float(_lower_median(means[:, None])[0]),
+        work=float(mean[slowest]),
+        median_work=float(lower_median(mean[:, None])[0]),
         lost=lost,
         lost_seconds=total,
         lost_share=min(1.0, total / spent) if spent > 0 else 0.0,
     )
+
+
+def means(work: StepMatrix) -> Floats:
+    """Of each rank its mean seconds of a step, over the columns that have several ranks."""
+    together = (~np.isnan(work.seconds)).sum(axis=0) > 1
+    return _means(work.seconds[:, together], work.taken[together])
+
+
+def _means(seconds: Floats, taken: Floats) -> Floats:
+    here = ~np.isnan(seconds)
+    found: Floats = np.where(here, seconds, 0.0) @ taken / np.maximum(here @ taken, 1e-9)
+    return found
 
 
 def of_timings(
@@ -126,7 +142,7 @@ def of_timings(
     return work, straggler(work, matrix(found.of(STEP), columns))
 
 
-def _lower_median(seconds: Floats) -> Floats:
+def lower_median(seconds: Floats) -> Floats:
     """Of each column, over its ranks that are no NaN; NaN where all are."""
     ordered = np.sort(seconds, axis=0)  # NaN come last
     here = (~np.isnan(seconds)).sum(axis=0)

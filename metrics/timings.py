@@ -89,6 +89,12 @@ def of_task(
     ).timings
 
 
+def ranks_of(task_id: str) -> list[int]:
+    """The ranks that have timed or counted something, in order."""
+    rows = TimingChunk.objects.filter(task_id=task_id).order_by("rank")
+    return list(rows.values_list("rank", flat=True).distinct())
+
+
 def read(
     task_id: str,
     names: Collection[str] | None = None,

@@ -4,6 +4,7 @@ import { ChartPanel, button, made } from "./chart_panel.js";
 import { csvOf, drawn } from "./metric_curves.js";
 import { draw } from "./metric_plot.js";
 import { change, state } from "./metric_state.js";
+import { toggled } from "./page_state.js";
 import { reduction, sentence, tableOf } from "./metric_values.js";
 
 /** series: [[group, name]]; base, detail: metric_curves.js. */
@@ -45,6 +46,3 @@ export class Panel extends ChartPanel {
 
   table() { return this.base && tableOf(drawn(this)); }
 }
-
-/** The list without the name, or with it at the end. */
-export const toggled = (list, name) => (list.includes(name) ? list.filter((each) => each !== name) : [...list, name]);

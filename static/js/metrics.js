@@ -5,9 +5,10 @@ import "./metric_state.js";
 import { watched } from "./chart_panel.js";
 import { follow, onKey } from "./chart_window.js";
 import { bring, bringDetail, lacksDetail } from "./metric_curves.js";
-import { Panel, toggled } from "./metric_panel.js";
+import { Panel } from "./metric_panel.js";
 import { address, change, onChange, state } from "./metric_state.js";
 import { axis, showWindow } from "./metric_zoom.js";
+import { toggled } from "./page_state.js";
 
 const TABLE_EVERY_MS = 2_000;
 const SMOOTHED_EVERY_MS = 5_000; // an average is worked out anew over all points

@@ -60,3 +60,6 @@ export function stateOf(nothing, typed = []) {
   fromAddress();
   return { state, change, address, onChange };
 }
+
+/** The list without the name, or with it at the end. */
+export const toggled = (list, name) => (list.includes(name) ? list.filter((each) => each !== name) : [...list, name]);

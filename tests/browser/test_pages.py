@@ -92,7 +92,7 @@ def addresses(seen: dict[str, int]) -> list[str]:
         experiment,
         *(f"{experiment}/{tab}" for tab in ("config", "code", "timeline")),
         trial,
-        *(f"{trial}/{tab}" for tab in ("metrics", "checkpoints", "logs", "timeline")),
+        *(f"{trial}/{tab}" for tab in ("metrics", "profiler", "checkpoints", "logs", "timeline")),
         f"/trials/{seen['failed trial']}",
         f"/trials/{seen['running trial']}",
         f"/trials/{seen['running trial']}/logs",

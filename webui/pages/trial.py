@@ -19,7 +19,7 @@ from webui.pages.frame import page, show
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
-TABS = ["overview", "metrics", "checkpoints", "logs", "timeline"]
+TABS = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
 
 
 def find(trial_id: int) -> Trial:

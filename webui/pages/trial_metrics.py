@@ -49,13 +49,12 @@ def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
 
 
 def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
-    begin = _begin(found)
+    begin = begin_of(found)
     view, chosen = metric_query.view(request.GET, begin), metric_query.chosen(request.GET)
     searcher = found.experiment.config.get("searcher") or {}
     table = metric_table.table(found.summary_metrics, chosen, searcher.get("metric", ""))
     has_epochs = any(curves.EPOCH in metrics for metrics in found.summary_metrics.values())
-    span = (found.ended_at or timezone.now()).timestamp() - begin
-    size, unit = next((size, unit) for least, size, unit in _UNITS if span >= least)
+    size, unit = unit_of(found)
     return {
         "trial": found,
         "table": table,
@@ -77,11 +76,17 @@ def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _begin(found: Trial) -> float:
+def begin_of(found: Trial) -> float:
     """When its first attempt began, or it was made; relative time counts from there. Epoch seconds."""
     first = found.task.allocations.order_by("number").values_list("assigned_at", flat=True).first()
     at: datetime = first or found.started_at
     return at.timestamp()
+
+
+def unit_of(found: Trial) -> tuple[int, str]:
+    """(seconds, name) of the unit of time that suits how long it has run."""
+    span = (found.ended_at or timezone.now()).timestamp() - begin_of(found)
+    return next((size, unit) for least, size, unit in _UNITS if span >= least)
 
 
 @page
@@ -94,7 +99,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     says by `run` which attempt it knows: another one may have replaced steps, and so brings all points again.
     """
     found = trial.find(trial_id)
-    wanted, view = metric_query.wanted(request.GET), metric_query.view(request.GET, _begin(found))
+    wanted, view = metric_query.wanted(request.GET), metric_query.view(request.GET, begin_of(found))
     clock = None
     if view.axis == Axis.EPOCH:
         clock = curves.clock(found.pk, _ordered(series.groups(found.pk)))

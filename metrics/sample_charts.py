@@ -1,0 +1,137 @@
+"""Charts of what the hosts of a task measured: which there are, their lines, and those as compact columns.
+
+What a host has many of (GPUs, ranks) has charts for each host, with a line for each part; all else has one chart,
+with a line for each host. A chart's id is `<name>` or `<name>@<host>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from metrics import samples
+from metrics.names import GPU, METRICS, Metric
+from metrics.sample_chunks import Floats
+from metrics.samples import SampleSeries
+
+#: of each line, over the window that is drawn
+POINTS = 400
+#: no samples for so many times the usual distance are a gap, and so are as many seconds
+_GAP_STEPS, _GAP_SECONDS = 3.0, 5.0
+_DIGITS = 6
+Column = tuple[str, str, str]  # host, name, part
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One name, of all hosts or of `host` alone; `lines` are the (host, part) that it shows, in their order."""
+
+    metric: Metric
+    host: str
+    lines: list[tuple[str, str]]
+
+    @property
+    def id(self) -> str:
+        return f"{self.metric.name}@{self.host}" if self.host else self.metric.name
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series as points of a chart; `mean` is NaN where a gap is, `gap` the seconds from which on there is one.
+
+    `low` and `high` are None where every point stands for itself.
+    """
+
+    host: str
+    name: str
+    part: str
+    times: Floats  # epoch seconds
+    mean: Floats
+    low: Floats | None
+    high: Floats | None
+    total: int
+    gap: float
+    last: float
+
+
+def charts(columns: Iterable[Column], gpus: Collection[str] = ()) -> list[Chart]:
+    """The charts for these columns, hosts as they come there; of GPUs only `gpus` (UUIDs), where any are named."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for host, name, part in columns:
+        metric = METRICS[name]
+        if metric.part_is == GPU and gpus and part not in gpus:
+            continue
+        found.setdefault((name, host if metric.part_is else ""), []).append((host, part))
+    order = list(METRICS)
+    ids = sorted(found, key=lambda each: order.index(each[0]))
+    return [Chart(METRICS[name], host, found[name, host]) for name, host in ids]
+
+
+def parse(chart_id: str) -> tuple[str, str]:
+    """(name, host) of a chart's id. Raises ValueError, with a sentence, for a name that nobody measures."""
+    name, _, host = chart_id.partition("@")
+    if name not in METRICS or bool(METRICS[name].part_is) != bool(host):
+        raise ValueError(f"There is no chart {chart_id[:60]!r} of samples.")
+    return name, host
+
+
+def read(
+    task_id: str,
+    chart_ids: Sequence[str],
+    hosts: Collection[str],
+    *,
+    first_time: float | None = None,
+    last_time: float | None = None,
+    points: int = POINTS,
+) -> Iterator[tuple[str, list[Line]]]:
+    """The lines of these charts, of the charts without a host those of `hosts`. Raises ValueError as `parse` does."""
+    wanted = [(chart_id, *parse(chart_id)) for chart_id in chart_ids]
+    names = {name for _, name, _ in wanted}
+    of_hosts = {host for _, _, host in wanted if host}
+    if any(not host for _, _, host in wanted):
+        of_hosts.update(hosts)
+    found = samples.of_task(
+        task_id, names, hosts=of_hosts, first_time=first_time, last_time=last_time, points=points
+    )
+    for chart_id, name, host in wanted:
+        of_chart = [
+            one for one in found if one.name == name and (one.host == host if host else one.host in hosts)
+        ]
+        yield chart_id, [line(one) for one in of_chart]
+
+
+def line(series: SampleSeries) -> Line:
+    """The series with its gaps in the open."""
+    steps = np.diff(series.times)
+    gap = max(_GAP_SECONDS, _GAP_STEPS * float(np.median(steps)) if len(steps) else 0.0)
+    places = np.flatnonzero(steps > gap) + 1
+    middles = (series.times[places - 1] + series.times[places]) / 2
+
+    def broken(values: Floats) -> Floats:
+        return _rounded(np.insert(values, places, np.nan))
+
+    own = np.array_equal(series.low, series.high)
+    return Line(
+        host=series.host,
+        name=series.name,
+        part=series.part,
+        times=np.insert(series.times, places, middles),
+        mean=broken(series.mean),
+        low=None if own else broken(series.low),
+        high=None if own else broken(series.high),
+        total=series.total,
+        gap=gap,
+        last=float(series.times[-1]),
+    )
+
+
+def _rounded(values: Floats) -> Floats:
+    """To six digits, which are more than a meter has: float32 of bytes would have nine."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.floor(np.log10(np.abs(values)))
+    scale = 10.0 ** np.where(np.isfinite(exponent), _DIGITS - 1 - exponent, 0.0)
+    found: npt.NDArray[np.float64] = np.round(values * scale) / scale
+    return found
