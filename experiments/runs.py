@@ -62,6 +62,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
             "latest_checkpoint": str(checkpoint.pk) if checkpoint else None,
         },
         code=bytes(experiment.context.archive),
+        sample_seconds=(config.get("profiling") or {}).get("sampling_interval"),
     )
 
 

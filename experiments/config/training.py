@@ -38,6 +38,8 @@ class Profiling(Section):
     begin_on_batch: NotNegative = 0
     end_after_batch: NotNegative | None = None
     sync_timings: bool = True
+    sampling_interval: Annotated[float, Field(ge=0.1, le=3600)] | None = None
+    """Seconds from one sample of its hosts to the next, an extension of ours; null takes the server's setting (1)."""
 
 
 class RetentionPolicy(Section):

@@ -53,7 +53,13 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
             "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
             "grace_seconds": run.grace_seconds or settings.STOP_GRACE_SECONDS,
             "batch_bytes": 1024 * 1024,
-            "sample_seconds": settings.SAMPLE_SECONDS,
+            "sample_seconds": _sample_seconds(run),
             "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
         },
     }
+
+
+def _sample_seconds(run: Run) -> float:
+    """As the config says; 0, never, where the server takes no samples."""
+    seconds = float(settings.SAMPLE_SECONDS)
+    return seconds if seconds <= 0 or run.sample_seconds is None else run.sample_seconds

@@ -20,3 +20,5 @@ class Run:
     grace_seconds: float | None
     trial: dict[str, Any] | None
     code: bytes
+    #: from one sample of its hosts to the next; None takes the server's setting
+    sample_seconds: float | None = None

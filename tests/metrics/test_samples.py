@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatch import kinds, passes, spec
+from experiments.models import Experiment
 from metrics import names, sample_intake, sample_merging, samples
 from metrics.models import SampleChunk
 from metrics.sample_chunks import Samples, by_minute, joined, pack, unpack
 from metrics.samples import SampleSeries
 from tests.rig.rows import make_gang
+from tests.rig.world import make_host, members_of, submit_experiment
 
 BEGIN = 1_790_000_100.0  # a quarter of an hour begins here
 Record = dict[str, Any]
@@ -182,3 +185,19 @@ def test_samples_go_with_their_task() -> None:
     Allocation.objects.filter(task_id=task_id).delete()
     Task.objects.filter(pk=task_id).delete()
     assert not SampleChunk.objects.exists()
+
+
+@pytest.mark.parametrize(("server", "config", "taken"), [(1.0, None, 1.0), (1.0, 0.2, 0.2), (0.0, 0.2, 0.0)])
+def test_a_trials_config_says_how_often_its_hosts_are_sampled(
+    db: None, settings: Any, server: float, config: float | None, taken: float
+) -> None:
+    settings.SAMPLE_SECONDS = server
+    make_host("gpu1", 1)
+    experiment = submit_experiment()
+    Experiment.objects.filter(pk=experiment.pk).update(
+        config={**experiment.config, "profiling": {"sampling_interval": config}}
+    )
+    passes.run(experiment.job.pool_id)
+    (member,) = members_of(experiment)
+    built = spec.build(member, [member], kinds.describe(member.allocation, "cuda"))
+    assert built["limits"]["sample_seconds"] == taken

@@ -40,6 +40,7 @@ def test_the_smallest_config_gets_every_default() -> None:
         "begin_on_batch": 0,
         "end_after_batch": None,
         "sync_timings": True,
+        "sampling_interval": None,
     }
     assert config["name"].startswith("Experiment (")
 
@@ -110,6 +111,16 @@ def test_profiling_may_not_end_before_it_begins() -> None:
     assert found == {"<config>.profiling.begin_on_batch": ("9", allowed)}
     equal = parse(GOOD + "profiling: {begin_on_batch: 5, end_after_batch: 5}").effective()["profiling"]
     assert equal["begin_on_batch"] == equal["end_after_batch"] == 5
+
+
+@pytest.mark.parametrize(
+    ("interval", "allowed"),
+    [("0", "0.1 or more"), ("-1", "0.1 or more"), ("1e9", "3600 or less"), ("often", "a number")],
+)
+def test_an_interval_of_samples_that_makes_no_sense_is_refused(interval: str, allowed: str) -> None:
+    (problem,) = problems_of(GOOD + f"profiling: {{sampling_interval: {interval}}}").items()
+    assert problem[0] == "<config>.profiling.sampling_interval" and allowed in problem[1][1]
+    assert parse(GOOD + "profiling: {sampling_interval: 0.1}").profiling.sampling_interval == 0.1
 
 
 def test_an_unknown_field_of_a_searcher_names_the_near_one() -> None:
