@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
-from django.db import connection
+from django.db import connection, transaction
 
 from events.announce import announce
 from metrics.models import SampleChunk
@@ -40,8 +40,9 @@ def store(task_id: str, host_id: uuid.UUID, host: str, records: Iterable[Mapping
     return len(samples.times)
 
 
+@transaction.atomic
 def store_of_hosts(answers: Iterable[tuple[uuid.UUID, str, Mapping[str, Any]]]) -> int:
-    """Store what hosts answered that were asked for a sample, all in one statement; how many hosts that were.
+    """Store what hosts answered that were asked for a sample, in one transaction; how many hosts that were.
 
     Each is (host id, name, record); a record that cannot be read is left out.
     """
@@ -71,10 +72,8 @@ def _write(rows: list[dict[str, Any]]) -> None:
     connection.ensure_connection()
     # not Django's own cursor, which sends data as hex within the SQL
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        if len(rows) == 1:
-            cursor.execute(_STORE, rows[0])
-        else:
-            cursor.executemany(_STORE, rows)
+        for row in rows:
+            cursor.execute(_STORE, row)
 
 
 def read(record: Mapping[str, Any]) -> Samples | None:

@@ -29,6 +29,11 @@ class Workdir:
     def runs(self) -> Path:
         return self.root / "runs"
 
+    @property
+    def measured(self) -> Path:
+        """The counters of the last look at the whole host (trainmaster.host.measuring)."""
+        return self.root / "measured.json"
+
     def bundle(self, sha256: str) -> Path:
         return self.bundles / sha256
 

@@ -6,13 +6,14 @@ import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from dispatch import outsiders, remote
+from dispatch import host_samples, outsiders, remote
 from hosts.models import Host
 
 log = logging.getLogger(__name__)
@@ -24,15 +25,20 @@ _STATUS_TIMEOUT_SECONDS = 20.0
 
 def probe_due() -> int:
     """Ask every host whose turn it is, some at a time; the number of them."""
-    hosts = _claim()
+    hosts, wanted = _claim()
     if hosts:
+        questions = host_samples.questions(wanted) if wanted else {}
         with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
-            list(pool.map(_probe, hosts))
+            answers = pool.map(lambda host: (host.pk, host.name, _probe(host, questions.get(host.pk))), hosts)
+        host_samples.store(answers)
     return len(hosts)
 
 
-def _claim() -> list[Host]:
-    """Hosts that nobody heard of for HOST_PROBE_SECONDS; claimed by moving the time of their next probe."""
+def _claim() -> tuple[list[Host], list[Host]]:
+    """(hosts that nobody heard of for HOST_PROBE_SECONDS, those of them of which a sample is due).
+
+    They are claimed by moving the time of their next probe, in the same statement as that of their next sample.
+    """
     now = timezone.now()
     fresh = now - timedelta(seconds=settings.HOST_PROBE_SECONDS)
     due = Q(probe_after=None) | Q(probe_after__lt=now)
@@ -43,10 +49,11 @@ def _claim() -> list[Host]:
                 due, quiet, admission=Host.Admission.READY
             )
         )
+        sampled = [host for host in hosts if host_samples.due(host, now)]
         for host in hosts:
             host.probe_after = now + timedelta(seconds=_pause(host) * random.uniform(0.9, 1.1))
-            host.save(update_fields=["probe_after"])
-    return hosts
+            host.save(update_fields=["probe_after", "sampled_at"])
+    return hosts, sampled
 
 
 def _pause(host: Host) -> float:
@@ -57,13 +64,15 @@ def _pause(host: Host) -> float:
     return min(_PAUSE_MAX_SECONDS, max(float(settings.HOST_PROBE_SECONDS), silent / 10))
 
 
-def _probe(host: Host) -> None:
+def _probe(host: Host, sample: dict[str, Any] | None) -> dict[str, Any]:
+    """The host's answer, empty without one."""
     try:
-        request = {"runs": [], **outsiders.question(host)}
-        outsiders.take_in(
-            host.pk, remote.verb(host, "status", request, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
-        )
+        request = {"runs": [], **outsiders.question(host), **(sample or {})}
+        answer = remote.verb(host, "status", request, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
+        outsiders.take_in(host.pk, answer)
+        return answer
     except remote.RemoteError as error:
         log.info("probe of %s: %s", host.name, error)
+        return {}
     finally:
         connection.close()  # this thread ends with the round

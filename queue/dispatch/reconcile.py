@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from dispatch import launch, outsiders, remote, settle, stop, uploads
+from dispatch import host_samples, launch, outsiders, remote, settle, stop, uploads
 from dispatch.going_on import going_on
 from hosts import observe, registry
 from hosts.models import Host
@@ -82,12 +82,14 @@ def _ask(host_id: uuid.UUID) -> None:
     asked = timezone.now()
     keys = [member.run_key for member in [*members, *uploading]]
     try:
-        request = {"runs": keys, **outsiders.question(row)}
+        sample = host_samples.questions([row]).get(row.pk, {}) if host_samples.claim(row, asked) else {}
+        request = {"runs": keys, **outsiders.question(row), **sample}
         answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
     outsiders.take_in(row.pk, answer)
+    host_samples.store([(row.pk, row.name, answer)])
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)

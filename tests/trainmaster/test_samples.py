@@ -23,6 +23,7 @@ from types import SimpleNamespace
 NVML_TEMPERATURE_GPU = 0
 class NVMLError(Exception): pass
 def nvmlInit(): pass
+def nvmlShutdown(): pass
 def nvmlDeviceGetHandleByUUID(uuid):
     if uuid not in ("GPU-a", "GPU-b", "MIG-1"): raise NVMLError("no such GPU")
     return uuid
@@ -39,14 +40,15 @@ echo "GPU-a, 83, 30720, 51200, 61, 412.35"
 echo "GPU-b, [N/A], 1, 2, 35, [Not Supported]"
 echo "GPU-other, 1, 1, 1, 1, 1"
 """
-#: What GpuSamples says until it has said something, in a process that has the stand-in.
+#: What GpuSamples says until it has said something, in a process that has the stand-in; one look says the same.
 READ = """
 import json, sys, time
-from trainmaster.runner.gpu_samples import GpuSamples
+from trainmaster.runner.gpu_samples import GpuSamples, look_at
 samples, until = GpuSamples(sys.argv[1:]), time.monotonic() + 20
 found = samples.read(0.0)
 while not found and sys.argv[1:] and time.monotonic() < until:
     found = samples.read(1.0)
+assert look_at(sys.argv[1:]) == found
 print(json.dumps(found))
 """
 

@@ -10,6 +10,7 @@ from typing import Any, Dict, List
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError
 from trainmaster.host.gpu_users import gpu_users
+from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, boot_id, kill, marked
@@ -26,6 +27,8 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
     if request.get("gpu_users"):
         answer["gpu_users"] = gpu_users()
+    if isinstance(request.get("sample"), dict):
+        answer["sample"] = measure(request["sample"], workdir)
     return answer
 
 

@@ -7,6 +7,7 @@ import csv
 import subprocess
 from typing import AbstractSet, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from trainmaster.host.nvidia import by_nvidia_smi, by_nvml
 from trainmaster.host.vendored import import_vendored
 
 #: nvidia-smi costs the host a tenth of a second of a core each time
@@ -21,6 +22,7 @@ _SMI_FIELDS: Sequence[Tuple[str, str, int]] = (
     ("temperature.gpu", "gpu_temperature", 1),
     ("power.draw", "gpu_power", 1),
 )
+_SMI_QUERY = "--query-gpu=" + ",".join(["uuid", *(field for field, _, _ in _SMI_FIELDS)])
 
 
 class GpuSamples:
@@ -83,6 +85,26 @@ def _values(nvml: Any, device: Any) -> List[Tuple[str, float]]:
     return found
 
 
+def look_at(uuids: Sequence[str]) -> Dict[str, float]:
+    """One look at these GPUs, by a driver that is opened for it: what `GpuSamples.read` gives, or nothing."""
+    if not uuids:
+        return {}
+
+    def read(nvml: Any) -> Dict[str, float]:
+        found: Dict[str, float] = {}
+        for uuid in uuids:
+            with contextlib.suppress(nvml.NVMLError):
+                device = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                found.update((f"{name}/{uuid}", value) for name, value in _values(nvml, device))
+        return found
+
+    found = by_nvml(read)
+    if found is not None:
+        return found
+    answer = by_nvidia_smi(_SMI_QUERY)
+    return {} if answer is None else parse(answer, frozenset(uuids))
+
+
 class NvidiaSmi:
     """The program, started every so often; a later look fetches what it has said, so that none waits for it."""
 
@@ -101,8 +123,7 @@ class NvidiaSmi:
         return {}
 
     def _start(self, now: float) -> None:
-        fields = ",".join(["uuid", *(field for field, _, _ in _SMI_FIELDS)])
-        command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+        command = ["nvidia-smi", _SMI_QUERY, "--format=csv,noheader,nounits"]
         self._started, self._due = now, now + SMI_SECONDS
         try:
             self._program = subprocess.Popen(

@@ -7,7 +7,7 @@ left out rather than given as zero.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from trainmaster.processes import PROC
 
@@ -41,6 +41,16 @@ class HostSamples:
                     found[name] = round(more / (now - self._at), 1)
         self._at, self._before = now, counters
         return found
+
+    def kept(self) -> Dict[str, Any]:
+        """What the last look found, for a meter of another process to go on from."""
+        return {"at": self._at, "counters": self._before, "cpu": list(self._cpu)}
+
+    def resume(self, kept: Dict[str, Any]) -> None:
+        """Go on from what `kept` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        total, busy = kept["cpu"]
+        before = {str(name): float(count) for name, count in dict(kept["counters"]).items()}
+        self._at, self._before, self._cpu = float(kept["at"]), before, (int(total), int(busy))
 
     def _cpu_percent(self) -> Dict[str, float]:
         """Of all cores together; iowait is idle."""

@@ -1,0 +1,58 @@
+"""One sample of this host for whoever asks, with rates since the look before, which may be another process's.
+
+What a run measures each second while it is there, a verb measures when dispatch asks: nothing runs here in between,
+so the counters of the last look lie in a file of the workdir.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Dict, Optional
+
+from trainmaster.jsonfile import read_json, write_json
+from trainmaster.paths import Workdir
+from trainmaster.processes import boot_id
+from trainmaster.runner.gpu_samples import look_at
+from trainmaster.runner.host_samples import HostSamples
+
+#: an older look tells nothing about now
+LONGEST_SECONDS = 300.0
+
+Json = Dict[str, Any]
+
+
+def measure(question: Json, workdir: Workdir) -> Json:
+    """A record of one sample (docs/protocol.md, "Samples") of the GPUs `gpus`, and with `host` of all else too."""
+    values: Dict[str, float] = {}
+    if question.get("host"):
+        values.update(_of_host(workdir))
+    gpus = question.get("gpus")
+    if isinstance(gpus, list):
+        values.update(look_at([str(uuid) for uuid in gpus]))
+    return {
+        "k": "samples",
+        "t": [round(time.time(), 3)],
+        "v": {name: [value] for name, value in values.items()},
+    }
+
+
+def _of_host(workdir: Workdir) -> Dict[str, float]:
+    now, boot = time.monotonic(), boot_id()
+    meter = HostSamples()
+    before = _before(workdir)
+    if before and before.get("boot_id") == boot and 0 < now - float(before.get("at", 0)) <= LONGEST_SECONDS:
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version of ours
+            meter.resume(before)
+    values = meter.read(now)
+    with contextlib.suppress(OSError):  # a full disk: the next look knows no rates
+        write_json(workdir.measured, {"boot_id": boot, **meter.kept()})
+    return values
+
+
+def _before(workdir: Workdir) -> Optional[Json]:
+    try:
+        found = read_json(workdir.measured)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
