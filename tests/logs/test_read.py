@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.models import Member
-from logs import read, store
+from logs import read, scan, store
 from logs.filters import BadPattern, Filters, PatternTooSlow
 from logs.levels import Level, UnknownLevel, and_higher, parse
 from logs.lines import Line, NewLine, blocks_of, raw, text_of
@@ -150,7 +150,7 @@ def test_a_plain_pattern_gets_through_a_log_that_it_takes_long_to_read(
     task_id = member.allocation.task_id
     for number in range(5):
         store.append(task_id, member, "h", blocks_of([NewLine(1.0, 0, "stdout", None, f"line {number}")]))
-    monkeypatch.setattr(read, "PATTERN_SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(scan, "PATTERN_SCAN_SECONDS", 0.0)
     wanted = Filters(pattern="line [04]")
     first = read.forward(task_id, 0, wanted)
     assert ([line.text for line in first.lines], first.done) == (["line 0"], False), "it says how far it came"
@@ -160,6 +160,31 @@ def test_a_plain_pattern_gets_through_a_log_that_it_takes_long_to_read(
         texts += [line.text for line in lines]
     assert texts == ["line 0", "line 4"]
     assert [line.text for line in read.tail(task_id, wanted, 10)] == texts
+
+
+def test_a_text_is_found_in_every_one_of_many_chunks_in_order_whether_or_not_a_read_gives_up_early(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_id = member.allocation.task_id
+    chunks = 5 * scan.CHUNKS_PER_FETCH[-1]  # reads go several fetches ahead
+    for number in range(chunks):
+        lines = [NewLine(1.0, 0, "stdout", None, f"step {number}\nother")]
+        store.append(task_id, member, "h", blocks_of(lines))
+    wanted, texts = Filters(text="STEP"), [f"step {number}" for number in range(chunks)]
+    assert [line.text for line in read.tail(task_id, wanted, chunks)] == texts
+    monkeypatch.setattr(read, "SCAN_SECONDS", 60.0)
+    assert [line.text for line in read.forward(task_id, 0, wanted).lines] == texts
+    assert read.forward(task_id, 0, wanted, 100).upto == 200, (
+        "a full page goes no further than its last chunk"
+    )
+    monkeypatch.setattr(read, "SCAN_SECONDS", 0.0)
+    page, found = read.forward(task_id, 0, wanted), list[str]()
+    while True:
+        found += [line.text for line in page.lines]
+        if page.done:
+            break
+        page = read.forward(task_id, page.upto, wanted)
+    assert found == texts
 
 
 def test_levels_are_read_in_both_spellings() -> None:
