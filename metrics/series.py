@@ -66,6 +66,21 @@ def read(
     return [each for each in found if each.total]
 
 
+def of_trials(
+    trial_ids: Sequence[int], group: str, name: str, *, points: int = DEFAULT_POINTS
+) -> dict[int, Series]:
+    """One metric of many trials, by trial; those that have not reported it are left out."""
+    rows: dict[int, tuple[list[Head], list[Part]]] = {}
+    where = "metric_group.trial_id = ANY(%s) AND metric_group.name = %s AND NOT chunk.archived"
+    for trial_id, _, count, head, columns in chunks.select(where, [list(trial_ids), group], [name]):
+        heads, parts = rows.setdefault(trial_id, ([], []))
+        steps, times, _ = chunks.unpack_head(head, count)
+        heads.append((steps, times, slice(0, count)))
+        parts += [(len(heads) - 1, *chunks.unpack_numbers(data, count)) for _, data in columns]
+    found = {trial_id: _series(name, heads, parts, points) for trial_id, (heads, parts) in rows.items()}
+    return {trial_id: each for trial_id, each in found.items() if each.total}
+
+
 Head = tuple[Integers, Integers, slice]  # steps, times in microseconds, rows inside the window
 Part = tuple[int, Floats, Flags | None]  # number of the head, values, which reports have one
 

@@ -72,7 +72,7 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         for box in boxes[:3]:
             window.driver.execute_script("arguments[0].focus()", box)
             press(window, Keys.SPACE)
-        window.run("htmx.trigger(document.querySelector('[data-topics]'), 'wake')")
+        window.run("htmx.trigger(document.querySelector('#trials'), 'wake')")
         window.wait(lambda: window.run("return !document.querySelector('.htmx-request')"), "the fresh part")
         assert [box.is_selected() for box in window.all("input[name=trial]")] == [True] * 3 + [False] * 5
         window.driver.execute_script("arguments[0].focus()", window.one("form#compare button"))

@@ -19,7 +19,7 @@ from experiments.config import masked, masked_text
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from submissions import contexts
-from webui.pages import timeline, verdicts
+from webui.pages import experiment_trials, timeline, verdicts
 from webui.pages.frame import actor, page, show, user_of
 
 TABS = ["overview", "config", "code", "timeline"]
@@ -53,22 +53,22 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
     experiment = find(experiment_id)
     if tab not in TABS:
         raise Http404(f"An experiment has no page {tab}; it has {', '.join(TABS)}.")
-    trials = list(experiment.trials.select_related("task", "latest_checkpoint").order_by("pk"))
-    for trial in trials:
-        trial.experiment = experiment
-    words = phases.of_trials(trials)
-    why = verdicts.of_trials(trials, experiment.job.pool)
-    context = {
+    trials = list(experiment.trials.select_related("task").order_by("pk")[:2])
+    only = trials[0] if len(trials) == 1 else None
+    context: dict[str, object] = {
         "experiment": experiment,
         "phase": phases.of_experiments([experiment])[experiment.pk],
-        "trials": [(trial, words[trial.pk], why.get(trial.pk, "")) for trial in trials],
-        "why": why.get(trials[0].pk, "") if len(trials) == 1 else "",
+        "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
         "tab": tab,
         "tabs": TABS,
-        "actions": actions(experiment, len(trials)),
+        "actions": actions(experiment, experiment.trials.count()),
         "may_act": may_act(request, experiment),
     }
-    if tab == "config":
+    fragment = "experiment"
+    if tab == "overview" and request.GET.get("part") in {None, "trials"}:
+        context["trials"] = experiment_trials.table(experiment, request.GET)
+        fragment = "experiment_trials"
+    elif tab == "config":
         context["config"] = coloured(
             yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml"
         )
@@ -76,8 +76,10 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
     elif tab == "code":
         context |= _code(request, experiment)
     elif tab == "timeline":
-        context["entries"] = timeline.of_experiment(experiment.pk, [trial.task_id for trial in trials])
-    return show(request, "experiment", context, room="Experiments", fragment="experiment")
+        context["entries"] = timeline.of_experiment(
+            experiment.pk, list(experiment.trials.values_list("task_id", flat=True))
+        )
+    return show(request, "experiment", context, room="Experiments", fragment=fragment)
 
 
 def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponseBase:

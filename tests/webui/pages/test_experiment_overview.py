@@ -1,0 +1,119 @@
+"""The overview of an experiment: its trials sorted, cut into pages, and how its best validation has become better."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from experiments.models import Experiment, Trial
+from jobs.models import Task
+from metrics import best_so_far, ingest
+from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+AT = 1_790_000_000.0
+
+
+@pytest.fixture
+def client() -> Client:
+    make_host("gpu1", slots=2)
+    client = Client()
+    client.force_login(make_user())
+    return client
+
+
+def sweep(*curves: list[float]) -> tuple[Experiment, list[int]]:
+    """An experiment and its trials; each value is a validation, 10 steps and a minute after the one before."""
+    experiment = submit_experiment(name="sweep")
+    first, trials = trial_of(experiment), []
+    for number, values in enumerate(curves):
+        trial = first if number == 0 else Trial.objects.create(
+            experiment=experiment, seed=1,
+            task=Task.objects.create(
+                id=f"sweep-{number}", job=experiment.job, kind="TRIAL", name="t", slots=1, state="PAUSED"
+            ),
+        )  # fmt: skip
+        rows = [
+            ingest.Report(1, "validation", 10 * n, AT + 60 * n + number, {"loss": value})
+            for n, value in enumerate(values, start=1)
+        ]
+        ingest.store(trial.pk, rows)
+        finite = [value for value in values if value == value]
+        Trial.objects.filter(pk=trial.pk).update(
+            steps_completed=10 * len(values),
+            best_validation={"searcher_metric": min(finite)} if finite else None,
+            latest_validation={"searcher_metric": values[-1] if finite else None},
+        )
+        trials.append(trial.pk)
+    return experiment, trials
+
+
+def order(client: Client, address: str) -> list[int]:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return [int(found) for found in re.findall(r'id="trial-(\d+)"', answer.content.decode())]
+
+
+def test_the_table_of_trials_is_sorted_by_its_address(client: Client) -> None:
+    experiment, (a, b, c) = sweep([0.5, 0.4], [0.6, 0.1, 10.0], [float("nan")])
+    Trial.objects.filter(pk=c).update(progress=0.5)
+    at = f"/experiments/{experiment.pk}"
+    assert order(client, at) == [a, b, c]
+    assert order(client, f"{at}?sort=best") == [b, a, c], "without a value last"
+    assert order(client, f"{at}?sort=-best") == [a, b, c]
+    assert order(client, f"{at}?sort=latest&part=trials") == [a, b, c], "by number, not by letters"
+    assert order(client, f"{at}?sort=-progress")[0] == c and order(client, f"{at}?sort=-steps")[0] == b
+    assert order(client, f"{at}?sort=nonsense&page=99") == [a, b, c]
+    page = client.get(f"{at}?sort=best").content.decode()
+    assert '<th class="number" aria-sort="ascending"><a id="by-best" href="?sort=-best">Best ↑</a>' in page
+    assert 'hx-get="?sort=best&amp;part=trials"' in page or 'hx-get="?part=trials&amp;sort=best"' in page
+
+
+def test_an_experiment_of_one_trial_shows_its_curves(client: Client) -> None:
+    experiment, (only,) = sweep([0.5])
+    page = client.get(f"/experiments/{experiment.pk}").content.decode()
+    assert f'data-figures="/trials/{only}/chart"' in page and 'id="compare"' not in page
+
+
+def figures(client: Client, experiment: Experiment) -> list[dict[str, Any]]:
+    answer = client.get(f"/experiments/{experiment.pk}/chart")
+    assert answer.status_code == 200
+    found: list[dict[str, Any]] = answer.json()["figures"]
+    return found
+
+
+def test_the_best_so_far_is_that_of_all_trials_in_the_order_of_time(client: Client) -> None:
+    nan = float("nan")
+    experiment, (a, b) = sweep([0.5, 0.4, 0.3], [0.6, nan, 0.35, 0.1])
+    over_time, by_step = figures(client, experiment)
+    best = over_time["data"][0]
+    assert over_time["name"] == "best loss so far"
+    assert best["y"] == [0.5, 0.4, 0.3, 0.1, 0.1] and best["line"]["shape"] == "hv"
+    assert best["text"] == [
+        f"trial {a} at step 10", f"trial {a} at step 20", f"trial {a} at step 30", f"trial {b} at step 40",
+        f"still trial {b}",
+    ]  # fmt: skip
+    assert over_time["layout"]["xaxis"]["title"]["text"].startswith("time since submission (")
+    names = [trace["name"] for trace in by_step["data"]]
+    assert names == [f"trial {a}", f"trial {b} (best)", "best"]
+    assert (by_step["data"][2]["x"], by_step["data"][2]["y"]) == ([40], [0.1])
+    assert by_step["data"][1]["y"] == [0.6, None, 0.35, 0.1], "a gap stays a gap"
+
+    searcher = {**experiment.config["searcher"], "smaller_is_better": False}
+    Experiment.objects.filter(pk=experiment.pk).update(config={**experiment.config, "searcher": searcher})
+    over_time, by_step = figures(client, experiment)
+    assert over_time["data"][0]["y"] == [0.5, 0.6, 0.6]
+    assert by_step["data"][1]["name"] == f"trial {b} (best)"
+
+
+def test_without_validations_there_is_no_figure_and_of_many_trials_the_best_are_drawn(client: Client) -> None:
+    experiment, _ = sweep([float("nan")])
+    assert figures(client, experiment) == []
+    many, trials = sweep(*([1.0 + number] for number in range(25)))
+    by_step = figures(client, many)[1]
+    assert by_step["name"] == f"loss of the best {best_so_far.MOST_TRIALS} trials"
+    drawn = {trace["name"].removesuffix(" (best)") for trace in by_step["data"]}
+    assert drawn == {"best", *(f"trial {pk}" for pk in trials[: best_so_far.MOST_TRIALS])}
