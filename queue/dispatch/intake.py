@@ -188,7 +188,8 @@ JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id 
 def _trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Trial | None:
     """The trial of a batch whose only reports are metrics, its experiment locked; None for any other batch.
 
-    Its attempt cannot end meanwhile, since that takes the experiment's lock, so no more is locked.
+    Its attempt cannot end meanwhile: only dispatch.settle ends one, with the experiment locked. Nor has it ended
+    before: whether it is over is read after this lock. So no more is locked.
     """
     for record in records:
         data = record.get("d")

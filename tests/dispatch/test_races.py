@@ -1,5 +1,6 @@
 """What people ask for while a pass is placing the very same work: one of them waits, and nothing is forgotten."""
 
+import json
 import threading
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from dispatch import passes
+from dispatch import intake, passes, settle
 from experiments import submit
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
@@ -18,8 +19,9 @@ from hosts.pools import default_pool
 from jobs import queue_edits, transitions
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, Reason, StopKind
+from metrics.models import Chunk
 from tests.experiments.test_search import RANDOM, submitted
-from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
+from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -188,3 +190,56 @@ def test_submissions_wait_neither_for_each_other_nor_for_a_pass() -> None:
         thread.join(10)
         assert isinstance(answers[0], Experiment)
     assert Job.objects.filter(pool=pool, state=JobState.ACTIVE).count() == 2
+
+
+def metrics_batch(step: int) -> bytes:
+    data = {
+        "type": "metrics",
+        "group": "training",
+        "steps_completed": step,
+        "metrics": {"loss": 0.5},
+        "t": 1.0,
+    }
+    return json.dumps({"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": data}).encode() + b"\n"
+
+
+def reports_that(count: bool) -> int:
+    """How many reports of any trial count, or were put aside by a restart."""
+    return sum(Chunk.objects.filter(archived=not count).values_list("reports", flat=True))
+
+
+@pytest.mark.parametrize("report_comes_first", [True, False])
+def test_a_report_that_meets_the_end_of_its_attempt_is_stored_before_or_refused(
+    report_comes_first: bool,
+) -> None:
+    make_host("gpu0", 1)
+    experiment = submit_experiment()
+    pool_id = experiment.job.pool_id
+    passes.run(pool_id)
+    (member,) = members_of(experiment)
+    first, report = metrics_batch(10), metrics_batch(20)
+    intake.store(member.pk, 0, first)
+
+    def ends() -> None:
+        settle.member_exited(member.pk, code=1, signal=None, ended_at=None, first_failure=None)
+        passes.run(pool_id)  # the next attempt begins before anybody else sees the end of this one
+
+    def reports() -> object:
+        try:
+            return intake.store(member.pk, len(first), report).offset
+        except intake.Over:
+            return "over"
+
+    with transaction.atomic():
+        answer = None
+        if report_comes_first:
+            answer = reports()
+        else:
+            ends()
+        thread, answers = answer_of(ends if report_comes_first else reports)
+        wait_until_one_waits_for_a_lock(thread)
+    thread.join(10)
+    assert attempt_of(experiment).number == 2
+    # the new attempt has no checkpoint to go on from, so nothing of the first one counts any more
+    assert (answer, answers) == ((len(first + report), [None]) if report_comes_first else (None, ["over"]))
+    assert (reports_that(count=True), reports_that(count=False)) == (0, 2 if report_comes_first else 1)
