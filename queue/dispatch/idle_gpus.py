@@ -38,10 +38,12 @@ def look(now: datetime) -> int:
     changed = [pk for pk, since in found.items() if marked.get(pk) != since]
     for pk in changed:
         Slot.objects.filter(pk=pk).update(idle_since=found[pk])
-    gone = Slot.objects.filter(pk__in=marked.keys() - found.keys()).update(idle_since=None)
-    if changed or gone:
-        announce("hosts", "cluster")
-    return len(changed) + gone
+    gone = list(marked.keys() - found.keys())
+    Slot.objects.filter(pk__in=gone).update(idle_since=None)
+    pools = set(Slot.objects.filter(pk__in=changed + gone).values_list("host__pool_id", flat=True))
+    if pools:
+        announce("hosts", "cluster", *(f"pool:{pool_id}" for pool_id in sorted(pools)))
+    return len(changed) + len(gone)
 
 
 def _idle(now: float) -> dict[int, datetime]:

@@ -11,8 +11,13 @@ from hosts.models import Host
 from jobs.models import SlotHold
 
 
+def is_idle(idle_since: datetime | None, started_at: datetime | None) -> bool:
+    """Whether a slot's mark is about the run that has held it since `started_at`, not about one before it."""
+    return idle_since is not None and started_at is not None and idle_since >= started_at
+
+
 def held() -> QuerySet[SlotHold]:
-    """The holds of idle slots. A mark from before the run that holds the slot now was about another."""
+    """The holds of idle slots: `is_idle`, as a query."""
     return SlotHold.objects.filter(released_at=None, slot__idle_since__gte=F("member__started_at"))
 
 
@@ -25,12 +30,3 @@ def of_hosts(hosts: Iterable[Host]) -> dict[int, datetime]:
 def of_task(task_id: str) -> int:
     """How many GPUs of a task that runs stand idle."""
     return held().filter(member__allocation__task_id=task_id).count()
-
-
-def of_jobs(job_ids: Iterable[object]) -> dict[object, int]:
-    """Job id -> how many of its GPUs stand idle; jobs without one are left out."""
-    rows = held().filter(member__allocation__task__job_id__in=list(job_ids))
-    found: dict[object, int] = {}
-    for job_id in rows.values_list("member__allocation__task__job_id", flat=True):
-        found[job_id] = found.get(job_id, 0) + 1
-    return found

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hosts.models import Host, Slot
+from jobs import idle_slots
 from jobs.models import SlotHold
 from jobs.states import AllocationState
+from webui.api import encoding
 from webui.api.views import Json
 
 
@@ -25,17 +27,22 @@ class Holds:
         return cls({row.slot_id: row for row in rows})
 
     def encode(self, slot: Slot) -> Json | None:
-        """Who holds the slot, in the words of the console; None when nobody does."""
+        """Who holds the slot, in the words of the console; None when nobody does.
+
+        `idleSince`: since when the GPU has stood idle in its hands, null while it works or nobody knows.
+        """
         hold = self.by_slot.get(slot.pk)
         if hold is None:
             return None
         task = hold.member.allocation.task
+        is_idle = idle_slots.is_idle(slot.idle_since, hold.member.started_at)
         return {
             "allocationId": hold.member.allocation_id,
             "taskId": task.pk,
             "jobId": str(task.job_id),
             "name": task.name,
             "username": task.job.owner.username,
+            "idleSince": encoding.time(slot.idle_since) if is_idle else None,
         }
 
 

@@ -49,10 +49,6 @@ class Idle:
     holder: Holder
 
     @property
-    def seconds(self) -> float:
-        return (timezone.now() - self.since).total_seconds()
-
-    @property
     def slots_in_words(self) -> str:
         return slots_in_words(sorted(self.slots))
 

@@ -15,7 +15,7 @@ from dispatch.server_key import fingerprint
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
-from jobs import slot_switch
+from jobs import idle_slots, slot_switch
 from webui.pages import host_runs, host_samples, hosts_filter, hosts_occupancy, timeline
 from webui.pages.frame import actor, page, show, user_of
 
@@ -85,6 +85,7 @@ def _slots(host: Host, request: HttpRequest) -> dict[str, Any]:
         "keys": keys_to_accept(host),
         "missing": Slot.objects.filter(host=host, missing=True),
         "beside_slots": host_samples.beside_slots(host),
+        "idle": idle_slots.of_hosts([host]),
     }
 
 

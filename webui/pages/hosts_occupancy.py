@@ -44,6 +44,11 @@ class Holder:
     def words(self) -> str:
         return f"{self.name} ({self.label}, {self.user})"
 
+    @property
+    def profile_href(self) -> str:
+        """Where it is shown what it does with its hardware."""
+        return f"{self.href}/profiler" if self.href.startswith("/trials/") else self.href
+
 
 @dataclass(frozen=True)
 class Lamp:

@@ -16,6 +16,7 @@ from dispatch import last_plan
 from dispatch.last_plan import Plan
 from experiments.models import Experiment
 from hosts.models import ResourcePool
+from jobs import idle_slots
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
 from scheduling.reasons import NEVER, WaitCode
@@ -55,6 +56,9 @@ class Row:
     needed: int = 0
     #: slots that are being freed for it
     coming_free: int = 0
+    #: GPUs that it holds and leaves idle, and the page that shows what it does with them
+    idle: int = 0
+    idle_at: str = ""
     hosts: list[str] = field(default_factory=list)
     #: (text, title) of the start, and whether it is a moment that is known
     start: str = ""
@@ -162,14 +166,21 @@ def _note_attempts(rows: dict[uuid.UUID, Row]) -> set[uuid.UUID]:
         released_at=None, member__allocation__in=[a for each in attempts.values() for a in each]
     )
     held: dict[uuid.UUID, int] = defaultdict(int)
-    for job_id in holds.values_list("member__allocation__task__job_id", flat=True):
+    idle: dict[uuid.UUID, list[str]] = defaultdict(list)
+    task = "member__allocation__task"
+    for job_id, task_id, trial_id, since, started in holds.values_list(
+        f"{task}__job_id", f"{task}_id", f"{task}__trial__id", "slot__idle_since", "member__started_at"
+    ):
         held[job_id] += 1
+        if idle_slots.is_idle(since, started):
+            idle[job_id].append(f"/trials/{trial_id}/profiler" if trial_id else f"/commands/{task_id}")
     hosts = _hosts(attempts)
     whom = _labels(attempt.stop_for_task for each in attempts.values() for attempt in each)
     for job_id, found in attempts.items():
         row = rows[job_id]
         if row.alike == 1:
-            row.held = held[job_id]
+            row.held, row.idle = held[job_id], len(idle[job_id])
+            row.idle_at = next(iter(idle[job_id]), "")
         row.hosts = hosts[job_id]
         _note_state(row, found, whom)
     return set(attempts)

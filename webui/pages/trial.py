@@ -11,6 +11,7 @@ from events.models import Event
 from experiments import phases
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
+from jobs import idle_slots
 from jobs.states import AllocationState
 from metrics import charts
 from webui.pages import timeline, verdicts, why
@@ -67,6 +68,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "current": current if running else None,
         "waiting": verdicts.waiting(trial.task, trial.task.job.pool),
         "silent": verdicts.silent_hosts(current),
+        "idle_gpus": idle_slots.of_task(trial.task_id) if running else 0,
         "story": why.story(trial.task, why.asked(request)),
         "lines_at": f"/trials/{trial.pk}/logs",
         "chosen": why.asked(request),

@@ -58,6 +58,12 @@ def ago(value: datetime | str | float | None) -> SafeString:
 
 
 @register.filter
+def since(moment: datetime | None) -> str:
+    """`12 min`: how long ago that was, as of the page."""
+    return "" if moment is None else spell((timezone.now() - moment).total_seconds())
+
+
+@register.filter
 def exact_text(value: datetime) -> str:
     """The exact time in UTC, for a title."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

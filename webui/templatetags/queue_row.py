@@ -120,6 +120,8 @@ def _slots(row: Row) -> str:
         more = f'<br><span class="hint">{row.coming_free} coming free</span>'
     elif not lamps and row.hosts:
         more = f'<br><span class="hint">on {len(row.hosts)} host{"" if len(row.hosts) == 1 else "s"}</span>'
+    if row.idle:
+        more += f'<br><a class="hint" href="{escape(row.idle_at)}">{row.idle} idle</a>'
     return (
         f'<td data-label="Slots"><span><span class="slots" title="{row.held} held of {row.needed} needed">{drawn}'
         f'<span class="count">{row.held}/{row.needed}</span></span>{more}</span></td>\n'
