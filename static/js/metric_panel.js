@@ -4,25 +4,25 @@ import { ChartPanel, button, made } from "./chart_panel.js";
 import { csvOf, drawn } from "./metric_curves.js";
 import { draw } from "./metric_plot.js";
 import { change, state } from "./metric_state.js";
-import { toggled } from "./page_state.js";
 import { reduction, sentence, tableOf } from "./metric_values.js";
 
 /** series: [[group, name]]; base, detail: metric_curves.js. */
 export class Panel extends ChartPanel {
-  constructor(at, { name, series }) {
-    const pin = button("Pin", `Pin ${name}`, {}, () => change({ pin: toggled(state.pin, name) }));
+  constructor(at, { name, series, pinned }, onPin) {
+    const pin = button("Pin", `Pin ${name}`, {}, () => onPin(this));
     const expand = button("Expand", `Expand ${name}`, {}, () => change({ expand: state.expand === name ? "" : name }));
     const csv = made("a", { class: "button plain", download: "", "aria-label": `All points of ${name} as CSV` }, "CSV");
     super(name, { help: "metric-help", before: [pin, expand], tools: [csv] });
     Object.assign(this, { at, series, base: null, detail: null, isBehind: false, pin, expand, csv });
-    this.update({ series });
+    this.update({ series, pinned });
     this.mark();
   }
 
   /** What the server lists for the chart now: a metric may have joined. */
-  update({ series }) {
+  update({ series, pinned }) {
     if (String(series) !== String(this.series)) this.isBehind = true;
-    this.series = series;
+    Object.assign(this, { series, isPinned: pinned });
+    this.pin.setAttribute("aria-pressed", pinned);
     this.csv.href = csvOf(this.at, series);
   }
 
@@ -30,7 +30,6 @@ export class Panel extends ChartPanel {
   mark() {
     this.element.classList.toggle("expanded", state.expand === this.name);
     this.expand.setAttribute("aria-pressed", state.expand === this.name);
-    this.pin.setAttribute("aria-pressed", state.pin.includes(this.name));
   }
 
   /** Draw what is known, if the chart is in view. */

@@ -27,7 +27,7 @@ function list() {
   const named = new Map(panels().map((panel) => [panel.name, panel]));
   const wanted = JSON.parse(document.getElementById("metric-charts")?.textContent ?? "[]");
   const all = wanted.map((chart) => {
-    const panel = named.get(chart.name) ?? new Panel(section.dataset.at, chart);
+    const panel = named.get(chart.name) ?? new Panel(section.dataset.at, chart, pin);
     panel.update(chart);
     named.delete(chart.name);
     return panel;
@@ -113,6 +113,12 @@ function refreshTable(soon) {
   }, soon ? 0 : TABLE_EVERY_MS);
 }
 
+// A pin is the user's, on all trials of the project; one that a link brought is the address's.
+function pin({ name, isPinned }) {
+  if (isPinned && state.pin.includes(name)) change({ pin: toggled(state.pin, name) });
+  htmx.ajax("POST", address("table").replace("?", "/pins?"), { source: table, target: table, swap: "innerHTML", values: { name, pinned: !isPinned } });
+}
+
 table.addEventListener("htmx:afterSwap", list);
 table.addEventListener("wake", () => { refreshTable(false); fallBehind(); });
 table.addEventListener("change", ({ target }) => {
@@ -120,10 +126,10 @@ table.addEventListener("change", ({ target }) => {
 });
 table.addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-  const { pin, prefix, page, untick } = event.target.closest("[data-pin], [data-prefix], [data-page], [data-untick]")?.dataset ?? {};
-  if (pin === undefined && prefix === undefined && page === undefined && untick === undefined) return;
+  const { pin: pinned, prefix, page, untick } = event.target.closest("[data-pin], [data-prefix], [data-page], [data-untick]")?.dataset ?? {};
+  if (pinned === undefined && prefix === undefined && page === undefined && untick === undefined) return;
   event.preventDefault();
-  if (pin !== undefined) change({ pin: toggled(state.pin, pin) });
+  if (pinned !== undefined) pin({ name: pinned, isPinned: event.target.closest("[data-pin]").getAttribute("aria-pressed") === "true" });
   else if (prefix !== undefined) change({ prefix, page: 1 });
   else if (page !== undefined) change({ page: Number(page) });
   else change({ m: [] });
@@ -160,7 +166,11 @@ onChange((names) => {
   if (names.has("expand") && state.expand) document.getElementById(`chart-${state.expand}`)?.scrollIntoView({ block: "nearest" });
 });
 
-section.addEventListener("keydown", (event) => { if (event.target.classList.contains("chart")) onKey(event, axis); });
+section.addEventListener("keydown", (event) => {
+  if (!event.target.classList.contains("chart")) return;
+  if (event.key === "p" && !event.ctrlKey && !event.metaKey && !event.altKey) pin(event.target.panel);
+  else onKey(event, axis);
+});
 section.addEventListener("pointerdown", () => { isHeld = true; });
 addEventListener("pointerup", () => { isHeld = false; load(); });
 addEventListener("pointercancel", () => { isHeld = false; load(); });

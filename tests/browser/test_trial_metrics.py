@@ -140,11 +140,16 @@ def test_metrics_are_searched_ticked_pinned_and_read_as_a_table(window: Browser,
     assert label.startswith("loss over steps completed: training loss ")
     window.open(f"/trials/{trial}/metrics")
     window.click('[data-pin="grad_norm"]')
-    window.wait(
-        lambda: window.run("return document.querySelector('#charts .panel').id") == "chart-grad_norm",
-        "the pin",
-    )
+
+    def stands_first(name: str) -> bool:
+        return bool(window.run("return document.querySelector('#charts .panel')?.id") == f"chart-{name}")
+
+    window.wait(lambda: stands_first("grad_norm"), "the pin")
     window.click('[data-tick="epoch"]')
     window.wait(lambda: len(window.all("#charts .panel")) == 2, "the pinned and the ticked")
-    assert window.run("return location.search") == "?m=epoch&pin=grad_norm"
+    assert window.run("return location.search") == "?m=epoch", "a pin is the user's, not the address's"
+    window.open(f"/trials/{trial}/metrics")
+    window.wait(lambda: stands_first("grad_norm"), "the pin, which has been kept")
+    window.one("#chart-grad_norm .chart").send_keys("p")
+    window.wait(lambda: stands_first("loss"), "the order without it")
     assert window.complaints() == []

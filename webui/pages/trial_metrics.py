@@ -6,12 +6,14 @@ import csv
 import io
 import re
 from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
+from django.views.decorators.http import require_POST
 
 from experiments.models import Checkpoint, Trial
 from metrics import curves, series
@@ -19,8 +21,8 @@ from metrics.charts import FIRST_GROUPS, plain
 from metrics.curves import Axis, Clock, Curve, View
 from webui.api.trial_encoding import best_checkpoint
 from webui.live.log_download import stepped
-from webui.pages import metric_query, metric_table, trial
-from webui.pages.frame import page, show
+from webui.pages import metric_pins, metric_query, metric_table, trial
+from webui.pages.frame import page, show, user_of
 from webui.pages.metric_query import BadQuery, Wanted, refusing
 
 LINES_PER_BLOCK = 5000
@@ -40,7 +42,29 @@ _UNITS = ((172_800, 86_400, "d"), (7200, 3600, "h"), (180, 60, "min"), (0, 1, "s
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=table` the table and the list of charts beside it."""
     found = trial.find(trial_id)
-    part = request.GET.get("part")
+    return _shown(request, found, request.GET.get("part"))
+
+
+@page
+@require_POST
+@refusing
+def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    """Pin the chart `name`, or with `pinned=false` take the pin off, for this user in the whole project.
+
+    The answer is the table as the address shows it.
+    """
+    found = trial.find(trial_id)
+    is_pinned = request.POST.get("pinned", "true") == "true"
+    try:
+        metric_pins.put(
+            user_of(request), found.experiment.project_id, request.POST.get("name", ""), is_pinned=is_pinned
+        )
+    except metric_pins.CannotPin as error:
+        raise BadQuery(str(error)) from error
+    return _shown(request, found, "table")
+
+
+def _shown(request: HttpRequest, found: Trial, part: str | None) -> HttpResponseBase:
     context = {} if part == "table" else trial.context_of(request, found, "metrics")
     if part is None or part == "table":
         context |= _page(request, found)
@@ -51,6 +75,8 @@ def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
 def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
     begin = begin_of(found)
     view, chosen = metric_query.view(request.GET, begin), metric_query.chosen(request.GET)
+    pins = metric_pins.of(user_of(request), found.experiment.project_id)
+    chosen = replace(chosen, pins=[*chosen.pins, *pins])
     searcher = found.experiment.config.get("searcher") or {}
     table = metric_table.table(found.summary_metrics, chosen, searcher.get("metric", ""))
     has_epochs = any(curves.EPOCH in metrics for metrics in found.summary_metrics.values())

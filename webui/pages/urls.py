@@ -47,6 +47,7 @@ urlpatterns = [
     path("trials/<int:trial_id>", trial.detail),
     path("trials/<int:trial_id>/chart", trial.chart),
     path("trials/<int:trial_id>/metrics", trial_metrics.detail),
+    path("trials/<int:trial_id>/metrics/pins", trial_metrics.pin),
     path("trials/<int:trial_id>/metrics/curves", trial_metrics.data),
     path("trials/<int:trial_id>/metrics/points.csv", trial_metrics.export),
     path("trials/<int:trial_id>/profiler", trial_profiler.detail),

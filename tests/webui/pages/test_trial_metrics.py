@@ -81,6 +81,32 @@ def test_search_prefix_pins_and_ticks_choose(trial: Trial) -> None:
     assert listed(trial, "q=nothing").found == 0
 
 
+def test_a_pin_is_the_users_on_all_trials_of_the_project(trial: Trial) -> None:
+    window, another = client(), trial_of(submit_experiment())
+    report(another, "training", 1, **{"train_loss": 1.0, "opt/lr": 0.1})
+
+    def first_chart(who: Client, of: Trial) -> str:
+        found = re.search(
+            r'"name": "([^"]+)"', who.get(f"/trials/{of.pk}/metrics?part=table").content.decode()
+        )
+        assert found
+        return found[1]
+
+    at = f"/trials/{trial.pk}/metrics/pins?part=table&q=lr"
+    part = window.post(at, {"name": "opt/lr", "pinned": "true"})
+    assert part.status_code == 200 and b"train_loss" not in part.content, "the table as the address shows it"
+    assert window.post(at, {"name": "opt/lr", "pinned": "true"}).status_code == 200
+    assert first_chart(window, trial) == first_chart(window, another) == "opt/lr"
+    stranger = Client()
+    stranger.force_login(make_user("eve"))
+    assert first_chart(stranger, trial) == "loss"
+    window.post(at, {"name": "opt/lr", "pinned": "false"})
+    assert first_chart(window, another) == "loss"
+    for wrong in ("", "x" * 501):
+        assert window.post(at, {"name": wrong}).status_code == 400
+    assert window.get(at).status_code == 405
+
+
 def test_a_thousand_metrics_are_pages_of_a_hundred_with_forty_charts() -> None:
     summary = {"avg_metrics": {f"m{n:04}": {"type": "number", "last": n} for n in range(1000)}}
     table = metric_table.table(summary, metric_query.chosen(QueryDict("page=3")), "loss")

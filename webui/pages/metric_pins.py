@@ -1,0 +1,55 @@
+"""Metrics that a user has pinned: they stand first on the Metrics page of every trial of the project.
+
+One row per user and project among the settings of pages: the names of charts (metrics.charts.stem) as a JSON list.
+"""
+
+from __future__ import annotations
+
+import json
+
+from django.db import transaction
+
+from accounts.models import User
+from webui.models import UserSetting
+
+MOST = 200
+NAME_CHARACTERS = 500
+_KEY = "metric-pins"
+
+
+class CannotPin(ValueError):
+    """The message is a sentence."""
+
+
+def of(user: User, project_id: int) -> list[str]:
+    """The names, in the order in which they were pinned."""
+    return _names(UserSetting.objects.filter(user=user, storage_path=_path(project_id), key=_KEY).first())
+
+
+def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
+    """Pin a name or take the pin off; twice is as once. Raises CannotPin."""
+    if not name or len(name) > NAME_CHARACTERS or "\x00" in name:
+        raise CannotPin(f"`name` must be the name of a chart: 1 to {NAME_CHARACTERS} characters.")
+    where = {"user": user, "storage_path": _path(project_id), "key": _KEY}
+    with transaction.atomic():
+        UserSetting.objects.get_or_create(**where, defaults={"value": "[]"})
+        row = UserSetting.objects.select_for_update().get(**where)
+        names = [each for each in _names(row) if each != name]
+        if is_pinned:
+            names.append(name)
+        if len(names) > MOST:
+            raise CannotPin(f"{MOST} metrics are pinned, which is the most; take a pin off first.")
+        UserSetting.objects.filter(pk=row.pk).update(value=json.dumps(names))
+
+
+def _path(project_id: int) -> str:
+    return f"projects/{project_id}"
+
+
+def _names(row: UserSetting | None) -> list[str]:
+    """What people may write by the API too, so anything may stand there."""
+    try:
+        names = json.loads(row.value) if row else []
+    except ValueError:
+        return []
+    return [name for name in names if isinstance(name, str)][:MOST] if isinstance(names, list) else []
