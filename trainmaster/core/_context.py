@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import faulthandler
 import logging
 import signal
@@ -19,17 +18,11 @@ from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
 from trainmaster.core._searcher import SearcherContext
 from trainmaster.core._storage import storage_for
+from trainmaster.core._tensorboard import TensorboardFiles, TensorboardMode
 from trainmaster.core._train import EarlyExitReason, TrainContext, announce
 from trainmaster.errors import InvalidHP
 
 logger = logging.getLogger("trainmaster.core")
-
-
-class TensorboardMode(enum.Enum):
-    """Accepted for old scripts; TensorBoard files are not uploaded yet."""
-
-    AUTO = "AUTO"
-    MANUAL = "MANUAL"
 
 
 class Context:
@@ -65,6 +58,7 @@ class Context:
         self.preempt.close()
         self.distributed.close()
         self.profiler.close()
+        self.train._tensorboard.close()
         if self._records is not None:
             self._records.close()
 
@@ -114,13 +108,15 @@ def init(
     announce(info)
     step = info._trial._steps_completed if info and info._trial else 0
     profiler = ProfilerContext(records, distributed._sign, distributed.rank, profiling_of(info), step)
+    storage = storage_for(info, checkpoint_storage)
+    tensorboard = TensorboardFiles(info, distributed, storage, tensorboard_mode)
     return Context(
-        checkpoint=CheckpointContext(info, distributed, storage_for(info, checkpoint_storage), records),
+        checkpoint=CheckpointContext(info, distributed, storage, records),
         distributed=distributed,
         preempt=PreemptContext(
             info._run_dir if info else None, distributed, preempt_mode, records, profiler.flush
         ),
-        train=TrainContext(info, distributed, records),
+        train=TrainContext(info, distributed, records, tensorboard),
         searcher=SearcherContext(info, distributed, records),
         profiler=profiler,
         info=info,

@@ -6,6 +6,7 @@ import enum
 import logging
 import math
 import os
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from trainmaster._info import ClusterInfo
@@ -13,6 +14,7 @@ from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._encoding import encode_metrics, encode_strict
 from trainmaster.core._records import Records
 from trainmaster.core._server import server_client
+from trainmaster.core._tensorboard import Mangles, Selects, TensorboardFiles
 
 logger = logging.getLogger("trainmaster.core")
 
@@ -31,11 +33,16 @@ class TrainContext:
     """
 
     def __init__(
-        self, info: Optional[ClusterInfo], distributed: DistributedContext, records: Optional[Records]
+        self,
+        info: Optional[ClusterInfo],
+        distributed: DistributedContext,
+        records: Optional[Records],
+        tensorboard: TensorboardFiles,
     ) -> None:
         self._info = info
         self._distributed = distributed
         self._records = records
+        self._tensorboard = tensorboard
         self._exit_reported = False
 
     def report_training_metrics(
@@ -122,6 +129,24 @@ class TrainContext:
             answer = client.get(f"/api/v1/trials/{self._info.trial.trial_id}").json()
         metadata: Optional[Dict[str, Any]] = answer["trial"].get("metadata")
         return metadata
+
+    def get_tensorboard_path(self) -> Path:
+        """A folder of this rank for files of TensorBoard, for example of a SummaryWriter.
+
+        Unless `tensorboard_mode` is MANUAL, event files are copied beside the checkpoints every half minute and at the
+        end, where those lie in `shared_fs` or `directory` storage. Reported metrics need no such files: the console
+        draws them, and `trainmaster trial download-tensorboard` makes event files of them.
+        """
+        return self._tensorboard.path()
+
+    def upload_tensorboard_files(
+        self, selector: Optional[Selects] = None, mangler: Optional[Mangles] = None
+    ) -> None:
+        """Copy the files that are new or have changed beside the checkpoints; RuntimeError but in MANUAL mode.
+
+        `selector(relative path)` picks files, `mangler(relative path, rank)` names them.
+        """
+        self._tensorboard.upload(selector, mangler)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Say why the trial ends early; only the first reason counts."""
