@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from metrics.charts import Figure
@@ -16,53 +16,27 @@ _SPANS = (60, 300, 1800, 3600, 21_600, 86_400)
 _MOST_SPANS = 340
 
 
-class Count(NamedTuple):
-    """How a pool stood from `at` (epoch seconds) on for `seconds`: its slots, the tasks that waited and their slots."""
+class PoolSpan(NamedTuple):
+    """How a pool stood from `at` (epoch seconds) on: means of its usable and used slots, and of its queue."""
 
     pool: str
     at: float
-    seconds: int
     usable: float
     used: float
+    most_used: float
     waiting: float
-    wanted: float
+    most_waiting: float
 
 
-class Span(NamedTuple):
-    """The mean of a value from `at` on, and its least and most."""
+class TotalSpan(NamedTuple):
+    """The same of all pools together; `waiting` are tasks, `wanted` the slots that they ask for."""
 
     at: float
-    mean: float
-    least: float
-    most: float
-
-
-def figures(counts: Sequence[Count], first_time: float, last_time: float) -> list[Figure]:
-    """Slots in use by pool, and the queue, in spans of equal length; what was not counted is a gap."""
-    size = span_seconds(last_time - first_time)
-    usable = spans(_added((each.at, each.usable) for each in counts), size)
-    waiting = spans(_added((each.at, each.waiting) for each in counts), size)
-    wanted = spans(_added((each.at, each.wanted) for each in counts), size)
-    pools = list(dict.fromkeys(each.pool for each in counts))
-    used = {pool: spans({each.at: each.used for each in counts if each.pool == pool}, size) for pool in pools}
-    in_use = sum(each[-1].mean for each in used.values())
-    bars = [_bars(pool, used[pool], size, *_STYLES[index % len(_STYLES)]) for index, pool in enumerate(pools)]
-    limit = _line("usable slots", usable, size, "slots", {"color": "#7d858c", "width": 1.5, "dash": "dash"})
-    queue = [
-        _band(waiting, size),
-        _line("tasks that wait", waiting, size, "tasks", {"color": "#c98a06", "width": 2}),
-        _line("slots they ask for", wanted, size, "slots", {"color": "#2f6fd0", "width": 1.5, "dash": "dot"}),
-    ]
-    said = (
-        f"{waiting[-1].mean:.3g} tasks wait for {wanted[-1].mean:.3g} slots, at most {_most(waiting):g} tasks"
-    )
-    window = (first_time, last_time)
-    return [
-        _figure(
-            "Slots in use", f"{in_use:.3g} of {usable[-1].mean:.3g} usable", [*bars, limit], "slots", window
-        ),
-        _figure("Queue", said, queue, "tasks, slots", window),
-    ]
+    usable: float
+    waiting: float
+    least_waiting: float
+    most_waiting: float
+    wanted: float
 
 
 def span_seconds(range_seconds: float) -> int:
@@ -70,24 +44,48 @@ def span_seconds(range_seconds: float) -> int:
     return next((size for size in _SPANS if range_seconds <= size * _MOST_SPANS), _SPANS[-1])
 
 
-def spans(values: Mapping[float, float], size: int) -> list[Span]:
-    """Values by time as spans of `size` seconds, those without any left out."""
-    found: dict[float, list[float]] = defaultdict(list)
-    for at, value in sorted(values.items()):
-        found[at // size * size].append(value)
-    return [Span(at, sum(each) / len(each), min(each), max(each)) for at, each in found.items()]
+def figures(
+    pools: Sequence[PoolSpan], totals: Sequence[TotalSpan], first_time: float, last_time: float
+) -> list[Figure]:
+    """Slots in use by pool, and the queue; what was not counted is a gap. None where nothing was.
+
+    Both have spans of `span_seconds` of the range, by time.
+    """
+    if not pools or not totals:
+        return []
+    size = span_seconds(last_time - first_time)
+    by_pool: dict[str, list[PoolSpan]] = {}
+    for each in pools:
+        by_pool.setdefault(each.pool, []).append(each)
+    bars = [
+        _bars(pool, found, size, *_STYLES[index % len(_STYLES)])
+        for index, (pool, found) in enumerate(by_pool.items())
+    ]
+    usable = [(each.at, each.usable) for each in totals]
+    limit = _line("usable slots", usable, size, "slots", {"color": "#7d858c", "width": 1.5, "dash": "dash"})
+    window = (first_time, last_time)
+    newest = totals[-1]
+    in_use = sum(each.used for each in pools if each.at == newest.at)
+    said = f"{in_use:.3g} of {newest.usable:.3g} usable"
+    return [
+        _figure("Slots in use", said, [*bars, limit], "slots", window),
+        _figure("Queue", _queue_in_words(totals), _queue(totals, size), "tasks, slots", window),
+    ]
 
 
-def _added(values: Iterable[tuple[float, float]]) -> dict[float, float]:
-    """The sum of all pools at each time."""
-    found: dict[float, float] = defaultdict(float)
-    for at, value in values:
-        found[at] += value
-    return found
+def _queue_in_words(totals: Sequence[TotalSpan]) -> str:
+    most = max(each.most_waiting for each in totals)
+    return f"{totals[-1].waiting:.3g} tasks wait for {totals[-1].wanted:.3g} slots, at most {most:g} tasks"
 
 
-def _most(found: Sequence[Span]) -> float:
-    return max(each.most for each in found)
+def _queue(totals: Sequence[TotalSpan], size: int) -> list[dict[str, Any]]:
+    waiting = [(each.at, each.waiting) for each in totals]
+    wanted = [(each.at, each.wanted) for each in totals]
+    return [
+        _band(totals, size),
+        _line("tasks that wait", waiting, size, "tasks", {"color": "#c98a06", "width": 2}),
+        _line("slots they ask for", wanted, size, "slots", {"color": "#2f6fd0", "width": 1.5, "dash": "dot"}),
+    ]
 
 
 def _figure(
@@ -109,15 +107,15 @@ def _figure(
     }
 
 
-def _bars(pool: str, found: Sequence[Span], size: int, colour: str, pattern: str) -> dict[str, Any]:
+def _bars(pool: str, found: Sequence[PoolSpan], size: int, colour: str, pattern: str) -> dict[str, Any]:
     return {
         "type": "bar",
         "name": pool,
         "x": [_milliseconds(each.at) for each in found],
-        "y": [round(each.mean, 2) for each in found],
+        "y": [round(each.used, 2) for each in found],
         "width": size * 1000,
         "offset": 0,
-        "customdata": [round(each.most, 2) for each in found],
+        "customdata": [round(each.most_used, 2) for each in found],
         "hovertemplate": "%{y:.4~g} slots, at most %{customdata:.4~g}",
         "marker": {
             "color": colour,
@@ -127,15 +125,18 @@ def _bars(pool: str, found: Sequence[Span], size: int, colour: str, pattern: str
     }
 
 
-def _line(name: str, found: Sequence[Span], size: int, unit: str, line: Mapping[str, Any]) -> dict[str, Any]:
+def _line(
+    name: str, points: Sequence[tuple[float, float]], size: int, unit: str, line: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Points (time, value) in the middle of their spans."""
     x: list[int | None] = []
     y: list[float | None] = []
-    for stretch in _stretches(found, size):
-        x += [None] * bool(x) + [_milliseconds(each.at + size / 2) for each in stretch]
-        y += [None] * bool(y) + [round(each.mean, 2) for each in stretch]
+    for first, last in _stretches([at for at, _ in points], size):
+        x += [None] * bool(x) + [_milliseconds(at + size / 2) for at, _ in points[first:last]]
+        y += [None] * bool(y) + [round(value, 2) for _, value in points[first:last]]
     return {
         "type": "scatter",
-        "mode": "lines" if len(found) > 1 else "markers",
+        "mode": "lines" if len(points) > 1 else "markers",
         "name": name,
         "x": x,
         "y": y,
@@ -145,14 +146,19 @@ def _line(name: str, found: Sequence[Span], size: int, unit: str, line: Mapping[
     }
 
 
-def _band(found: Sequence[Span], size: int) -> dict[str, Any]:
-    """Between the least and the most of each span."""
+def _band(totals: Sequence[TotalSpan], size: int) -> dict[str, Any]:
+    """Between the least and the most tasks of each span."""
     x: list[int | None] = []
     y: list[float | None] = []
-    for stretch in _stretches(found, size):
+    for first, last in _stretches([each.at for each in totals], size):
+        stretch = totals[first:last]
         at = [_milliseconds(each.at + size / 2) for each in stretch]
         x += [*at, *reversed(at), None]
-        y += [*(each.least for each in stretch), *(each.most for each in reversed(stretch)), None]
+        y += [
+            *(each.least_waiting for each in stretch),
+            *(each.most_waiting for each in reversed(stretch)),
+            None,
+        ]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -167,15 +173,10 @@ def _band(found: Sequence[Span], size: int) -> dict[str, Any]:
     }
 
 
-def _stretches(found: Sequence[Span], size: int) -> list[list[Span]]:
-    """Spans that follow each other; one that is missing may be a tick that came late."""
-    stretches: list[list[Span]] = []
-    for each in found:
-        if stretches and each.at - stretches[-1][-1].at <= 2 * size:
-            stretches[-1].append(each)
-        else:
-            stretches.append([each])
-    return stretches
+def _stretches(times: Sequence[float], size: int) -> list[tuple[int, int]]:
+    """(first, last + 1) of spans that follow each other; one that is missing may be a tick that came late."""
+    cuts = [place for place in range(1, len(times)) if times[place] - times[place - 1] > 2 * size]
+    return list(pairwise([0, *cuts, len(times)]))
 
 
 def _milliseconds(at: float) -> int:

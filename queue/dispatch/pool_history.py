@@ -6,15 +6,16 @@ Any number of workers may count the same minute: the first row stays.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import QuerySet
 
 from dispatch import figures
 from events.announce import announce
 from hosts.models import ResourcePool
 from jobs.models import PoolCount
+from metrics.cluster_charts import PoolSpan, TotalSpan
 
 #: of a row as it is counted, and once it is old
 SECONDS = 60
@@ -27,6 +28,21 @@ SELECT pool_id, to_timestamp(floor(extract(epoch FROM at) / %(coarse)s) * %(coar
   avg(slots), avg(usable_slots), avg(used_slots), avg(waiting_tasks), avg(wanted_slots)
 FROM old GROUP BY pool_id, span
 ON CONFLICT DO NOTHING
+"""
+_BY_POOL = """
+SELECT pool.name, floor(extract(epoch FROM at)::float8 / %(size)s) * %(size)s AS span, avg(usable_slots),
+  avg(used_slots), max(used_slots), avg(waiting_tasks), max(waiting_tasks)
+FROM jobs_poolcount JOIN hosts_resourcepool pool ON pool.id = pool_id
+WHERE at BETWEEN %(first)s AND %(last)s AND NOT pool.removed GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_TOTALS = """
+SELECT floor(extract(epoch FROM at)::float8 / %(size)s) * %(size)s AS span,
+  avg(usable), avg(waiting), min(waiting), max(waiting), avg(wanted)
+FROM (
+  SELECT at, sum(usable_slots) AS usable, sum(waiting_tasks) AS waiting, sum(wanted_slots) AS wanted
+  FROM jobs_poolcount JOIN hosts_resourcepool pool ON pool.id = pool_id
+  WHERE at BETWEEN %(first)s AND %(last)s AND NOT pool.removed GROUP BY at
+) AS counted GROUP BY 1 ORDER BY 1
 """
 
 
@@ -63,7 +79,22 @@ def thin(now: datetime) -> None:
     PoolCount.objects.filter(at__lt=now - rows).delete()
 
 
-def between(first: datetime, last: datetime) -> QuerySet[PoolCount]:
-    """What was counted, by pool and time."""
-    rows = PoolCount.objects.filter(at__gte=first, at__lte=last, pool__removed=False)
-    return rows.select_related("pool").order_by("pool__name", "at")
+def by_pool(first: datetime, last: datetime, span_seconds: int) -> list[PoolSpan]:
+    """What was counted between two times, by pool and span."""
+    return [PoolSpan(*row) for row in _rows(_BY_POOL, first, last, span_seconds)]
+
+
+def totals(first: datetime, last: datetime, span_seconds: int) -> list[TotalSpan]:
+    """The same of all pools together, by span."""
+    return [TotalSpan(*row) for row in _rows(_TOTALS, first, last, span_seconds)]
+
+
+def _rows(statement: str, first: datetime, last: datetime, span_seconds: int) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"first": first, "last": last, "size": span_seconds})
+        return list(cursor.fetchall())
+
+
+def counted_at() -> datetime | None:
+    """When the pools were counted last."""
+    return PoolCount.objects.order_by("-at").values_list("at", flat=True).first()

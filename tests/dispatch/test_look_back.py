@@ -85,5 +85,15 @@ def test_pools_are_counted_once_a_minute_thinned_and_forgotten(settings: LazySet
     )  # fmt: skip
     for _ in range(2):
         pool_history.thin(now)
-        rows = pool_history.between(day_old, now).values_list("seconds", "used_slots", "waiting_tasks")
-        assert list(rows) == [(600, 0.0, 4.5), (600, 1.0, 14.5)] and PoolCount.objects.count() == 2
+        rows = PoolCount.objects.order_by("at").values_list("seconds", "used_slots", "waiting_tasks")
+        assert list(rows) == [(600, 0.0, 4.5), (600, 1.0, 14.5)]
+    (span,) = pool_history.by_pool(day_old, now, 3600)
+    (total,) = pool_history.totals(day_old, now, 3600)
+    assert (span.pool, span.used, span.most_used, span.waiting, span.most_waiting) == (
+        pool.name,
+        0.5,
+        1,
+        9.5,
+        14.5,
+    )
+    assert (total.usable, total.waiting, total.least_waiting, total.most_waiting) == (2, 9.5, 4.5, 14.5)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import fmean
 from typing import Any
 
 from django.conf import settings
@@ -15,9 +16,8 @@ from django.utils import timezone
 from dispatch import figures, pool_history, usage, usage_periods
 from dispatch.figures import PoolFigures
 from jobs import idle_slots
-from jobs.models import PoolCount
 from metrics import cluster_charts
-from metrics.cluster_charts import Count
+from metrics.cluster_charts import PoolSpan
 from webui.pages import hosts_filter, words
 from webui.pages.frame import page, show
 from webui.pages.hosts_occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
@@ -37,6 +37,11 @@ class View:
     range: str
     first: datetime
     last: datetime
+
+    @property
+    def span_seconds(self) -> int:
+        """What one point of its charts stands for."""
+        return cluster_charts.span_seconds((self.last - self.first).total_seconds())
 
 
 @dataclass(frozen=True)
@@ -103,36 +108,23 @@ def by_state(pools: Sequence[PoolFigures]) -> list[tuple[str, str, int]]:
     return [(state, words.host_state(state).text, count) for state, count in found.items() if count]
 
 
-def counts(view: View) -> list[Count]:
-    return [_count(row) for row in pool_history.between(view.first, view.last)]
-
-
-def _count(row: PoolCount) -> Count:
-    return Count(
-        row.pool.name,
-        row.at.timestamp(),
-        row.seconds,
-        row.usable_slots,
-        row.used_slots,
-        row.waiting_tasks,
-        row.wanted_slots,
-    )
-
-
-def lines(found: Sequence[Count]) -> list[Line]:
+def lines(spans: Sequence[PoolSpan]) -> list[Line]:
     """By pool."""
-    by_pool: dict[str, list[Count]] = {}
-    for each in found:
+    by_pool: dict[str, list[PoolSpan]] = {}
+    for each in spans:
         by_pool.setdefault(each.pool, []).append(each)
     return [_line(pool, rows) for pool, rows in by_pool.items()]
 
 
-def _line(pool: str, rows: Sequence[Count]) -> Line:
-    seconds = sum(row.seconds for row in rows)
-    used = sum(row.used * row.seconds for row in rows) / seconds
-    waiting = sum(row.waiting * row.seconds for row in rows) / seconds
-    most_used, most_waiting = max(row.used for row in rows), max(row.waiting for row in rows)
-    return Line(pool, rows[-1].usable, used, most_used, waiting, most_waiting)
+def _line(pool: str, rows: Sequence[PoolSpan]) -> Line:
+    return Line(
+        pool,
+        usable=rows[-1].usable,
+        used_mean=fmean(row.used for row in rows),
+        used_most=max(row.most_used for row in rows),
+        waiting_mean=fmean(row.waiting for row in rows),
+        waiting_most=max(row.most_waiting for row in rows),
+    )
 
 
 @page
@@ -144,9 +136,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     if part != "over_time":
         context |= _now()
     if part is None or part == "over_time":
-        found = counts(view)
-        newest = max((row.at for row in found), default=None)
-        context |= {"lines": lines(found), "counted_at": newest}
+        spans = pool_history.by_pool(view.first, view.last, view.span_seconds)
+        context |= {"lines": lines(spans), "counted_at": pool_history.counted_at()}
     fragment = "cluster_over_time" if part == "over_time" else "cluster"
     return show(request, "cluster", context, room="Cluster", fragment=fragment)
 
@@ -175,6 +166,11 @@ def _now() -> dict[str, Any]:
 def chart(request: HttpRequest) -> JsonResponse:
     """The figures as Plotly JSON; none where nothing was counted."""
     view = read(request.GET)
-    found = counts(view)
-    window = (view.first.timestamp(), view.last.timestamp())
-    return JsonResponse({"figures": cluster_charts.figures(found, *window) if found else []})
+    asked = (view.first, view.last, view.span_seconds)
+    drawn = cluster_charts.figures(
+        pool_history.by_pool(*asked),
+        pool_history.totals(*asked),
+        view.first.timestamp(),
+        view.last.timestamp(),
+    )
+    return JsonResponse({"figures": drawn})
