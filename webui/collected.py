@@ -39,6 +39,20 @@ class VersionedFiles(StaticFilesStorage):
         assert self.base_url is not None
         return f"{self.base_url}{found}/{address.removeprefix(self.base_url)}"
 
+    def post_process(
+        self, paths: object, dry_run: bool = False, **_: object
+    ) -> Iterator[tuple[str, str, bool]]:
+        """The end of `collectstatic`: compress what has come, and name the version of all."""
+        if dry_run:
+            return
+        digest = hashlib.sha256()
+        for path in _sources():
+            content = path.read_bytes()
+            name = str(path.relative_to(settings.STATIC_ROOT))
+            digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
+            yield name, name, _compress(path, content)
+        _replace(_note(), digest.hexdigest()[:VERSION_DIGITS].encode())
+
 
 def version() -> str | None:
     """The version of the collected files, as the name of 16 hexadecimal digits; None where sources are served."""
@@ -54,13 +68,6 @@ def collect() -> None:
     """Gather and compress the files. Meanwhile there is no version: nothing old is kept by a name of the new."""
     _note().unlink(missing_ok=True)
     call_command("collectstatic", interactive=False, verbosity=0, ignore_patterns=UNUSED)
-    digest = hashlib.sha256()
-    for path in _sources():
-        content = path.read_bytes()
-        name = path.relative_to(settings.STATIC_ROOT)
-        digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
-        _compress(path, content)
-    _replace(_note(), digest.hexdigest()[:VERSION_DIGITS].encode())
 
 
 def _note() -> Path:
@@ -74,19 +81,24 @@ def _sources() -> Iterator[Path]:
             yield path
 
 
-def _compress(path: Path, content: bytes) -> None:
-    """Write what is not there yet, or older than the file."""
+def _compress(path: Path, content: bytes) -> bool:
+    """Write what is not there yet, or older than the file; whether there was any."""
     if path.suffix not in _COMPRESSED_TYPES or len(content) < _LEAST_BYTES:
-        return
+        return False
     changed = path.stat().st_mtime_ns
-    for name, ending in ENCODINGS.items():
-        target = path.with_name(path.name + ending)
-        if target.exists() and target.stat().st_mtime_ns > changed:
-            continue
-        if name == "zstd":
-            _replace(target, zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content))
-        else:
-            _replace(target, gzip.compress(content, mtime=0))
+    targets = {name: path.with_name(path.name + ending) for name, ending in ENCODINGS.items()}
+    behind = [
+        name for name, each in targets.items() if not each.exists() or each.stat().st_mtime_ns <= changed
+    ]
+    for name in behind:
+        _replace(targets[name], _packed(name, content))
+    return bool(behind)
+
+
+def _packed(coding: str, content: bytes) -> bytes:
+    if coding == "zstd":
+        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
+    return gzip.compress(content, mtime=0)
 
 
 _SCRATCH = ".new"
