@@ -253,6 +253,11 @@ class Client:
     def host(self, name: str) -> Json:
         return dict(self.get(_host(name))["host"])
 
+    def host_samples(self, name: str, names: Sequence[str], seconds: float) -> List[Json]:
+        """What was measured on the host in the last so many seconds, a series per name and GPU."""
+        query = [("from", time.time() - seconds), *(("names", each) for each in names)]
+        return list(self.get(f"{_host(name)}/samples", query)["series"])
+
     def add_host(self, host: Json) -> Json:
         """Begin to add a host; the answer is its first state, `admitting`."""
         return dict(self.post("/api/v1/hosts", host)["host"])

@@ -100,6 +100,8 @@ def addresses(seen: dict[str, int]) -> list[str]:
         "/jobs",
         "/hosts",
         "/hosts/gpu1",
+        "/hosts/gpu1?range=day",
+        "/cluster",
         "/api/v1/docs",
     ]
 
@@ -155,6 +157,7 @@ def test_pages_without_a_row_say_what_will_stand_there(empty_server: Server) -> 
             "/experiments": "trainmaster e create",
             "/jobs": "in the order",
             "/hosts": "host add",
+            "/cluster": "host add",
         }.items():
             wrong += look_at(browser, address, paints)
             assert words in browser.text("main")

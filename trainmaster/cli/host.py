@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any, Callable, Dict, List
 
-from trainmaster.cli import host_adding, host_pairs, output
+from trainmaster.cli import host_adding, host_measured, host_pairs, output
 from trainmaster.cli.agent import hosts_of, running, tell_stopped
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
@@ -62,7 +62,8 @@ def _list(client: Client, args: argparse.Namespace) -> int:
 def _show(client: Client, args: argparse.Namespace) -> int:
     host = client.host(args.name)
     if args.output == "table":
-        show_host(host)
+        measured = client.host_samples(args.name, host_measured.NAMES, host_measured.SECONDS)
+        show_host(host, measured)
     else:
         output.show_one(host, HOSTS, args.output)
     return OK

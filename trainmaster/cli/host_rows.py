@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List
 
-from trainmaster.cli import output
+from trainmaster.cli import host_measured, output
 from trainmaster.cli.output import Column, clean, coloured, local_time
 
 Json = Dict[str, Any]
@@ -18,10 +18,11 @@ def slots_held(row: Json) -> str:
 
 
 def holder(held: Any) -> str:
-    """What holds a slot: the task's name and its user."""
+    """What holds a slot: the task's name and its user, and since when it has not used the GPU."""
     if not isinstance(held, dict):
         return str(held or "")
-    return f"{held.get('name') or held.get('taskId')} ({held.get('username')})"
+    idle = f", idle since {local_time(held['idleSince'])}" if held.get("idleSince") else ""
+    return f"{held.get('name') or held.get('taskId')} ({held.get('username')}){idle}"
 
 
 def where(row: Json) -> str:
@@ -101,13 +102,18 @@ def interpreter_lines(host: Json) -> List[str]:
     return lines
 
 
-def show_host(host: Json) -> None:
+def show_host(host: Json, measured: List[Json]) -> None:
+    """All about one host; `measured` are the series of its last minutes."""
     output.show_one(host, DETAILS, "table")
     for line in interpreter_lines(host):
         print(f"  {line}")
+    found = host_measured.newest(measured)
     if host.get("slots"):
         print()
-        output.show(host["slots"], SLOTS, "table")
+        in_use = Column("In Use", lambda row: host_measured.of_gpu(found.get(row.get("uuid") or "-", {})))
+        has_gpus = any(slot.get("uuid") for slot in host["slots"])
+        output.show(host["slots"], [*SLOTS[:-1], in_use, SLOTS[-1]] if has_gpus else SLOTS, "table")
+    print(host_measured.of_host(measured, found))
     if host.get("doctor"):
         print()
         show_doctor(host)
