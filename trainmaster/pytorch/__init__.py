@@ -6,7 +6,7 @@
 Importing this imports PyTorch.
 """
 
-from trainmaster.pytorch import samplers
+from trainmaster.pytorch import experimental, samplers
 from trainmaster.pytorch._callbacks import PyTorchCallback
 from trainmaster.pytorch._data import DataLoader, adapt_batch_sampler
 from trainmaster.pytorch._experimental import PyTorchExperimentalContext
@@ -36,6 +36,7 @@ __all__ = [
     "TrainUnit",
     "Trainer",
     "adapt_batch_sampler",
+    "experimental",
     "init",
     "load_trial_from_checkpoint_path",
     "samplers",

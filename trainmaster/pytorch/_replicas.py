@@ -44,11 +44,33 @@ def replicate(model: Any, device: Any, compress: bool) -> Any:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return model
     replica = Replica(model, device_ids=[device.index] if device.type == "cuda" else None)
+    if device.type == "cpu":
+        _settle_packing(replica)
     if compress:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
         replica.register_comm_hook(None, fp16_compress_hook)
     return replica
+
+
+def _settle_packing(replica: Replica) -> None:
+    """Let DistributedDataParallel pack the gradients for good before the first batch, by a pass without the data.
+
+    It packs them anew after a process's first backward pass, and the packing decides in which order the numbers of
+    three and more ranks are added: a training that was paused would differ in the last bit from one that was not.
+    """
+    model = replica.module
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    plain = model.__dict__.get("forward")
+    model.forward = lambda: torch.stack([parameter.sum() for parameter in learning]).sum() * 0
+    try:
+        replica().backward()
+    finally:
+        del model.forward
+        if plain is not None:  # the instance's own, as autocast_forward_pass makes one
+            model.forward = plain
+    for parameter in learning:
+        parameter.grad = None
 
 
 def bare(model: Any) -> Any:
