@@ -26,6 +26,7 @@ DEFAULT_POINTS = 1000
 FEWEST_POINTS = 2
 #: Minutes do where a chart's points are so far apart: four of its points then share a minute.
 _COARSE_SECONDS = MINUTE / 4
+_NEWEST = 32
 _Grain = SampleChunk.Grain
 #: so that what belongs to no task equals its like
 _OF_TASK = Coalesce("task_id", Value(""))
@@ -150,8 +151,9 @@ def _window(
         first_time = rows.order_by("first_time").values_list("first_time", flat=True).first() or 0.0
     if last_time is None:
         last_time = max(time.time(), first_time)
-        newest = rows.order_by("-first_time").values_list("last_time", flat=True).first()
-        last_time = newest if newest is not None else last_time
+        # a chunk that begins last need not end last, but hardly ever do many others end after it
+        newest = rows.order_by("-first_time").values_list("last_time", flat=True)[:_NEWEST]
+        last_time = max(newest, default=last_time)
     return first_time, last_time
 
 

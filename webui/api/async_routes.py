@@ -12,6 +12,7 @@ from webui.api import (
     log_files,
     log_streams,
     metric_streams,
+    profiler,
     pulse,
     tensorboard_files,
     trial_metric_streams,
@@ -45,6 +46,8 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("trials/metrics/trial_metrics", trial_metric_streams.trial_metrics, ("GET",)),
     ("trials/metrics/training_metrics", trial_metric_streams.training_metrics, ("GET",)),
     ("trials/metrics/validation_metrics", trial_metric_streams.validation_metrics, ("GET",)),
+    ("trials/<int:trial_id>/profiler/available_series", profiler.available_series, ("GET",)),
+    ("trials/<int:trial_id>/profiler/metrics", profiler.metrics, ("GET",)),
     ("trials/<int:trial_id>/tensorboard", tensorboard_files.of_trial, ("GET",)),
     ("experiments/<int:experiment_id>/tensorboard", tensorboard_files.of_experiment, ("GET",)),
     ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank, ("POST",)),
@@ -61,6 +64,10 @@ _QUERIES: dict[str, frozenset[str]] = {
     "/trial_metrics": frozenset({"trialIds", "group"}),
     "trials/metrics/training_metrics": frozenset({"trialIds"}),
     "trials/metrics/validation_metrics": frozenset({"trialIds"}),
+    "/available_series": frozenset({"follow"}),
+    "/profiler/metrics": frozenset(
+        {"follow", "labels.name", "labels.agentId", "labels.gpuUuid", "labels.metricType"}
+    ),
     "/logs": STREAMED,
     "/logs/fields": frozenset({"follow"}),
     "/logs/raw": FILTERS,

@@ -13,6 +13,8 @@ from rest_framework.response import Response
 
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
+from hosts import registry
+from metrics import profiler_batches, sample_intake
 from webui.api import encoding
 from webui.api.authentication import Run
 from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
@@ -101,7 +103,10 @@ class TrialMetricsOfGroup(ApiView):
 
 
 def store_report(request: Request, trial_id: int, group: str, report: dict[str, Any]) -> None:
-    """Take in one report. `metrics` has `avgMetrics`; values per batch are not kept."""
+    """Take in one report. `metrics` has `avgMetrics`; values per batch are not kept.
+
+    What the published SDK's profiler has measured of its host comes without a step and belongs to the host's samples.
+    """
     trial = find(request, trial_id)
     if not isinstance(request.user, Run):
         require_owner(person(request), trial.experiment)
@@ -110,6 +115,10 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
         raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
     at: datetime = report.get("reportTime") or timezone.now()
     steps = report.get("stepsCompleted")
+    if steps is None and group in profiler_batches.GROUPS:
+        for host, samples in profiler_batches.hosts_in(values, at.timestamp()):
+            sample_intake.store(trial.task_id, registry.id_of_name(host), host, [samples])
+        return
     with transaction.atomic():
         experiment = transitions.lock(trial.experiment_id)
         row = Trial.objects.select_related("task").get(pk=trial_id)

@@ -27,6 +27,7 @@ from webui.api import (
     log_retention,
     pool_doctor,
     pool_shares,
+    profiler,
     projects,
     pulse,
     resource_pools,
@@ -163,6 +164,7 @@ _log_retention = [
 ]
 _trials = [
     _at("trials/time-series", trial_work.TimeSeries),
+    _at("trials/profiler/metrics", profiler.ProfilerMetrics),
     _at(_T, trials.OneTrial),
     _at(f"{_T}/kill", trials.TrialKill),
     _at(f"{_T}/why-stopped", why_stopped.TrialWhyStopped),

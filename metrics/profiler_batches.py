@@ -1,0 +1,143 @@
+"""What Determined's profilers send and ask for, in their names and units (features.md 5), as samples and timings.
+
+Until 0.29 batches of one series each, with net throughput in Gbit/s and free memory in GB; since then groups of metrics
+without a step, named `gpu`, `cpu`, `memory`, `disk` and `network`, nested by host and GPU.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from metrics import sample_intake, samples, timing_intake, timings
+from metrics.names import METRICS, RANK
+
+SYSTEM, TIMING, MISC = (f"PROFILER_METRIC_TYPE_{kind}" for kind in ("SYSTEM", "TIMING", "MISC"))
+#: groups of metrics that a profiler reports
+GROUPS = frozenset({"gpu", "cpu", "memory", "disk", "network"})
+_PER_SECOND = "_per_second"
+_GBIT, _GB = 1e9 / 8, 1e9
+#: name in batches -> ours, and how many of our units one of theirs is
+_OURS = {
+    "gpu_free_memory": ("gpu_memory_free", 1.0),
+    "free_memory": ("memory_free", _GB),
+    "net_throughput_sent": ("net_throughput_sent", _GBIT),
+    "net_throughput_recv": ("net_throughput_recv", _GBIT),
+}
+_THEIRS = {ours: (theirs, unit) for theirs, (ours, unit) in _OURS.items()}
+
+
+class Labels(NamedTuple):
+    """Which series: `gpu` is a UUID, empty where there is none; `kind` one of SYSTEM, TIMING, MISC."""
+
+    name: str
+    host: str
+    gpu: str
+    kind: str
+
+
+class Batch(NamedTuple):
+    """Points of one series: values, steps and times (epoch seconds), equally many of each."""
+
+    labels: Labels
+    values: list[float]
+    steps: list[int]
+    times: list[float]
+
+
+def store(task_id: str, host_id: uuid.UUID, batch: Batch) -> None:
+    """Keep a batch that a profiler sent. What hosts do not measure here is left out."""
+    name, host, gpu, kind = batch.labels
+    if kind == SYSTEM:
+        ours, unit = _OURS.get(name, (name, 1.0))
+        column = f"{ours}/{gpu}" if gpu else ours
+        values = [value * unit for value in batch.values]
+        sample_intake.store(task_id, host_id, host, [{"t": batch.times, "v": {column: values}}])
+        return
+    points = zip(batch.values, batch.steps, batch.times, strict=True)
+    timing_intake.store(task_id, host, [_record(name, kind, *point) for point in points])
+
+
+def _record(name: str, kind: str, value: float, step: int, at: float) -> dict[str, Any]:
+    """As a rank of ours ships it; a rate is what was counted in the second before."""
+    record: dict[str, Any] = {"r": 0, "t": [at - 1, at], "s": [step, step]}
+    if kind == MISC:
+        return {**record, "c": {name.removesuffix(_PER_SECOND): value}}
+    same = dict.fromkeys(("sum", "min", "max", "p50", "p95"), value)
+    return {**record, "t": [at - value, at], "v": {name: {"n": 1, **same}}}
+
+
+def hosts_in(values: Mapping[str, Any], at: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(host, record of samples) of a report of one of GROUPS: `{host: {name: value or {GPU: …}}}`."""
+    for host, measured in values.items():
+        columns: dict[str, list[float]] = {}
+        for name, value in measured.items() if isinstance(measured, Mapping) else ():
+            parts = value.items() if isinstance(value, Mapping) else [(name, value)]
+            for inner, number in parts:
+                ours = "gpu_memory_free" if inner == "gpu_free_memory" else inner
+                columns[f"{ours}/{name}" if isinstance(value, Mapping) else ours] = [number]
+        if columns:
+            yield host, {"t": [at], "v": columns}
+
+
+def series_of(task_id: str) -> list[Labels]:
+    """All series that can be read of a task. Timings are rank 0's, as a profiler's were."""
+    found = [
+        Labels(_THEIRS.get(name, (name, 1.0))[0], host, part, SYSTEM)
+        for host, name, part in samples.columns_of_task(task_id)
+        if METRICS[name].part_is != RANK
+    ]
+    known = timings.read(task_id, ranks=[0], points=1)
+    host = known.hosts.get(0, "")
+    found += [Labels(one.name, host, "", TIMING) for one in known.timings]
+    return [*found, *(Labels(one.name + _PER_SECOND, host, "", MISC) for one in known.counts)]
+
+
+def read(task_id: str, wanted: Labels, after: float, most: int) -> list[Batch]:
+    """Points later than `after` (epoch seconds, 0: all); an empty word of `wanted` means any.
+
+    A series has at most `most` points; where that is less than there are, each is the mean of neighbours.
+    """
+    found = _system(task_id, wanted, after, most) if wanted.kind in ("", SYSTEM) else []
+    if wanted.kind == SYSTEM:
+        return found
+    known = timings.read(task_id, ranks=[0], points=most)
+    host = known.hosts.get(0, "")
+    for one in known.timings:
+        labels = Labels(one.name, host, "", TIMING)
+        found.append(Batch(labels, one.mean.tolist(), one.steps.astype(int).tolist(), one.times.tolist()))
+    for rate in known.counts:
+        labels = Labels(rate.name + _PER_SECOND, host, "", MISC)
+        steps, times = rate.steps.astype(int).tolist(), rate.times.tolist()
+        found.append(Batch(labels, rate.per_second.tolist(), steps, times))
+    return [
+        batch for each in found if _is_wanted(each.labels, wanted) and (batch := _later(each, after)).times
+    ]
+
+
+def _system(task_id: str, wanted: Labels, after: float, most: int) -> list[Batch]:
+    names = None if not wanted.name else [_OURS.get(wanted.name, (wanted.name, 1.0))[0]]
+    hosts = [wanted.host] if wanted.host else None
+    found = []
+    for one in samples.of_task(task_id, names, hosts=hosts, first_time=after or None, points=most):
+        name, unit = _THEIRS.get(one.name, (one.name, 1.0))
+        labels = Labels(name, one.host, one.part, SYSTEM)
+        if one.metric.part_is != RANK and _is_wanted(labels, wanted):
+            values, times = (one.mean / unit).tolist(), one.times.tolist()
+            found.append(_later(Batch(labels, values, [0] * len(times), times), after))
+    return [batch for batch in found if batch.times]
+
+
+def _is_wanted(labels: Labels, wanted: Labels) -> bool:
+    return all(not asked or asked == own for asked, own in zip(wanted, labels, strict=True))
+
+
+def _later(batch: Batch, after: float) -> Batch:
+    kept = [index for index, at in enumerate(batch.times) if at > after]
+    if len(kept) == len(batch.times):
+        return batch
+    values, steps, times = batch.values, batch.steps, batch.times
+    return Batch(
+        batch.labels, [values[at] for at in kept], [steps[at] for at in kept], [times[at] for at in kept]
+    )

@@ -1,0 +1,167 @@
+"""The dialect's profiler of a trial (features.md 11.5): what there is, its values, and batches of older clients.
+
+Names and units are those of Determined until 0.29, which these addresses come from: net throughput in Gbit/s, free
+memory in GB. `trials/<id>/samples` and `trials/<id>/timings` give more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponseBase
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments.models import Trial
+from experiments.states import TRIAL_END_STATES
+from hosts import registry
+from metrics import profiler_batches
+from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
+from webui.api import encoding
+from webui.api.async_views import Principal, async_view
+from webui.api.authentication import Run, authenticate
+from webui.api.log_access import task_of_trial
+from webui.api.ndjson import ndjson, record
+from webui.api.permissions import person, require_owner
+from webui.api.trials import find
+from webui.api.views import ApiView, Json
+from webui.live.threads import reading, release_thread
+from webui.live.wakeups import wakeups
+
+MOST_POINTS = 10_000
+#: a follower looks again at the latest after this time
+FOLLOW_SECONDS = 10.0
+
+
+class BatchLabels(serializers.Serializer[Any]):
+    trialId = serializers.IntegerField()
+    name = serializers.CharField(max_length=128)
+    agentId = serializers.CharField(max_length=128, required=False, allow_blank=True, default="")
+    gpuUuid = serializers.CharField(max_length=96, required=False, allow_blank=True, default="")
+    metricType = serializers.ChoiceField(choices=[SYSTEM, TIMING, MISC])
+
+
+class ProfilerBatch(serializers.Serializer[Any]):
+    labels = BatchLabels()
+    values = serializers.ListField(child=serializers.FloatField())
+    batches = serializers.ListField(child=serializers.IntegerField(min_value=0))
+    timestamps = serializers.ListField(child=serializers.DateTimeField())
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        counts = {name: len(attrs[name]) for name in ("values", "batches", "timestamps")}
+        if len(set(counts.values())) > 1:
+            found = ", ".join(f"{count} {name}" for name, count in counts.items())
+            raise serializers.ValidationError(f"{found}: there must be equally many of them.")
+        return attrs
+
+
+class ProfilerBatches(serializers.Serializer[Any]):
+    batches = ProfilerBatch(many=True)
+
+
+class ProfilerMetrics(ApiView):
+    """A run of an older client reports what its profiler measured; samples and timings of its trial take it in."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": ProfilerBatches}
+
+    def post(self, request: Request) -> Response:
+        with transaction.atomic():
+            for said in self.body(request)["batches"]:
+                labels = said["labels"]
+                trial = find(request, labels["trialId"])
+                if not isinstance(request.user, Run):
+                    require_owner(person(request), trial.experiment)
+                batch = Batch(
+                    Labels(labels["name"], labels["agentId"], labels["gpuUuid"], labels["metricType"]),
+                    said["values"],
+                    said["batches"],
+                    [at.timestamp() for at in said["timestamps"]],
+                )
+                profiler_batches.store(trial.task_id, registry.id_of_name(labels["agentId"]), batch)
+        return Response({})
+
+
+@async_view("GET")
+async def available_series(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
+    """Labels of all series of a trial; with `follow` all of them again when there are more, until the trial ends."""
+    task_id = await reading(task_of_trial, who, trial_id)
+    told: list[Labels] = []
+
+    def look() -> list[Json]:
+        found = profiler_batches.series_of(task_id)
+        if told and found == told:
+            return []
+        told[:] = found
+        return [{"labels": [_encoded(trial_id, labels) for labels in found]}]
+
+    return _stream(request, trial_id, task_id, look)
+
+
+@async_view("GET")
+async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
+    """Values of the series with these `labels.…`, any where one is left out; with `follow` until the trial ends."""
+    task_id = await reading(task_of_trial, who, trial_id)
+    asked = request.GET
+    wanted = Labels(
+        *(asked.get(f"labels.{word}", "") for word in ("name", "agentId", "gpuUuid", "metricType"))
+    )
+    after = [0.0]
+
+    def look() -> list[Json]:
+        found = profiler_batches.read(task_id, wanted, after[0], MOST_POINTS)
+        after[0] = max((batch.times[-1] for batch in found), default=after[0])
+        return [{"batch": _batch(trial_id, batch)} for batch in found]
+
+    return _stream(request, trial_id, task_id, look)
+
+
+def _stream(
+    request: HttpRequest, trial_id: int, task_id: str, look: Callable[[], list[Json]]
+) -> HttpResponseBase:
+    follow = request.GET.get("follow", "").lower() == "true"
+
+    async def answers() -> AsyncIterator[bytes]:
+        await release_thread()
+        with wakeups().watch(f"samples:{task_id}", f"timings:{task_id}", f"task:{task_id}") as watch:
+            while True:
+                over = not follow or await reading(
+                    _has_ended, trial_id
+                )  # before the read, which misses nothing then
+                for found in await reading(look):
+                    yield record(found)
+                if over:
+                    return
+                await watch.wait(FOLLOW_SECONDS)
+                if await authenticate(request) is None:  # the login has ended
+                    return
+                await release_thread()
+
+    return ndjson(answers())
+
+
+def _has_ended(trial_id: int) -> bool:
+    return not Trial.objects.filter(pk=trial_id).exclude(state__in=TRIAL_END_STATES).exists()
+
+
+def _batch(trial_id: int, batch: Batch) -> Json:
+    return {
+        "labels": _encoded(trial_id, batch.labels),
+        "values": batch.values,
+        "batches": batch.steps,
+        "timestamps": [encoding.time(datetime.fromtimestamp(at, UTC)) for at in batch.times],
+    }
+
+
+def _encoded(trial_id: int, labels: Labels) -> Json:
+    return {
+        "trialId": trial_id,
+        "name": labels.name,
+        "agentId": labels.host,
+        "gpuUuid": labels.gpu,
+        "metricType": labels.kind,
+    }
