@@ -8,7 +8,7 @@ Importing this imports PyTorch.
 
 from trainmaster.pytorch import experimental, samplers
 from trainmaster.pytorch._callbacks import PyTorchCallback
-from trainmaster.pytorch._data import DataLoader, adapt_batch_sampler
+from trainmaster.pytorch._data import DataLoader, TorchData, adapt_batch_sampler
 from trainmaster.pytorch._experimental import PyTorchExperimentalContext
 from trainmaster.pytorch._loading import load_trial_from_checkpoint_path
 from trainmaster.pytorch._lr_scheduler import LRScheduler
@@ -33,6 +33,7 @@ __all__ = [
     "Record",
     "Reducer",
     "SimpleMetricReducer",
+    "TorchData",
     "TrainUnit",
     "Trainer",
     "adapt_batch_sampler",

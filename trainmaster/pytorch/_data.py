@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from trainmaster.pytorch import samplers
 from trainmaster.pytorch._randomness import borrowed, mixed
 
 _NUMPY_SEEDS = 1 << 32
+
+#: what a batch may be, for annotations in trials
+TorchData = Union[Dict[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
 
 
 def adapt_batch_sampler(

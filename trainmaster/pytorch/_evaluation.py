@@ -79,7 +79,7 @@ class Evaluation:
 
     def _outputs(self) -> List[Dict[str, Any]]:
         """What `evaluate_batch` gave for each batch of this rank."""
-        counted = "batch_idx" in inspect.signature(self._trial.evaluate_batch).parameters
+        counted = len(inspect.signature(self._trial.evaluate_batch).parameters) > 1
         outputs = []
         for number, batch in enumerate(self._loader.epoch(0)):
             if number == self._most_batches:

@@ -83,7 +83,7 @@ def replicas(models: List[Any]) -> List[Replica]:
 
 
 def join(distributed: Optional[DistributedContext]) -> Optional[DistributedContext]:
-    """Form PyTorch's process group if torchrun has started this process as one of several ranks.
+    """Form PyTorch's process group if torchrun has started this process, as one of several ranks or alone.
 
     Returns the given context, or one made of torchrun's variables, or None for a process alone. ValueError when
     there are several ranks and nothing says where they meet.
@@ -91,7 +91,7 @@ def join(distributed: Optional[DistributedContext]) -> Optional[DistributedConte
     launched = all(name in os.environ for name in _TORCHRUN)
     if distributed is None and launched:
         distributed = DistributedContext.from_torch_distributed()
-    if distributed is not None and distributed.size > 1 and not dist.is_initialized():
+    if distributed is not None and (launched or distributed.size > 1) and not joined():
         if not launched:
             raise ValueError(
                 f"There are {distributed.size} ranks, and torch.distributed is not initialised: start the program "

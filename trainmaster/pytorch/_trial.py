@@ -22,6 +22,7 @@ class PyTorchTrial(abc.ABC):
     @abc.abstractmethod
     def __init__(self, context: Any) -> None:
         """`context` is a PyTorchTrialContext."""
+        self.context = context
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> Any:

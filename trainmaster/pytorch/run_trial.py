@@ -15,6 +15,8 @@ from trainmaster._info import get_cluster_info
 from trainmaster.pytorch import PyTorchTrial, Trainer, init
 from trainmaster.pytorch._units import Batch, unit_of
 
+logger = logging.getLogger("trainmaster.pytorch")
+
 _ELSEWHERE = (
     "Only a PyTorchTrial runs here; with `environment: {sdk: installed}` in the config the host's own Determined "
     "package runs other kinds of trial."
@@ -58,6 +60,8 @@ def run(spec: str) -> None:
         )
     config: Dict[str, Any] = info.trial._config
     with init() as context:  # seeds, and so comes before the trial's own code
+        if context.distributed.rank == 0:
+            logger.info("%s trains on %d ranks by torch.distributed.", spec, context.distributed.size)
         trial = trial_class(spec)(context)
         Trainer(trial, context).fit(
             checkpoint_period=unit_of(config.get("min_checkpoint_period")),
