@@ -241,12 +241,12 @@ def to_device(data: Any, device: Any, unmoved: Callable[[type], None]) -> Any:
         if data.dtype.kind in "OSU":
             return data
         return torch.from_numpy(data).to(device, non_blocking=True)
+    if callable(getattr(data, "to", None)):  # packed sequences, batches of tokenizers
+        return data.to(device)
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*(to_device(part, device, unmoved) for part in data))
     if isinstance(data, (list, tuple)):
         return type(data)(to_device(part, device, unmoved) for part in data)
-    if callable(getattr(data, "to", None)):
-        return data.to(device)
     if isinstance(data, dict):
         return {name: to_device(part, device, unmoved) for name, part in data.items()}
     if not isinstance(data, (int, float, complex, str, bytes, bool, type(None))):

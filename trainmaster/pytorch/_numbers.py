@@ -22,9 +22,13 @@ def held(metrics: Any) -> Dict[str, Any]:
             "train_batch() must return a dict of metrics (an empty one will do) or the loss as a tensor, "
             f"not a {type(metrics).__name__}."
         )
-    return {
-        name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in metrics.items()
-    }
+    kept: Dict[str, Any] = {}
+    for name, value in metrics.items():
+        if isinstance(value, torch.Tensor) and _size(value) != 1:
+            _left_out(name, value)  # now: it may be large, and a reporting period long
+        else:
+            kept[name] = value.detach() if isinstance(value, torch.Tensor) else value
+    return kept
 
 
 def to_numbers(metrics: Dict[str, Any], keep_others: bool = False) -> Dict[str, Any]:
@@ -37,12 +41,15 @@ def to_numbers(metrics: Dict[str, Any], keep_others: bool = False) -> Dict[str, 
             found[name] = float(value)
         elif keep_others:
             found[name] = value.tolist() if isinstance(value, (torch.Tensor, np.ndarray)) else value
-        elif name not in _complained:
-            _complained.add(name)
-            logger.warning(
-                "The metric %r is a %s, not one number, and is left out.", name, type(value).__name__
-            )
+        else:
+            _left_out(name, value)
     return found
+
+
+def _left_out(name: str, value: Any) -> None:
+    if name not in _complained:
+        _complained.add(name)
+        logger.warning("The metric %r is a %s, not one number, and is left out.", name, type(value).__name__)
 
 
 def _size(value: Any) -> int:

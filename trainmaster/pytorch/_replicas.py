@@ -44,7 +44,10 @@ def replicate(model: Any, device: Any, compress: bool) -> Any:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return model
     replica = Replica(model, device_ids=[device.index] if device.type == "cuda" else None)
-    if device.type == "cpu":
+    sparse = any(
+        getattr(module, "sparse", False) for module in model.modules()
+    )  # embeddings, packed by themselves
+    if device.type == "cpu" and not sparse:
         _settle_packing(replica)
     if compress:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -62,7 +65,7 @@ def _settle_packing(replica: Replica) -> None:
     model = replica.module
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     plain = model.__dict__.get("forward")
-    model.forward = lambda: torch.stack([parameter.sum() for parameter in learning]).sum() * 0
+    model.forward = lambda: torch.stack([parameter.sum().real.float() for parameter in learning]).sum() * 0
     try:
         replica().backward()
     finally:

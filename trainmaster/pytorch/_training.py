@@ -58,6 +58,7 @@ class Training:
         self._validated_at = -1
         self._saved_at = -1
         self._save_due = False
+        self._counts = True
 
     def resume(self, state: _state.State) -> None:
         """Go on from the state of a checkpoint."""
@@ -123,7 +124,7 @@ class Training:
 
     def _train(self, batch: Any) -> None:
         context, position, profiler = self._context, self._position, self._core.profiler
-        profiler.count("samples", self._trial.get_batch_length(batch))
+        self._count(batch)
         if context.experimental._auto_to_device:
             with profiler.timing("to_device"):
                 batch = context.to_device(batch)
@@ -136,6 +137,16 @@ class Training:
         position.advance()
         with profiler.timing("step_lr_schedulers"):
             self._step_schedulers(exchanges)
+
+    def _count(self, batch: Any) -> None:
+        """Count its samples, if they can be: a training does not end for a rate."""
+        if not self._counts:
+            return
+        try:
+            self._core.profiler.count("samples", self._trial.get_batch_length(batch))
+        except TypeError as error:
+            self._counts = False
+            logger.warning("Samples are not counted. %s", error)
 
     def _step_schedulers(self, stepped: bool) -> None:
         position = self._position

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, RandomSampler, TensorDataset, Weig
 from trainmaster import pytorch
 from trainmaster.pytorch import samplers
 from trainmaster.pytorch._data import EpochLoader, batch_length, to_device
+from trainmaster.pytorch._numbers import held, to_numbers
 
 DATA = TensorDataset(torch.arange(23))
 
@@ -79,9 +80,19 @@ def test_structures_are_moved_part_by_part() -> None:
     batch = {"a": [np.ones(3, np.float32), 4], "b": Pair(torch.ones(2), "text"), "c": (object(), None)}
     moved = to_device(batch, torch.device("meta"), unmoved.append)
     assert moved["a"][0].device.type == moved["b"].x.device.type == "meta"
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    assert to_device(packed, torch.device("cpu"), unmoved.append).batch_sizes.tolist() == [2, 1]
     assert moved["a"][1] == 4 and moved["b"].y == "text" and unmoved == [object]
     assert (
         batch_length(batch) == 3 and batch_length([torch.zeros(5, 2)]) == 5 and batch_length(["a", "b"]) == 2
     )
     with pytest.raises(TypeError, match="get_batch_length"):
         batch_length(3)
+
+
+def test_metrics_that_are_no_numbers_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    weight = torch.ones(1, requires_grad=True)
+    kept = held({"loss": 2 * weight, "outputs": torch.zeros(9), "name": "x", "ok": np.float32(3)})
+    assert list(kept) == ["loss", "name", "ok"] and not kept["loss"].requires_grad
+    assert to_numbers(kept) == {"loss": 2.0, "ok": 3.0}
+    assert "'outputs' is a Tensor" in caplog.text and "'name' is a str" in caplog.text
