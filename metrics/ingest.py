@@ -65,7 +65,8 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
             stored.fresh[name] = fresh
             stored.refused += [(name, step, metric) for step, metric in refused]
         group.last_step = max(group.last_step or 0, int(new.steps[-1]))
-        Group.objects.filter(pk=group.pk).update(reports=group.reports, last_step=group.last_step)
+        with connection.cursor() as cursor:
+            cursor.execute(_COUNT, [group.reports, group.last_step, group.pk])
     if stored.refused:
         log.info(
             "trial %s: overwriting existing metric keys is not supported (%s)",
@@ -114,6 +115,12 @@ _LOCK = """INSERT INTO metrics_group AS known (trial_id, name, reports) VALUES (
 ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports RETURNING id, reports, last_step"""
 
 
+#: Written out, as the others of each batch are: Django's own cost several times as much.
+_COUNT = "UPDATE metrics_group SET reports = %s, last_step = %s WHERE id = %s"
+_TAIL = """SELECT id, reports FROM metrics_chunk WHERE group_id = %s AND NOT archived
+ORDER BY first_step DESC LIMIT 16"""
+
+
 def _locked(trial_id: int, name: str) -> Group:
     """The group's row, made where there is none."""
     with connection.cursor() as cursor:
@@ -129,7 +136,10 @@ def _append(group: Group, new: Table) -> None:
     again a few times only, and few small chunks remain however the reports come.
     """
     taken, total = [], len(new)
-    for pk, count in _live(group).order_by("-first_step").values_list("pk", "reports")[:16]:
+    with connection.cursor() as cursor:
+        cursor.execute(_TAIL, [group.pk])
+        tail = cursor.fetchall()
+    for pk, count in tail:
         if count >= chunks.FULL or count >= 2 * total:
             break
         taken.append(pk)
@@ -173,7 +183,8 @@ def _read(ids: Sequence[int]) -> list[Table]:
 
 def _replace(group: Group, ids: Sequence[int], table: Table, *, at_the_tail: bool) -> None:
     if ids:
-        Chunk.objects.filter(pk__in=ids).delete()
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM metrics_chunk WHERE id = ANY(%s)", [list(ids)])
     chunks.insert(group.pk, chunks.pieces(table, at_the_tail=at_the_tail))
 
 

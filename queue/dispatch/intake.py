@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from dispatch import log_policies, log_records, report_records, settle
 from dispatch.log_policies import Found
-from experiments.models import Trial
+from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
@@ -178,11 +178,31 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
             _exited(member, record)
 
 
-#: Written out, since metrics come with every other batch; not locked yet, so nothing else is read of the trial.
+#: Written out, since metrics come with every other batch; what the rows lack is read when it is asked for.
 _EXPERIMENT = """
-SELECT trial.experiment_id FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
+SELECT experiment.id, experiment.state, experiment.best_trial_id, experiment.best_metric
+FROM experiments_experiment experiment WHERE experiment.id = (
+  SELECT trial.experiment_id FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
+  JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id = %s)
+FOR NO KEY UPDATE OF experiment
+"""
+_EXPERIMENT_COLUMNS = (
+    "id",
+    "state",
+    "best_trial_id",
+    "best_metric",
+)  # in the order of the model, as `from_db` wants
+#: A statement of its own, which sees what others have stored under the experiment's lock before.
+_TRIAL = """
+SELECT trial.id, trial.experiment_id, trial.task_id, trial.run_id, trial.steps_completed,
+  trial.best_validation, trial.latest_validation, trial.summary_metrics, trial.searcher_metric
+FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
 JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id = %s
 """
+_TRIAL_COLUMNS = (
+    "id", "experiment_id", "task_id", "run_id", "steps_completed",
+    "best_validation", "latest_validation", "summary_metrics", "searcher_metric",
+)  # fmt: skip
 
 
 def _trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Trial | None:
@@ -198,10 +218,13 @@ def _trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Tria
     with connection.cursor() as cursor:
         cursor.execute(_EXPERIMENT, [member_id])
         row = cursor.fetchone()
-    if row is None:
-        return None
-    experiment = lock_experiment(row[0])
-    trial = Trial.objects.select_related("task").get(task__allocations__members=member_id)
+        if row is None:
+            return None
+        experiment = Experiment.from_db(connection.alias, _EXPERIMENT_COLUMNS, row)
+        cursor.execute(_TRIAL, [member_id])
+        *plain, best, latest, summary, searcher_metric = cursor.fetchone()
+    documents = [value and json.loads(value) for value in (best, latest, summary)]
+    trial = Trial.from_db(connection.alias, _TRIAL_COLUMNS, [*plain, *documents, searcher_metric])
     trial.experiment = experiment
     return trial
 
@@ -230,6 +253,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
     """The last record: everything before it is stored, so the end may be shown."""
     streams.close(member.pk)
     failure, kills = record.get("first_failure"), record.get("oom_kills")
+    port = record.get("port_in_use")
     settle.member_exited(
         member,
         code=record.get("code"),
@@ -238,6 +262,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         first_failure=failure if isinstance(failure, dict) else None,
         boot_id=str(record.get("boot_id") or ""),
         oom_kills=kills if isinstance(kills, dict) else None,
+        port_in_use=port if isinstance(port, int) else None,
     )
 
 

@@ -158,7 +158,7 @@ def test_validations_of_a_batch_reach_the_searcher_in_order_among_other_records(
     intake.store(member.pk, 0, body)
     trial = trial_of(experiment)
     experiment.refresh_from_db()
-    assert experiment.best_metric == 0.25 and trial.best_validation["steps_completed"] == 4
+    assert experiment.best_metric == 0.25 and (trial.best_validation or {})["steps_completed"] == 4
     assert trial.searcher_metric == 0.25 and trial.latest_checkpoint_id is not None
     losses = trial.summary_metrics["avg_metrics"]["loss"]
     expected = {"type": "number", "count": 4, "sum": 10, "mean": 2.5, "min": 1, "max": 4, "last": 4}
@@ -175,7 +175,7 @@ def test_a_report_that_is_sent_again_counts_once_and_changes_no_best_value() -> 
     intake.store(member.pk, len(body), batch(first, better))
     trial = trial_of(experiment)
     assert trial.summary_metrics["validation_metrics"]["loss"]["count"] == 1
-    assert trial.best_validation["searcher_metric"] == 0.5 and trial.searcher_metric == 0.5
+    assert (trial.best_validation or {})["searcher_metric"] == 0.5 and trial.searcher_metric == 0.5
 
 
 def test_what_cannot_be_read_among_metrics_is_named_and_the_others_are_stored() -> None:
@@ -193,3 +193,23 @@ def test_what_cannot_be_read_among_metrics_is_named_and_the_others_are_stored() 
     assert [report.steps_completed for report in reported.read([trial.pk])] == [2, 3]
     told = [line.text for line in read.forward(trial.task_id).lines]
     assert sum("could not be stored" in text for text in told) == 3
+
+
+def test_a_batch_of_metrics_goes_on_from_what_the_trial_has(caplog: pytest.LogCaptureFixture) -> None:
+    experiment, member = started()
+    offset = 0
+    for step, loss in ((1, 0.5), (2, 0.25), (3, 0.75)):
+        body = batch(
+            core("metrics", group="training", steps_completed=step, metrics={"x": step}),
+            core("metrics", group="validation", steps_completed=step, metrics={"loss": loss}),
+        )
+        offset = intake.store(member.pk, offset, body).offset
+    assert not caplog.records, "nothing had to be stored alone"
+    trial = trial_of(experiment)
+    experiment.refresh_from_db()
+    assert (experiment.best_trial_id, experiment.best_metric) == (trial.pk, 0.25)
+    assert (trial.steps_completed, trial.searcher_metric) == (3, 0.75)
+    rows: list[Any] = [trial.best_validation, trial.latest_validation]
+    assert [row and row["steps_completed"] for row in rows] == [2, 3]
+    summary: Any = trial.summary_metrics
+    assert (summary["avg_metrics"]["x"]["count"], summary["validation_metrics"]["loss"]["sum"]) == (3, 1.5)
