@@ -32,6 +32,8 @@ from logs import log_labels
 _ACTOR = "server"
 #: An attempt that could not even start is tried again after this long, times its number.
 LAUNCH_BACKOFF_SECONDS = 2.0
+#: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
+_NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE})
 
 
 def lock_for(allocation_id: str) -> Experiment | None:
@@ -56,11 +58,11 @@ def allocation_ended(allocation: Allocation) -> None:
         _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
         _end(experiment, trial, TrialState.ERROR, Reason.TIME_LIMIT)
-    elif reason in NOT_THE_CODES_FAULT and not _launch_failures_exhausted(trial, reason):
+    elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason):
         _again(experiment, trial, reason)
-    elif reason != Reason.LAUNCH_FAILED and log_labels.cancels_retries(trial.task_id):
+    elif reason not in _NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
         _end(experiment, trial, TrialState.ERROR, Reason.RETRIES_CANCELED)
-    elif reason == Reason.LAUNCH_FAILED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
+    elif reason in _NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
         _end(experiment, trial, TrialState.ERROR, reason)
     else:
         trial.restarts += 1
@@ -74,12 +76,13 @@ def _time_is_up(trial: Trial) -> bool:
     return limit is not None and time_used([trial.task_id]).get(trial.task_id, 0.0) >= limit
 
 
-def _launch_failures_exhausted(trial: Trial, reason: Reason) -> bool:
-    if reason != Reason.LAUNCH_FAILED:
+def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
+    """True when the last attempts, one after the other, could not even start, whatever kept each of them."""
+    if reason not in _NEVER_STARTED:
         return False
     last = trial.task.allocations.order_by("-number").values_list("exit_reason", flat=True)
     last_ones = list(last[: settings.LAUNCH_ATTEMPTS])
-    return len(last_ones) == settings.LAUNCH_ATTEMPTS and set(last_ones) == {Reason.LAUNCH_FAILED}
+    return len(last_ones) == settings.LAUNCH_ATTEMPTS and _NEVER_STARTED.issuperset(last_ones)
 
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:

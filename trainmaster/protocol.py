@@ -168,9 +168,11 @@ class ExitFile(_Exit, total=False):
     """exit.json: `code` as a shell gives it (128 + n after signal n), `signal` its number or None.
 
     `oom_kills`: processes that the kernel's out-of-memory killer ended meanwhile, by `cgroup` and `host`.
+    `port_in_use`: the leased port for which the entrypoint was not started: another program had it.
     """
 
     oom_kills: Dict[str, int]
+    port_in_use: int
 
 
 class PreemptOrder(TypedDict):

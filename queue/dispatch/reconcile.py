@@ -168,6 +168,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         first_failure=None,
         boot_id=boot_id,
         oom_kills=exit_file.get("oom_kills"),
+        port_in_use=exit_file.get("port_in_use"),
     )
 
 

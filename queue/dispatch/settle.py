@@ -49,13 +49,19 @@ def member_exited(
     first_failure: dict[str, Any] | None,
     boot_id: str = "",
     oom_kills: dict[str, int] | None = None,
+    port_in_use: int | None = None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
     The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
-    restart is the restart's. `oom_kills` is what the host counted meanwhile (docs/protocol.md, exit.json).
+    restart is the restart's. `oom_kills` is what the host counted meanwhile, `port_in_use` the leased port that
+    another program had, so that nothing was started (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
+        sentence = f"Port {port_in_use} of {member.host.name} is in use by another program."
+        where = {"rank": None, "host": member.host.name, "member": member.index}
+        return member_over(member, reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
@@ -142,7 +148,13 @@ def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int 
 def _worst(failed: list[Member]) -> Reason:
     """The first end that was not a consequence; a lost host explains the ranks that fell with it."""
     reasons = [Reason(member.exit_reason) for member in failed]
-    for reason in (Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.LAUNCH_FAILED):
+    for reason in (
+        Reason.HOST_LOST,
+        Reason.HOST_RESTARTED,
+        Reason.HOST_DISABLED,
+        Reason.LAUNCH_FAILED,
+        Reason.PORT_IN_USE,
+    ):
         if reason in reasons:
             return reason
     return reasons[0]

@@ -57,10 +57,14 @@ def for_meetings() -> range:
 
 
 def _free(allocation_id: str, used: Collection[int]) -> list[int]:
-    """The search starts where the id points, so that a port left in TIME_WAIT is not the next one taken."""
+    """The search starts where the id points, so that a port left in TIME_WAIT is not the next one taken.
+
+    Attempts of one task follow each other: the next one starts beyond the ports that the last may have found in use.
+    """
     first: int = settings.PORT_LEASE_FIRST
     size = for_meetings().start - first
-    start = uuid.uuid5(uuid.NAMESPACE_OID, allocation_id).int % size
+    task_id, _, number = allocation_id.rpartition(".")
+    start = (uuid.uuid5(uuid.NAMESPACE_OID, task_id).int + int(number) * len(NAMES)) % size
     chosen: list[int] = []
     for step in range(size):
         port = first + (start + step) % size

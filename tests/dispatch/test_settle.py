@@ -160,6 +160,27 @@ def test_an_end_without_a_code_after_the_hosts_restart_is_no_restart_of_the_tria
     assert (trial.restarts, trial.task.state) == (0, TaskState.WAITING)
 
 
+def test_a_port_in_use_gets_other_ports_and_no_restart_until_attempts_run_out(settings: Any) -> None:
+    experiment = running(slots=4, hosts=2, max_restarts=0)
+    leased = []
+    for attempt in range(1, settings.LAUNCH_ATTEMPTS + 1):
+        ports = attempt_of(experiment).ports
+        leased.append(ports["c10d"])
+        first, second = members_of(experiment)
+        port = ports["c10d"]
+        settle.member_exited(
+            first.pk, code=None, signal=None, ended_at=100.0, first_failure=None, port_in_use=port
+        )
+        end(second, 143)
+        found = attempt_of(experiment)
+        assert (found.number, found.exit_reason) == (attempt, Reason.PORT_IN_USE)
+        assert f"Port {port} of gpu0" in found.exit_detail["sentence"]
+        assert trial_of(experiment).restarts == 0
+        passes.run(experiment.job.pool_id)
+    assert len(set(leased)) == len(leased)
+    assert (attempt_of(experiment).number, trial_of(experiment).state) == (len(leased), TrialState.ERROR)
+
+
 def test_an_end_without_a_code_on_the_same_boot_counts() -> None:
     experiment = running(max_restarts=0)
     member = members_of(experiment)[0]

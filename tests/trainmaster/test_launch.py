@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -24,6 +25,10 @@ from trainmaster.runner.state import read_shipped, read_state
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
 COUNT_STARTS = ["sh", "-c", 'echo started >> "$TRAINMASTER_RUN_DIR/starts"; exec sleep 600']
 OTHER, THIRD = "nobody", "daemon"  # accounts that every machine has
+TRIAL = {
+    "trial_id": 1, "experiment_id": 1, "trial_seed": 1, "hparams": {}, "config": {}, "run_id": 1,
+    "steps_completed": 0, "latest_checkpoint": None,
+}  # fmt: skip
 
 
 def starts(paths: RunPaths) -> int:
@@ -254,6 +259,25 @@ def test_a_run_recorded_before_a_reboot_has_ended_and_its_pids_are_not_signalled
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_a_trial_whose_leased_port_is_taken_is_not_started_and_says_so(
+    address: str, host: TestHost, stream_server: StreamServer
+) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        other = socket.create_server((address, 0), family=family)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with other:
+        gang = {**host.spec("x")["gang"], "ports": {"c10d": other.getsockname()[1]}}
+        paths, _ = host.launch(COUNT_STARTS, gang=gang, trial=TRIAL)
+        record = stream_server.wait_for(stream_server.exit)
+    assert (record["code"], record["port_in_use"]) == (None, gang["ports"]["c10d"])
+    assert not (paths.root / "starts").exists()
+    [sentence] = stream_server.texts("launcher.stderr")
+    assert f"port {gang['ports']['c10d']} of this run is in use by another program" in sentence
 
 
 @needs_root

@@ -28,7 +28,7 @@ from trainmaster.protocol import (
     RunState,
     Spec,
 )
-from trainmaster.runner import oom_kills
+from trainmaster.runner import leased_ports, oom_kills
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -74,6 +74,13 @@ class Keeper:
         if stopped:  # asked to stop before it began
             self._ended(None, None)
             return
+        port = leased_ports.taken(self.spec)
+        if port is not None:
+            _say(
+                self.paths, f"port {port} of this run is in use by another program; the run gets other ports"
+            )
+            self._ended(None, None, port_in_use=port)
+            return
         try:
             child = start_entrypoint(self.paths, self.spec)
         except OSError as error:
@@ -85,7 +92,7 @@ class Keeper:
         if order is not None:  # it came while the entrypoint could not be found by its marker yet
             begin_stop(self.paths, order)
 
-    def _ended(self, code: Optional[int], number: Optional[int]) -> None:
+    def _ended(self, code: Optional[int], number: Optional[int], port_in_use: Optional[int] = None) -> None:
         record: ExitFile = {
             "code": code,
             "signal": number,
@@ -93,6 +100,8 @@ class Keeper:
             "stopped": read_stop(self.paths) is not None,
             "oom_kills": oom_kills.since(self._oom_kills),
         }
+        if port_in_use is not None:
+            record["port_in_use"] = port_in_use
         written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)
@@ -207,10 +216,15 @@ def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:
     else:
         code = EXIT_NOT_EXECUTABLE
         text = f"cannot execute {command!r}: {error.strerror}. Make it executable, or start it with its interpreter"
+    _say(paths, text)
+    return code
+
+
+def _say(paths: RunPaths, text: str) -> None:
+    """A sentence in the log of the run, on the stream that its entrypoint would have written to."""
     descriptor = _append_only(paths.launcher_stream("stderr"))
     os.write(descriptor, f"ERROR: trainmaster: {text}.\n".encode("utf-8", "surrogateescape"))
     os.close(descriptor)
-    return code
 
 
 def _append_only(path: Path) -> int:

@@ -96,6 +96,7 @@ def exit_record(
     first_failure: Optional[FirstFailure],
     boot: str,
     oom_kills: Optional[Dict[str, int]] = None,
+    port_in_use: Optional[int] = None,
 ) -> bytes:
     return _line(
         {
@@ -107,6 +108,7 @@ def exit_record(
             "first_failure": first_failure,
             "boot_id": boot,
             "oom_kills": oom_kills,
+            "port_in_use": port_in_use,
         }
     )
 

@@ -184,6 +184,7 @@ class Runner:
                 self.outbox.first_failure,
                 boot_id(),
                 ended.get("oom_kills") if ended else None,
+                ended.get("port_in_use") if ended else None,
             )
         )
         self.outbox.exited = True
