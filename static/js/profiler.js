@@ -39,8 +39,14 @@ function list() {
     if (row.children[at] !== panel.element) row.insertBefore(panel.element, row.children[at] ?? null);
     places.set(row, at + 1);
   }
-  for (const row of samples.querySelectorAll("[data-section]")) row.hidden = !charts.some(({ group }) => group === row.dataset.section);
-  for (const [row, count] of places) row.parentElement.classList.toggle("alone", count === 1);
+  for (const row of samples.querySelectorAll("[data-section]")) {
+    row.hidden = !charts.some(({ group }) => group === row.dataset.section);
+    document.querySelector(`[data-jump="${row.dataset.section}"]`).hidden = row.hidden;
+  }
+  for (const [row, count] of places) {
+    row.parentElement.classList.toggle("alone", count === 1);
+    row.dataset.each = new Set(charts.filter(({ group, each }) => group === row.dataset.charts && each).map(({ each }) => each)).size;
+  }
   document.getElementById("samples-empty").hidden = charts.length > 0;
   watching.add(added);
 }

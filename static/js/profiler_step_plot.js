@@ -1,6 +1,6 @@
 // The charts over steps as Plotly figures with their words: where a step goes, the slow rank, rates, and each timing.
 //
-// A figure is {id, name, section, traces(), layout(place), sentence, caption, heads, rows, note, height, isWide}; `rows` are the same in words.
+// A figure is {id, name, section, traces(place), layout(place), sentence, caption, heads, rows, note, height, isWide}; `rows` are the same in words.
 
 import { dragmode } from "./chart_plot.js";
 import { colours, themed } from "./chart_theme.js";
@@ -10,6 +10,7 @@ import { state } from "./profiler_state.js";
 const REST = "not timed"; // metrics.step_charts.REST
 const ROW_PX = [13, 30]; // of a rank in the heat map, least and most
 const MAP_PX = [150, 700];
+const NARROW_PX = 560; // a heat map so wide has no room for the names of hosts
 const STRONG_LEAST = 10; // per cent at which the heat map's colours are full, at least and at most
 const STRONG_MOST = 100;
 const TABLE_ROWS = 40;
@@ -37,7 +38,7 @@ function layout(place, span, yTitle, names, more = {}) {
     legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 }, tracegroupgap: 0, traceorder: "normal" },
     hovermode: "x unified", dragmode: dragmode(), uirevision: "steps", bargap: 0, barmode: "stack",
     ...more.layout,
-    xaxis: { title: { text: "steps completed", standoff: 6 }, range, nticks: 8, hoverformat: ",.0f", uirevision: `${state.first} ${state.last}` },
+    xaxis: { title: { text: "steps completed", standoff: 6 }, range, nticks: Math.max(3, Math.min(8, Math.floor(place.clientWidth / 80))), tickangle: 0, hoverformat: ",.0f", uirevision: `${state.first} ${state.last}` },
     yaxis: { title: { text: yTitle, standoff: 4 }, automargin: true, fixedrange: true, rangemode: "tozero", ...more.yaxis },
   });
 }
@@ -95,20 +96,22 @@ function mapOf(slow, span) {
   const percent = slow.over.map((row) => row.map((value) => (value === null ? null : value * 100)));
   const strong = Math.min(STRONG_MOST, Math.max(STRONG_LEAST, mostOf(...percent.map((row) => row.map((value) => value && Math.abs(value))))));
   const names = slow.rows.map(({ rank, host }) => `rank ${rank}, ${host}`);
-  const told = percent.map((row, place) => row.map((value, index) => (value === null ? "" : `steps ${columns.words[index]}<br>${short(slow.seconds[place][index] / factor)} ${unit} of own work a step<br>${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(0)} % against the median rank`)));
+  const narrow = (place) => place.clientWidth < NARROW_PX;
+  const namesFor = (place) => (narrow(place) ? slow.rows.map(({ rank }) => `rank ${rank}`) : names);
+  const told = percent.map((row, place) => row.map((value, index) => (value === null ? "" : `<b>${names[place]}</b><br>steps ${columns.words[index]}<br>${short(slow.seconds[place][index] / factor)} ${unit} of own work a step<br>${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(0)} % against the median rank`)));
   const height = Math.min(MAP_PX[1], Math.max(MAP_PX[0], names.length * Math.min(ROW_PX[1], Math.max(ROW_PX[0], 360 / names.length))));
   return {
     id: "ranks", name: "Own work of each rank", isWide: true, section: "slow", height: height + 62,
     caption: "The slowest ranks", heads: ["rank", "host", "own work a step", "against the median"],
     rows: slow.worst.map(({ rank, host, work, over }) => [`${rank}`, host, `${short(work / factor)} ${unit}`, over === null ? "" : `${over >= 0 ? "+" : "−"}${Math.abs(over * 100).toFixed(0)} %`]),
     sentence: slow.sentences.join(" "), note: names.length > 32 ? "The slowest rank stands first." : "",
-    traces: () => {
+    traces: (place) => {
       const { line } = colours();
       return [{
-        type: "heatmap", x: slow.edges.map((edge) => edge - 0.5), y: names, z: percent, text: told, hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", hoverongaps: false,
+        type: "heatmap", x: slow.edges.map((edge) => edge - 0.5), y: namesFor(place), z: percent, text: told, hovertemplate: "%{text}<extra></extra>", hoverongaps: false,
         zmin: -strong, zmax: strong, xgap: 0, ygap: names.length > 100 ? 0 : 1,
         colorscale: [[0, "#2f6fd0"], [0.5, line], [0.75, "#d99a1c"], [1, "#b8402a"]],
-        colorbar: { title: { text: "% against the median", side: "right", font: { size: 11 } }, thickness: 10, outlinewidth: 0, tickfont: { size: 11 }, ticksuffix: " %" },
+        colorbar: { title: { text: narrow(place) ? "" : "against the median", side: "right", font: { size: 11 } }, thickness: narrow(place) ? 6 : 10, len: 1, outlinewidth: 0, tickfont: { size: 11 }, ticksuffix: " %" },
       }];
     },
     layout: (place) => layout(place, span, "", [], { layout: { hovermode: "closest" }, yaxis: { autorange: "reversed", type: "category", tickfont: { size: 11, color: colours().ink2 }, tickmode: names.length > 40 ? "auto" : "linear", nticks: 36 } }),

@@ -32,7 +32,7 @@ class StepPanel extends ChartPanel {
   async draw() {
     if (!this.isInView) return;
     this.isDrawn = true;
-    await put(this.place, this.figure.traces(), this.figure.layout(this.place));
+    await put(this.place, this.figure.traces(this.place), this.figure.layout(this.place));
     const others = () => [...panels.values()].filter((each) => each.isDrawn && each.place.layout && each.figure.id !== "ranks").map((each) => each.place);
     if (this.isDrawn) follow(this.place, this.figure.id === "ranks" ? () => [] : others, stepAxis);
   }
@@ -68,12 +68,15 @@ function tell(answer) {
   place.classList.toggle("has-nothing", nothing);
   for (const row of place.querySelectorAll("[data-section]")) {
     row.hidden = nothing;
+    document.querySelector(`[data-jump="${row.dataset.section}"]`).hidden = nothing;
   }
   document.getElementById("steps-empty").hidden = !nothing;
   document.getElementById("stack-empty").hidden = nothing || Boolean(answer.stack);
   document.getElementById("rates-empty").hidden = nothing || answer.rates.length > 0;
   const words = answer.slow ? answer.slow.sentences : answer.why_not ? [answer.why_not] : [];
-  for (const each of document.querySelectorAll("[data-slow-words]")) each.textContent = words.join(" ");
+  const [top, told] = ["slow-told", "slow-words"].map((id) => document.getElementById(id));
+  if (told.textContent !== words.join(" ")) top.textContent = told.textContent = words.join(" ");
+  top.hidden = !answer.slow?.is_slow;
   const ranks = [["", "mean of all ranks"], ...answer.ranks.map(({ rank, host }) => [`${rank}`, `rank ${rank}, ${host}`])];
   if (!ranks.some(([value]) => value === state.rank)) ranks.push([state.rank, `rank ${state.rank}`]);
   if (choice.options.length !== ranks.length) choice.replaceChildren(...ranks.map(([value, text]) => new Option(text, value)));

@@ -18,14 +18,16 @@ GIB = 1024**3
 SPIKE_WATTS = 987.5
 
 
-def write(server: Server, hosts: int, gpus: int, seconds: int, *, bare: int = 0, slow: int = 3) -> int:
+def write(
+    server: Server, hosts: int, gpus: int, seconds: int, *, bare: int = 0, slow: int = 3, name: str = "gpu"
+) -> int:
     """The id of an active trial on `hosts` hosts with `gpus` GPUs and `bare` without, each with as many ranks.
 
     It began so many seconds ago. The first host has a gap of a tenth of that in its samples; rank `slow` works 40 %
-    longer than the others in the second half. A bare host has one rank.
+    longer than the others in the second half. A bare host has one rank. Hosts are called `name` and a number.
     """
-    code = f"from tests.rig import profiled_run; print(profiled_run.fill({hosts}, {gpus}, {seconds}, {bare}, {slow}))"
-    return int(crowd.shell(server, code))
+    call = f"profiled_run.fill({hosts}, {gpus}, {seconds}, {bare}, {slow}, {name!r})"
+    return int(crowd.shell(server, f"from tests.rig import profiled_run; print({call})"))
 
 
 def more(server: Server, trial_id: int, first: int, seconds: int) -> None:
@@ -35,7 +37,7 @@ def more(server: Server, trial_id: int, first: int, seconds: int) -> None:
     )
 
 
-def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int) -> int:
+def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int, name: str) -> int:
     """What `write` does, inside of Django."""
     from django.db import transaction
 
@@ -51,7 +53,7 @@ def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int) -> int:
     rank = 0
     for number in range(hosts + bare):
         own = gpus if number < hosts else 0
-        host = make_host(f"gpu{number + 1}" if own else f"cpu{number + 1 - hosts}", 0)
+        host = make_host(f"{name}{number + 1}" if own else f"cpu{number + 1 - hosts}", 0)
         Slot.objects.bulk_create(
             Slot(host=host, index=index, kind="cuda", uuid=uuid_of(number, index)) for index in range(own)
         )

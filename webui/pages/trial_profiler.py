@@ -132,7 +132,7 @@ def _gpu(host: str, uuid: str, indices: dict[tuple[str, str], int]) -> str:
 
 
 def _described(chart: Chart, indices: dict[tuple[str, str], int], *, several: bool) -> dict[str, Any]:
-    """A chart without its points. `lines` are {key, label}."""
+    """A chart without its points. `each`: the host, where every host has its own; `lines` are {key, label}."""
 
     def label(host: str, part: str) -> str:
         if chart.metric.part_is == GPU:
@@ -145,7 +145,7 @@ def _described(chart: Chart, indices: dict[tuple[str, str], int], *, several: bo
     name = f"{chart.metric.title}, {chart.host}" if chart.host and several else chart.metric.title
     return {
         "id": chart.id, "name": name, "title": chart.metric.title, "unit": chart.metric.unit,
-        "group": chart.metric.group, "lines": lines,
+        "group": chart.metric.group, "each": chart.host, "lines": lines,
     }  # fmt: skip
 
 
