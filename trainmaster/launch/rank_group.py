@@ -1,0 +1,125 @@
+"""The ranks of one host under a launcher of the field (torchrun, DeepSpeed's, horovodrun).
+
+Its launcher starts each rank under trainmaster.launch.wrap_rank. We stay beside it, in a session of its own, for what
+launchers do not give: the exit code of the rank that failed first, and a stop that leaves the ranks the job's own
+grace (torchrun and DeepSpeed would kill them 30 s after the first of them has ended).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional
+
+from trainmaster.launch import wrap_rank
+
+# After a stop, when all ranks here have ended: the launcher may say goodbye to its peers.
+_END_LAUNCHER_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+class RankEnd(NamedTuple):
+    """How a rank ended; `with_peer`: it was stopped because another one had failed."""
+
+    rank: int
+    code: int
+    signal: Optional[int]
+    t: float
+    with_peer: bool
+
+
+class RankGroup:
+    """A launcher and the ranks that it starts here, from start to the exit code."""
+
+    def __init__(self, command: List[str], environment: Dict[str, str], ranks_dir: str) -> None:
+        self._ranks_dir = Path(ranks_dir)
+        self._stopping = False
+        self._ended_at: Optional[float] = None
+        # Taken by sigtimedwait: no handler that could come between two lines of ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS | {signal.SIGCHLD})
+        # Its own session: the stop's SIGTERM goes to our group, and we pass it to the ranks, not to the launcher.
+        self._launcher = subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=_unblock_signals
+        )
+
+    def wait(self) -> int:
+        """The exit code of the rank that failed first, else the launcher's."""
+        while self._launcher.poll() is None:
+            info = signal.sigtimedwait(_STOPS | {signal.SIGCHLD}, _POLL_SECONDS if self._stopping else 60.0)
+            if info is not None and info.si_signo != signal.SIGCHLD:
+                self._stop(info.si_signo)
+            if self._stopping:
+                self._pass_on_the_stop()
+        code = self._launcher.returncode
+        if self._living():  # the launcher was killed and left its ranks behind
+            self._end_ranks()
+        return self._exit_code(code if code >= 0 else 128 - code)
+
+    def _stop(self, number: int) -> None:
+        # Before the pids are read: a rank that starts later sees it.
+        (self._ranks_dir / wrap_rank.STOPPING).touch()
+        self._stopping = True
+        living = self._living()
+        for pid in living:
+            _signal(pid, number)
+        if not living and not self.ends():  # nothing to save yet: the launcher is still starting
+            _signal(self._launcher.pid, number)
+
+    def _pass_on_the_stop(self) -> None:
+        """Once all ranks here have ended, torchrun, for one, waits for its peers' goodbye a little, not for minutes."""
+        if self._living() or not self.ends():
+            self._ended_at = None
+            return
+        now = time.monotonic()
+        self._ended_at = self._ended_at or now
+        if now - self._ended_at > _END_LAUNCHER_SECONDS:
+            _signal(self._launcher.pid, signal.SIGKILL)
+
+    def _end_ranks(self) -> None:
+        for pid in self._living():  # wrap_rank kills its rank when the peers' grace is over
+            _signal(pid, signal.SIGTERM)
+        while self._living():
+            time.sleep(_POLL_SECONDS)
+
+    def ends(self) -> List[RankEnd]:
+        """The ranks that have ended here, first failure first."""
+        found = []
+        for path in self._ranks_dir.glob("rank*.exit"):
+            code, number, t, with_peer = path.read_text(encoding="ascii").split()
+            rank = int(path.name[len("rank") : -len(".exit")])
+            found.append(RankEnd(rank, int(code), int(number) or None, float(t), with_peer == "1"))
+        return sorted(found, key=lambda end: (end.with_peer, end.t))
+
+    def _living(self) -> List[int]:
+        pids = []
+        for path in self._ranks_dir.glob("rank*.pid"):
+            pid = int(path.read_text(encoding="ascii"))
+            if not path.with_suffix(".exit").exists() and _is_wrapper(pid):
+                pids.append(pid)
+        return pids
+
+    def _exit_code(self, launcher: int) -> int:
+        failed = [end for end in self.ends() if end.code and not end.with_peer]
+        return failed[0].code if failed else launcher
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_wrapper(pid: int) -> bool:
+    """True if this pid is a wrap_rank: a pid may be given to another process once its owner is gone."""
+    try:
+        return b"wrap_rank" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
