@@ -39,6 +39,13 @@ _BACKOFF_SECONDS = (0.2, 10.0)
 _STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
 _SWEEP_SECONDS = 60.0
 _DISK_FULL_SECONDS = 1.0
+STARTUP_HOOK = "startup-hook.sh"
+# Any failing command ends it, so its end is caught rather than its status asked for, which would switch `set -e` off.
+_RUN_HOOK = (
+    "trap 'code=$?; echo \"ERROR: trainmaster: "
+    f"{STARTUP_HOOK} ended with exit code $code; the entrypoint was not started.\" >&2; exit $code' EXIT; "
+    f"set -e; . ./{STARTUP_HOOK}; set +e; trap - EXIT"
+)
 
 
 class Keeper:
@@ -176,7 +183,7 @@ def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
     try:
         return subprocess.Popen(
-            command_line(spec),
+            command_line(spec, hook=Path(paths.code, STARTUP_HOOK).exists()),
             env=environment,
             cwd=str(paths.code),
             stdin=subprocess.DEVNULL,
@@ -190,13 +197,18 @@ def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
             os.close(stream)
 
 
-def command_line(spec: Spec) -> List[str]:
-    """The words to execute: a list as it is, a string by the shell, either after `. <activate>` if there is one."""
+def command_line(spec: Spec, hook: bool = False) -> List[str]:
+    """The words to execute: a list as it is, a string by the shell, either after `. <activate>` if there is one.
+
+    `hook`: the context folder has a startup-hook.sh, which is read in first, as Determined's tasks do on every host:
+    what it exports is there for the entrypoint, and if it fails the entrypoint is not started.
+    """
     entrypoint = spec["entrypoint"]
     words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else list(entrypoint)
-    if spec["activate"]:
+    before = ([f". {spec['activate']} || exit"] if spec["activate"] else []) + ([_RUN_HOOK] if hook else [])
+    if before:
         shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"  # conda's activate wants bash
-        return [shell, "-c", f'. {spec["activate"]} && exec "$@"', "trainmaster", *words]
+        return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]
     return words
 
 

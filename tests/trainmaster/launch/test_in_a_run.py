@@ -107,3 +107,51 @@ def test_what_a_user_sends_elsewhere_stays_there(host: TestHost, stream_server: 
     assert stream_server.texts("rank0.stdout") == ["hello from 0", "a child of 0"]
     assert stream_server.texts("rank0.stderr") == []
     assert (paths.code / "err").read_text() == "[rank=7] is text here\n"
+
+
+TOLD = """
+import os
+print("rank", os.environ["RANK"], "nice", os.nice(0), "told", os.environ["FROM_HOOK"])
+"""
+
+
+def test_launchers_nest_and_know_what_the_startup_hook_exported(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    hook = 'echo "hook in $(basename "$PWD")"\nexport FROM_HOOK="it works"\n'
+    nested = "nice -n 3 python3 -m cProfile -o profile.out -m determined.launch.torch_distributed train.py"
+    paths, _ = host.launch(nested, {"train.py": TOLD, "startup-hook.sh": hook}, **two_slots())
+    assert stream_server.wait_for(stream_server.exit, 60)["code"] == 0
+    assert stream_server.texts("launcher.stdout") == ["hook in code"]
+    for rank in range(2):
+        assert stream_server.texts(f"rank{rank}.stdout") == [f"rank {rank} nice 3 told it works"]
+    assert (paths.code / "profile.out").stat().st_size > 0
+
+
+def test_a_startup_hook_that_fails_starts_no_entrypoint(host: TestHost, stream_server: StreamServer) -> None:
+    host.launch(["touch", "started"], {"startup-hook.sh": "cd /nowhere\ntouch never\n"})
+    assert stream_server.wait_for(stream_server.exit)["code"] == 1
+    *_, sentence = stream_server.texts("launcher.stderr")
+    assert sentence.endswith("startup-hook.sh ended with exit code 1; the entrypoint was not started.")
+    assert [path.name for path in host.workdir.runs.glob("*/code/*")] == ["startup-hook.sh"]
+
+
+CUSTOM = """
+import determined as det, subprocess, sys
+info = det.get_cluster_info()
+wrap = [sys.executable, "-m", "determined.launcher.wrap_rank"]
+ranks = [subprocess.Popen([*wrap, str(n), sys.executable, "worker.py", str(n)]) for n in range(len(info.slot_ids))]
+codes = [rank.wait() for rank in ranks]
+sys.exit(max(codes))
+"""
+
+
+def test_a_custom_launcher_keeps_its_ranks_apart_by_wrap_rank(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    worker = "import sys; print('worker', sys.argv[1]); sys.exit(4 * int(sys.argv[1]))"
+    host.launch(["python3", "launch.py"], {"launch.py": CUSTOM, "worker.py": worker}, **two_slots())
+    record = stream_server.wait_for(stream_server.exit, 60)
+    assert (record["code"], record["first_failure"]["rank"]) == (4, 1)
+    for rank in range(2):
+        assert stream_server.texts(f"rank{rank}.stdout") == [f"worker {rank}"]
