@@ -155,7 +155,6 @@ def host_lost(host_id: str) -> None:
     reconcile.host_lost(uuid.UUID(host_id))
 
 
-@shared_task(name="dispatch.tasks.clean_logs")
 @shared_task(name="dispatch.tasks.look_back")
 def look_back() -> None:
     """Count the pools for their history, and look which GPUs stood idle in the hands of their jobs."""
@@ -168,6 +167,7 @@ def look_back() -> None:
                 step(now)
 
 
+@shared_task(name="dispatch.tasks.clean_logs")
 def clean_logs() -> None:
     """Remove logs that have been kept long enough, for a while; what is left is taken up at once by another task."""
     with _alone(_CLEAN_LOGS) as alone:
