@@ -29,6 +29,9 @@ export function follow(place, others, { fromPlot, choose }) {
   place.on("plotly_unhover", () => hoverOthers(place, others, null));
 }
 
+// Plotly says a date as text in UTC, and wants it as milliseconds.
+const asNumber = (xval) => (typeof xval === "string" ? Date.parse(`${xval.replace(" ", "T")}Z`) : xval);
+
 let frame = 0;
 
 function hoverOthers(place, others, event) {
@@ -37,7 +40,7 @@ function hoverOthers(place, others, event) {
     const { Fx } = await plotly;
     for (const other of others()) {
       if (other === place) continue;
-      if (event?.xvals) Fx.hover(other, { xval: event.xvals[0] }, "xy", true);
+      if (event?.xvals) Fx.hover(other, { xval: asNumber(event.xvals[0]) }, "xy", true);
       else Fx.unhover(other, undefined, "xy", true);
     }
   });
