@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._sign import sign_of
@@ -16,6 +16,8 @@ DEFAULT_PORT = 12360
 DEFAULT_PORT_2 = 12376  # Determined's second port: accepted by the constructor, one is enough here
 SECRET_VARIABLE = "TRAINMASTER_GANG_SECRET"
 _LOOPBACK = "127.0.0.1"
+
+_RANKS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 
 _Star = Union[Chief, Worker]
 
@@ -68,21 +70,35 @@ class DistributedContext:
         `chief_ip` defaults to DET_CHIEF_IP, then to torchrun's MASTER_ADDR.
         """
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-        missing = [name for name in names if name not in os.environ]
-        if missing:
-            raise ValueError(
-                f"from_torch_distributed() needs the variables of torchrun, not set: {', '.join(missing)}. "
-                "Start the script with `python3 -m determined.launch.torch_distributed` or torchrun."
-            )
-        rank, size, local_rank, local_size, group_rank, group_size = (int(os.environ[name]) for name in names)
+        ranks = _from_variables("from_torch_distributed()", names, "determined.launch.torch_distributed")
+        return cls(**ranks, chief_ip=chief_ip or _known_chief())
+
+    @classmethod
+    def from_deepspeed(cls, chief_ip: Optional[str] = None) -> DistributedContext:
+        """From the variables that DeepSpeed's launcher sets; ValueError names those that are missing.
+
+        `chief_ip` defaults to DET_CHIEF_IP, then to MASTER_ADDR.
+        """
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+        ranks = _from_variables("from_deepspeed()", names, "determined.launch.deepspeed")
+        return cls(**ranks, chief_ip=chief_ip or _known_chief())
+
+    @classmethod
+    def from_horovod(cls, hvd: Any, chief_ip: Optional[str] = None) -> DistributedContext:
+        """From Horovod's module, such as horovod.torch, after its init() (ValueError before).
+
+        `chief_ip` defaults to DET_CHIEF_IP.
+        """
+        if not hvd.is_initialized():
+            raise ValueError("from_horovod(hvd) needs an initialized Horovod: call hvd.init() first.")
         return cls(
-            rank=rank,
-            size=size,
-            local_rank=local_rank,
-            local_size=local_size,
-            cross_rank=group_rank,
-            cross_size=group_size,
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR"),
+            rank=hvd.rank(),
+            size=hvd.size(),
+            local_rank=hvd.local_rank(),
+            local_size=hvd.local_size(),
+            cross_rank=hvd.cross_rank(),
+            cross_size=hvd.cross_size(),
+            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
         )
 
     def get_rank(self) -> int:
@@ -163,6 +179,21 @@ class DistributedContext:
 def single() -> DistributedContext:
     """The context of a training with one worker."""
     return DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+
+
+def _from_variables(asked: str, names: Tuple[str, ...], module: str) -> Dict[str, Any]:
+    """The six rank values from `names`, which are in the order of the constructor's."""
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise ValueError(
+            f"{asked} needs variables that are not set: {', '.join(missing)}. "
+            f"Start the script with `python3 -m {module}` or the launcher that it runs."
+        )
+    return {field: int(os.environ[names[place]]) for place, field in enumerate(_RANKS)}
+
+
+def _known_chief() -> Optional[str]:
+    return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
 
 
 def _checked(given: Tuple[Optional[int], ...]) -> Tuple[int, int, int, int, int, int]:

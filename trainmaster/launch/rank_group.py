@@ -9,18 +9,54 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from trainmaster.launch import wrap_rank
+from trainmaster.protocol import RUN_DIR
 
 # After a stop, when all ranks here have ended: the launcher may say goodbye to its peers.
 _END_LAUNCHER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+def rank_command(script: Sequence[str], names: str = "RANK") -> List[str]:
+    """What the launcher starts for each rank: the script under wrap_rank, which finds its rank in one of `names`."""
+    python = script[0].endswith(".py") or script[0] == "-m" or shutil.which(script[0]) is None
+    # By its path and isolated: no package, no site, and so a start of a few milliseconds per rank.
+    wrapper = [sys.executable, "-I", "-S", str(Path(wrap_rank.__file__).resolve()), names]
+    return [*wrapper, *([sys.executable] if python else []), *script]
+
+
+def run(
+    command: List[str], environment: Mapping[str, str], ranks_only: Optional[Mapping[str, str]] = None
+) -> int:
+    """Run a launcher to its end; the exit code for this host.
+
+    `ranks_only` are variables that the launcher is not given, for it would show them in its arguments; its ranks are.
+    """
+    # In a run its folder holds this one, so that it goes with the run whatever ends us.
+    with tempfile.TemporaryDirectory(prefix="ranks-", dir=os.environ.get(RUN_DIR)) as ranks_dir:
+        if ranks_only:
+            entries = [os.fsencode(f"{name}={value}") for name, value in ranks_only.items()]
+            Path(ranks_dir, wrap_rank.ENVIRONMENT).write_bytes(b"\0".join(entries))
+        return RankGroup(command, {**environment, wrap_rank.RANKS_DIR: ranks_dir}, ranks_dir).wait()
+
+
+def without(title: str, package: str) -> str:
+    """The sentence that this host's Python lacks what the launch module starts."""
+    return (
+        f"{sys.executable} on {socket.gethostname()} has no {title}: give the host or its pool "
+        f"another `python` or `activate`, or install {package} there."
+    )
 
 
 class RankEnd(NamedTuple):

@@ -10,17 +10,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import socket
 import sys
-import tempfile
-from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from trainmaster._info import ClusterInfo, get_cluster_info
-from trainmaster.launch import wrap_rank
-from trainmaster.launch.rank_group import RankGroup
-from trainmaster.protocol import RUN_DIR
+from trainmaster.launch.rank_group import rank_command, run, without
 
 USAGE = (
     "usage: python3 -m trainmaster.launch.torch_distributed "
@@ -36,8 +30,8 @@ class UsageError(ValueError):
     """The command line is wrong; the message is a sentence."""
 
 
-def parse(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """(overrides for torchrun, script and its arguments); UsageError when there is no script."""
+def parse(arguments: Sequence[str], usage: str = USAGE) -> Tuple[List[str], List[str]]:
+    """(overrides for the launcher, script and its arguments); UsageError when there is no script."""
     overrides: List[str] = []
     script = list(arguments)
     if script and script[0] != "--trial" and "--" in script and script[0].startswith("-"):
@@ -46,7 +40,7 @@ def parse(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
     if script and script[0] == "--":
         script = script[1:]
     if not script:
-        raise UsageError(f"An empty script is not allowed.\n{USAGE}")
+        raise UsageError(f"An empty script is not allowed.\n{usage}")
     if script[0] == "--trial":
         if len(script) != 2:
             raise UsageError(
@@ -55,7 +49,7 @@ def parse(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
         return overrides, ["-m", TRIAL_MODULE, script[1]]
     if script[0].startswith("-") and script[0] != "-m":
         raise UsageError(
-            f"{script[0]} stands where the script is expected; options for torchrun end with `--`.\n{USAGE}"
+            f"{script[0]} stands where the script is expected; options for the launcher end with `--`.\n{usage}"
         )
     return overrides, script
 
@@ -71,22 +65,18 @@ def torchrun_command(
     command += [f"--nnodes={len(addresses)}", f"--nproc_per_node={max(1, slots)}", f"--node_rank={here}"]
     command += ["--max_restarts=0", "--rdzv_backend=static"]
     command += [f"--master_addr={'127.0.0.1' if len(addresses) == 1 else addresses[0]}"]
-    command += [f"--master_port={_port(info)}", "--no_python", *overrides]
-    # By its path and isolated: no package, no site, and so a start of a few milliseconds per rank.
-    command += [sys.executable, "-I", "-S", str(Path(wrap_rank.__file__).resolve()), "RANK"]
-    python = script[0].endswith(".py") or script[0] == "-m" or shutil.which(script[0]) is None
-    return [*command, *([sys.executable] if python else []), *script]
+    command += [f"--master_port={rendezvous_port(info)}", "--no_python", *overrides]
+    return [*command, *rank_command(script)]
 
 
-def _port(info: Optional[ClusterInfo]) -> int:
+def rendezvous_port(info: Optional[ClusterInfo]) -> int:
     leased = info.ports.get("c10d") if info else None
     return int(os.environ.get("C10D_PORT") or leased or DEFAULT_PORT)
 
 
-def environment_for(info: Optional[ClusterInfo], ranks_dir: str) -> Dict[str, str]:
+def environment_for(info: Optional[ClusterInfo]) -> Dict[str, str]:
     """Our environment plus what torchrun and the ranks need."""
     environment = dict(os.environ)
-    environment[wrap_rank.RANKS_DIR] = ranks_dir
     environment["USE_TORCH_DISTRIBUTED"] = "True"
     environment["DET_CHIEF_IP"] = info.chief_address if info else "127.0.0.1"
     environment.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its warning
@@ -96,23 +86,20 @@ def environment_for(info: Optional[ClusterInfo], ranks_dir: str) -> Dict[str, st
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Returns the exit code for this host."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
     try:
-        overrides, script = parse(sys.argv[1:] if arguments is None else arguments)
+        overrides, script = parse(words)
         info = get_cluster_info()
     except (UsageError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
     if importlib.util.find_spec("torch") is None:
-        print(
-            f"{sys.executable} on {socket.gethostname()} has no PyTorch: give the host or its pool "
-            "another `python` or `activate`, or install torch there.",
-            file=sys.stderr,
-        )
+        print(without("PyTorch", "torch"), file=sys.stderr)
         return 1
-    # In a run its folder holds this one, so that it goes with the run whatever ends us.
-    with tempfile.TemporaryDirectory(prefix="ranks-", dir=os.environ.get(RUN_DIR)) as ranks_dir:
-        command = torchrun_command(info, overrides, script)
-        return RankGroup(command, environment_for(info, ranks_dir), ranks_dir).wait()
+    return run(torchrun_command(info, overrides, script), environment_for(info))
 
 
 if __name__ == "__main__":

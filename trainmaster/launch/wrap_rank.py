@@ -25,6 +25,9 @@ _RUN_DIR = "TRAINMASTER_RUN_DIR"
 _RANK = "TRAINMASTER_RANK"
 # Where the launch module follows its ranks: rank<N>.pid, rank<N>.exit, stopping.
 RANKS_DIR = "TRAINMASTER_RANKS_DIR"
+ENVIRONMENT = (
+    "environment"  # in that folder: NAME=VALUE, separated by NUL, of variables that came no other way
+)
 STOPPING = "stopping"  # in that folder: the ranks end because the job is stopped
 _PEER_GRACE = "TRAINMASTER_PEER_GRACE_SECONDS"
 # From SIGTERM to SIGKILL for a rank whose peer has failed; a stop has the job's own grace.
@@ -66,6 +69,7 @@ def main(arguments: "list[str]") -> int:
     if len(rest) < 2 or rest[0].startswith("-"):
         print(_USAGE, file=sys.stderr)
         return 2
+    _complete_environment()
     try:
         rank = resolve_rank(rest[0], os.environ)
     except ValueError as error:
@@ -75,6 +79,17 @@ def main(arguments: "list[str]") -> int:
     if run_dir and redirect:
         return _Rank(rank, rest[1:], run_dir).run()
     return _Rank(rank, rest[1:], run_dir, prefixed=True).run()
+
+
+def _complete_environment() -> None:
+    """Add what the launcher was not given (horovodrun puts all that it has into the arguments of a shell)."""
+    path = os.path.join(os.environ.get(RANKS_DIR, ""), ENVIRONMENT)
+    if RANKS_DIR not in os.environ or not os.path.exists(path):
+        return
+    with open(path, "rb") as file:
+        for entry in file.read().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            os.environb.setdefault(name, value)
 
 
 class _Rank:
