@@ -7,15 +7,18 @@ without a step, named `gpu`, `cpu`, `memory`, `disk` and `network`, nested by ho
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jobs.models import Member
 from metrics import sample_intake, samples, timing_intake, timings
 from metrics.names import METRICS, RANK
 
 SYSTEM, TIMING, MISC = (f"PROFILER_METRIC_TYPE_{kind}" for kind in ("SYSTEM", "TIMING", "MISC"))
 #: groups of metrics that a profiler reports
 GROUPS = frozenset({"gpu", "cpu", "memory", "disk", "network"})
+#: of a host that a profiler names
+NAME_CHARACTERS = 128
 _PER_SECOND = "_per_second"
 _GBIT, _GB = 1e9 / 8, 1e9
 #: name in batches -> ours, and how many of our units one of theirs is
@@ -46,14 +49,14 @@ class Batch(NamedTuple):
     times: list[float]
 
 
-def store(task_id: str, host_id: uuid.UUID, batch: Batch) -> None:
-    """Keep a batch that a profiler sent. What hosts do not measure here is left out."""
+def store(task_id: str, batch: Batch) -> None:
+    """Keep a batch that a profiler sent, in the caller's transaction. What hosts do not measure here is left out."""
     name, host, gpu, kind = batch.labels
     if kind == SYSTEM:
         ours, unit = _OURS.get(name, (name, 1.0))
         column = f"{ours}/{gpu}" if gpu else ours
         values = [value * unit for value in batch.values]
-        sample_intake.store(task_id, host_id, host, [{"t": batch.times, "v": {column: values}}])
+        _store_samples(task_id, host, {"t": batch.times, "v": {column: values}})
         return
     points = zip(batch.values, batch.steps, batch.times, strict=True)
     timing_intake.store(task_id, host, [_record(name, kind, *point) for point in points])
@@ -68,8 +71,27 @@ def _record(name: str, kind: str, value: float, step: int, at: float) -> dict[st
     return {**record, "t": [at - value, at], "v": {name: {"n": 1, **same}}}
 
 
-def hosts_in(values: Mapping[str, Any], at: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(host, record of samples) of a report of one of GROUPS: `{host: {name: value or {GPU: …}}}`."""
+def store_group(task_id: str, values: Mapping[str, Any], at: float) -> None:
+    """Keep a report of one of GROUPS, `{host: {name: value or {GPU: …}}}`, in the caller's transaction.
+
+    Raises ValueError, with a sentence, for what is no host's name.
+    """
+    for host in values:
+        if not 0 < len(host) <= NAME_CHARACTERS or not host.isprintable():
+            raise ValueError(f"{host[:40]!r} is no host's name: 1 to {NAME_CHARACTERS} printable characters.")
+    for host, record in _hosts_in(values, at):
+        _store_samples(task_id, host, record)
+
+
+def _store_samples(task_id: str, host: str, record: Mapping[str, Any]) -> None:
+    """As of one of our hosts only where the task has run there: nobody writes what stands on other hosts' pages."""
+    members = Member.objects.filter(allocation__task_id=task_id, host__name=host)
+    known = members.values_list("host_id", flat=True).first()
+    host_id = known or uuid.uuid5(uuid.NAMESPACE_DNS, host or "unknown")
+    sample_intake.store(task_id, host_id, host, [record])
+
+
+def _hosts_in(values: Mapping[str, Any], at: float) -> Iterator[tuple[str, dict[str, Any]]]:
     for host, measured in values.items():
         columns: dict[str, list[float]] = {}
         for name, value in measured.items() if isinstance(measured, Mapping) else ():
@@ -94,8 +116,8 @@ def series_of(task_id: str) -> list[Labels]:
     return [*found, *(Labels(one.name + _PER_SECOND, host, "", MISC) for one in known.counts)]
 
 
-def read(task_id: str, wanted: Labels, after: float, most: int) -> list[Batch]:
-    """Points later than `after` (epoch seconds, 0: all); an empty word of `wanted` means any.
+def read(task_id: str, wanted: Labels, after: Mapping[Labels, float], most: int) -> list[Batch]:
+    """Points later than what `after` says of their series (epoch seconds); an empty word of `wanted` means any.
 
     A series has at most `most` points; where that is less than there are, each is the mean of neighbours.
     """
@@ -116,25 +138,36 @@ def read(task_id: str, wanted: Labels, after: float, most: int) -> list[Batch]:
     ]
 
 
-def _system(task_id: str, wanted: Labels, after: float, most: int) -> list[Batch]:
+def _system(task_id: str, wanted: Labels, after: Mapping[Labels, float], most: int) -> list[Batch]:
+    """Host by host: each ships when it can, so none's last point says what the others have sent."""
+    hosts = (
+        [wanted.host] if wanted.host else sorted({host for host, _, _ in samples.columns_of_task(task_id)})
+    )
+    found = (batch for host in hosts for batch in _of_host(task_id, host, wanted, after, most))
+    return [batch for batch in found if batch.times]
+
+
+def _of_host(
+    task_id: str, host: str, wanted: Labels, after: Mapping[Labels, float], most: int
+) -> Iterable[Batch]:
     names = None if not wanted.name else [_OURS.get(wanted.name, (wanted.name, 1.0))[0]]
-    hosts = [wanted.host] if wanted.host else None
-    found = []
-    for one in samples.of_task(task_id, names, hosts=hosts, first_time=after or None, points=most):
+    told = [at for labels, at in after.items() if labels.host == host and labels.kind == SYSTEM]
+    first = min(told, default=None)
+    for one in samples.of_task(task_id, names, hosts=[host], first_time=first, points=most):
         name, unit = _THEIRS.get(one.name, (one.name, 1.0))
         labels = Labels(name, one.host, one.part, SYSTEM)
         if one.metric.part_is != RANK and _is_wanted(labels, wanted):
             values, times = (one.mean / unit).tolist(), one.times.tolist()
-            found.append(_later(Batch(labels, values, [0] * len(times), times), after))
-    return [batch for batch in found if batch.times]
+            yield _later(Batch(labels, values, [0] * len(times), times), after)
 
 
 def _is_wanted(labels: Labels, wanted: Labels) -> bool:
     return all(not asked or asked == own for asked, own in zip(wanted, labels, strict=True))
 
 
-def _later(batch: Batch, after: float) -> Batch:
-    kept = [index for index, at in enumerate(batch.times) if at > after]
+def _later(batch: Batch, after: Mapping[Labels, float]) -> Batch:
+    told = after.get(batch.labels, 0.0)
+    kept = [index for index, at in enumerate(batch.times) if at > told]
     if len(kept) == len(batch.times):
         return batch
     values, steps, times = batch.values, batch.steps, batch.times

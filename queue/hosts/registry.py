@@ -61,12 +61,6 @@ def present() -> QuerySet[Host]:
     return Host.objects.exclude(admission=Host.Admission.REMOVED)
 
 
-def id_of_name(name: str) -> uuid.UUID:
-    """Of the host that a client names; a machine that is none of ours has an id of its own all the same."""
-    known = present().filter(name=name).values_list("pk", flat=True).first()
-    return known or uuid.uuid5(uuid.NAMESPACE_DNS, name or "unknown")
-
-
 def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
     """Add a host and start its admission. A removed host of that name comes back with its history.
 

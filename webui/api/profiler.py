@@ -18,7 +18,6 @@ from rest_framework.response import Response
 
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
-from hosts import registry
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api import encoding
@@ -82,7 +81,7 @@ class ProfilerMetrics(ApiView):
                     said["batches"],
                     [at.timestamp() for at in said["timestamps"]],
                 )
-                profiler_batches.store(trial.task_id, registry.id_of_name(labels["agentId"]), batch)
+                profiler_batches.store(trial.task_id, batch)
         return Response({})
 
 
@@ -110,11 +109,11 @@ async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpRe
     wanted = Labels(
         *(asked.get(f"labels.{word}", "") for word in ("name", "agentId", "gpuUuid", "metricType"))
     )
-    after = [0.0]
+    after: dict[Labels, float] = {}
 
     def look() -> list[Json]:
-        found = profiler_batches.read(task_id, wanted, after[0], MOST_POINTS)
-        after[0] = max((batch.times[-1] for batch in found), default=after[0])
+        found = profiler_batches.read(task_id, wanted, after, MOST_POINTS)
+        after.update((batch.labels, batch.times[-1]) for batch in found)
         return [{"batch": _batch(trial_id, batch)} for batch in found]
 
     return _stream(request, trial_id, task_id, look)

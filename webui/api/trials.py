@@ -13,8 +13,7 @@ from rest_framework.response import Response
 
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
-from hosts import registry
-from metrics import profiler_batches, sample_intake
+from metrics import profiler_batches
 from webui.api import encoding
 from webui.api.authentication import Run
 from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
@@ -116,8 +115,11 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
     at: datetime = report.get("reportTime") or timezone.now()
     steps = report.get("stepsCompleted")
     if steps is None and group in profiler_batches.GROUPS:
-        for host, samples in profiler_batches.hosts_in(values, at.timestamp()):
-            sample_intake.store(trial.task_id, registry.id_of_name(host), host, [samples])
+        try:
+            with transaction.atomic():
+                profiler_batches.store_group(trial.task_id, values, at.timestamp())
+        except ValueError as error:
+            raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
     with transaction.atomic():
         experiment = transitions.lock(trial.experiment_id)
