@@ -84,7 +84,7 @@ def _meet(first: Host, second: Host, interface: str) -> Found:
     """Raises RemoteError."""
     known = _both(lambda host: remote.verb(host, "meet", {}, timeout_seconds=_ASKING_SECONDS), first, second)
     one, other = (
-        Side(host.name, host.peer_address, answer["interfaces"])
+        Side(host.name, host.peer_address(interface), answer["interfaces"])
         for host, answer in zip((first, second), known, strict=True)
     )
     free = list(ports.for_meetings())

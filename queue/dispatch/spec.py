@@ -37,7 +37,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "environment": run.environment,
         "slots": [{"index": slot.index, "uuid": slot.uuid, "kind": slot.kind} for slot in slots],
         "gang": {
-            "addresses": [peer.host.peer_address for peer in members],
+            "addresses": [peer.host.peer_address(pool.network_interface) for peer in members],
             "slot_counts": [peer.slots for peer in members],
             "ports": allocation.ports,
             "interface": pool.network_interface or None,

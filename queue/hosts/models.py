@@ -168,10 +168,14 @@ class Host(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def peer_address(self) -> str:
-        """Where other members of a gang reach this host."""
-        return self.gang_address or self.address or "127.0.0.1"
+    def peer_address(self, interface: str) -> str:
+        """Where other members of a gang reach this host: rendezvous, DistributedContext and the pool's pair tests.
+
+        As a person named it, else the address on the pool's `interface` (empty: it names none) that the last probe
+        found, else the one that SSH dials.
+        """
+        found = (row["address"] for row in self.facts.get("interfaces", []) if row["interface"] == interface)
+        return self.gang_address or next(found, "") or self.address or "127.0.0.1"
 
 
 class Slot(models.Model):

@@ -31,6 +31,7 @@ MOUNTS = r"""
 def test_a_probe_answers_every_fact(host: TestHost) -> None:
     facts = host.verb("probe", {})
     assert facts["hostname"] == socket.gethostname()
+    assert {row["interface"] for row in facts["interfaces"]} <= {name for _, name in socket.if_nameindex()}
     assert facts["arch"] == platform.machine()
     assert facts["cpus"]["count"] == os.cpu_count() and facts["memory"]["total_bytes"] > 10**8
     assert facts["disk"]["free_bytes"] > 0 and facts["disk"]["writable"] is True

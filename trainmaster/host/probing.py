@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
 from trainmaster.host.gpus import find_gpus
+from trainmaster.host.interfaces import interfaces
 from trainmaster.host.interpreters import find_interpreters
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
@@ -54,6 +55,7 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "isolation": _isolation(),
         "logind": _logind(),
         "account": _account(),
+        "interfaces": interfaces(),
         "ssh_connection": _ssh_connection(os.environ.get("SSH_CONNECTION", "")),
     }
 

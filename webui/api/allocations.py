@@ -106,7 +106,9 @@ async def rendezvous(
 
 def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
     members = list(
-        Member.objects.select_related("host").filter(allocation_id=allocation_id).order_by("index")
+        Member.objects.select_related("host", "allocation__pool")
+        .filter(allocation_id=allocation_id)
+        .order_by("index")
     )
     ranks = [member.index for member in members if resources_id in {member.run_key, str(member.index)}]
     if not ranks:
@@ -115,8 +117,9 @@ def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
         raise Conflict(f"a member of {allocation_id} has ended already; the gang cannot meet.")
     if any(member.state == MemberState.ASSIGNED for member in members):
         return None
+    interface = members[0].allocation.pool.network_interface
     return {
-        "addresses": [member.host.peer_address for member in members],
+        "addresses": [member.host.peer_address(interface) for member in members],
         "rank": ranks[0],
         "slots": [member.slots for member in members],
     }

@@ -129,7 +129,7 @@ SECTIONS: dict[str, list[Field]] = {
         Field(
             "network_interface",
             "Network interface",
-            "The one that gangs talk over; empty: each run finds it.",
+            "The one that gangs meet and talk over; empty: each run finds it.",
             "text",
             none="found by each run",
         ),

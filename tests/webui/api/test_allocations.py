@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from experiments.models import Experiment, Trial
-from hosts.models import Host, Slot
+from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -101,14 +101,20 @@ def gang(cast: Cast, submit: Any) -> tuple[Allocation, Api]:
 
 def test_the_rendezvous_waits_until_every_member_is_launched(gang: tuple[Allocation, Api]) -> None:
     allocation, run = gang
-    members = list(Member.objects.filter(allocation=allocation))
+    members = list(Member.objects.filter(allocation=allocation).order_by("index"))
+    on_the_fast_one = [
+        {"interface": "eth0", "address": "10.0.0.9"},
+        {"interface": "ib0", "address": "172.16.0.2"},
+    ]
+    Host.objects.filter(pk=members[1].host_id).update(facts={"interfaces": on_the_fast_one})
+    ResourcePool.objects.filter(pk=allocation.pool_id).update(network_interface="ib0")
     transitions.member_launched(members[0].pk, boot_id="b")
     with ThreadPoolExecutor(1) as pool:
         path = f"allocations/{allocation.pk}/resources/{members[1].run_key}/rendezvous"
         waiting = in_thread(pool, fresh(run).get, path)
         transitions.member_launched(members[1].pk, boot_id="b")
         info = waiting.result(20)["rendezvousInfo"]
-    assert info == {"addresses": ["10.0.0.1", "10.0.0.2"], "rank": 1, "slots": [1, 1]}
+    assert info == {"addresses": ["10.0.0.1", "172.16.0.2"], "rank": 1, "slots": [1, 1]}
     assert run.refused("GET", f"allocations/{allocation.pk}/resources/nobody/rendezvous")[0] == 404
 
 
