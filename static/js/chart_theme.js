@@ -7,11 +7,17 @@ export function colours() {
   return { ink: get("--ink"), ink2: get("--ink-2"), line: get("--line"), panel: get("--panel") };
 }
 
-/** What all charts share of their layout: nothing of their own paper, ink for letters, hairlines for the grid. */
+/** A text that Plotly draws letter by letter: what users and hosts have named might be links or other markup to it. */
+export const literal = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+/** The traces with their names taken literally. */
+export const named = (traces) => traces.map((trace) => (trace.name ? { ...trace, name: literal(trace.name) } : trace));
+
+/** What all charts share of their layout: nothing of their own paper, ink for letters, hairlines for the grid; titles are literal. */
 export function themed(layout) {
   const { ink, ink2, line, panel } = colours();
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickfont: { color: ink2 } };
-  const titled = (own) => ({ ...axis, ...own, title: { ...own?.title, font: { size: 12, color: ink2 } } });
+  const titled = (own) => ({ ...axis, ...own, title: { ...own?.title, text: literal(own?.title?.text ?? ""), font: { size: 12, color: ink2 } } });
   return {
     ...layout,
     autosize: true,

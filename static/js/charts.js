@@ -1,6 +1,6 @@
 // Draws the figures of a section with data-figures, keeps them fresh, and follows the theme. Only charts in view are mounted.
 
-import { themed } from "./chart_theme.js";
+import { named, themed } from "./chart_theme.js";
 
 const section = document.querySelector("[data-figures]");
 let timer = null;
@@ -31,7 +31,7 @@ function draw(place) {
   const figure = place.figure;
   if (!figure || place.drawn === figure) return;
   place.drawn = figure;
-  Plotly.react(place, figure.data, laidOut(figure), { displaylogo: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  Plotly.react(place, named(figure.data), laidOut(figure), { displaylogo: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 
@@ -57,7 +57,8 @@ function place(name) {
 // `loss: training loss 0.12 at step 190, validation loss 0.15 at step 180`
 function described(figure) {
   if (figure.described) return figure.described;
-  const ends = figure.data.map(({ name, x, y }) => `${name} ${Number(y.at(-1)).toPrecision(4)} at step ${x.at(-1)}`);
+  const last = (y) => (y.at(-1) === null ? "no number" : y.at(-1).toPrecision(4));
+  const ends = figure.data.map(({ name, x, y }) => `${name} ${last(y)} at step ${x.at(-1)}`);
   return `${figure.name}: ${ends.join(", ")}`;
 }
 

@@ -40,8 +40,12 @@ for number in range(8):
             "accuracy": 1 - math.exp(-step / 70) - number / 30}) for step in range(1, 401)]
     rows += [ingest.Report(1, "validation", step, 1.79e9 + step, {"loss": math.exp(-step / 80) + number / 18})
              for step in range(50, 401, 50)]
+    if number == 0:
+        rows += [ingest.Report(1, "training", step, 1.79e9 + step, {MARKUP: step}) for step in (401, 402)]
     ingest.store(trial.pk, rows)
 """
+#: what a name must not become in a chart
+MARKUP = "<a href='https://example.org/'>loss</a> & <b>more</b>"
 
 
 def keep(window: Browser, name: str) -> None:
@@ -60,7 +64,7 @@ def press(window: Browser, key: str) -> None:
 def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
-    shell(empty_server, SWEEP)
+    shell(empty_server, f"MARKUP = {MARKUP!r}\n{SWEEP}")
     with running_browser(empty_server.url) as window:
         window.look(dark=False, width=WIDE)
         window.login("admin", empty_server.password)
@@ -98,4 +102,8 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3,5"), "the added one")
         window.driver.find_element(By.CSS_SELECTOR, ".chosen-metrics summary").send_keys(Keys.ENTER)
         window.wait(lambda: window.one(".chosen-metrics button").is_displayed(), "the metrics")
+        window.open("/trials/1")
+        legends = "return [...document.querySelectorAll('#charts .legendtext')].map((text) => text.textContent)"
+        window.wait(lambda: f"training {MARKUP}" in window.run(legends), "the name as it was given")
+        assert window.all("#charts svg a") == []
         assert wrong == []
