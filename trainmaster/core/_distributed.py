@@ -225,7 +225,12 @@ def _join(name: str, rank: int, size: int, address: Tuple[str, int], secret: byt
 def _chief_address(context: DistributedContext, chief_ip: Optional[str]) -> str:
     if context.local_size == context.size or chief_ip is None:
         return _LOOPBACK
-    return chief_ip if ":" in chief_ip else socket.gethostbyname(chief_ip)
+    if ":" in chief_ip:
+        return chief_ip
+    try:
+        return socket.gethostbyname(chief_ip)
+    except socket.gaierror:  # a name that has an IPv6 address alone
+        return str(socket.getaddrinfo(chief_ip, None, socket.AF_INET6, socket.SOCK_STREAM)[0][4][0])
 
 
 def _port(info: Optional[ClusterInfo], pub_port: int, offset: int) -> int:

@@ -42,6 +42,25 @@ def test_values_travel_between_four_ranks_of_two_hosts(tmp_path: Path) -> None:
         assert large == 4
 
 
+def test_ranks_of_two_hosts_meet_over_ipv6(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    port = free_port()
+    runs = [
+        make_run(tmp_path / str(member), slots=1, member=member, members=2, comm=port) for member in (0, 1)
+    ]
+    program = """
+        context = det.core.DistributedContext(rank=rank, size=2, local_rank=0, local_size=1,
+            cross_rank=rank, cross_size=2, chief_ip="::1")
+        say(context.allgather(rank))
+        context.close()
+    """
+    with Ranks(program, runs, 2) as ranks:
+        assert said(ranks) == [[[0, 1]], [[0, 1]]]
+
+
 def test_a_killed_rank_is_named_by_all_others_at_once(tmp_path: Path) -> None:
     run = make_run(tmp_path, slots=4)
     program = """
