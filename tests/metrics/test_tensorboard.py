@@ -8,6 +8,7 @@ import pytest
 
 from metrics import ingest, tensorboard
 from tests.rig.world import make_host, submit_experiment, trial_of
+from webui.live.tensorboard_archive import folders
 
 pytestmark = pytest.mark.django_db
 AT = 1_790_000_000.25
@@ -72,6 +73,13 @@ def scalar(record: bytes) -> tuple[str, int, float, float]:
 
 def test_checksums_are_those_of_the_standard() -> None:
     assert crc32c(b"123456789") == 0xE3069283, "RFC 3720, B.4 uses the same polynomial"
+
+
+def test_each_group_has_a_folder_of_its_own_whatever_it_is_called() -> None:
+    found = folders(["val/x", "val_x", "VAL_X", "..", "training", "\u5b57" * 128])
+    assert [found["val/x"], found["val_x"], found["VAL_X"]] == ["val_x", "val_x~2", "VAL_X~3"]
+    assert found[".."] == "_" and found["training"] == "training"
+    assert max(len(name.encode()) for name in found.values()) < 255
 
 
 def test_an_event_file_has_every_point_of_its_group_in_order() -> None:

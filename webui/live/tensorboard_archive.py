@@ -6,6 +6,7 @@ chart.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Generator, Sequence
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -13,6 +14,9 @@ from experiments.models import Trial
 from metrics import tensorboard
 from webui.live.log_download import stepped
 from webui.live.zip_stream import COMPRESSION, Entry, Sink
+
+#: of a folder; file systems take 255 bytes
+_NAME_CHARACTERS = 60
 
 
 def archive(trials: Sequence[Trial], folder: str) -> AsyncIterator[bytes]:
@@ -25,10 +29,8 @@ def _files(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         for trial in trials:
             begin = trial.started_at.timestamp()
-            for group in tensorboard.groups(trial.pk):
-                name = (
-                    f"{folder}/trial-{trial.pk}/{_safe(group)}/events.out.tfevents.{int(begin)}.trainmaster"
-                )
+            for group, own in folders(tensorboard.groups(trial.pk)).items():
+                name = f"{folder}/trial-{trial.pk}/{own}/events.out.tfevents.{int(begin)}.trainmaster"
                 with Entry(into, name) as entry:
                     for block in tensorboard.event_file(trial.pk, group, begin):
                         entry.write(block)
@@ -36,7 +38,20 @@ def _files(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
     yield sink.drain()
 
 
+def folders(groups: Sequence[str]) -> dict[str, str]:
+    """Group -> the name of its folder. Users name groups; those whose names come to the same one are numbered."""
+    taken: Counter[str] = Counter()
+    found = {}
+    for group in groups:
+        name = _safe(group)
+        taken[name.casefold()] += 1  # some file systems take capitals for small letters
+        nth = taken[name.casefold()]
+        found[group] = name if nth == 1 else f"{name}~{nth}"
+    return found
+
+
 def _safe(group: str) -> str:
-    """A name for a folder; groups are named by users."""
-    name = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in group)
+    name = "".join(
+        letter if letter.isalnum() or letter in "._- " else "_" for letter in group[:_NAME_CHARACTERS]
+    )
     return name if name.strip(". ") else "_"
