@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -70,14 +72,19 @@ def of_trials(
     trial_ids: Sequence[int], group: str, name: str, *, points: int = DEFAULT_POINTS
 ) -> dict[int, Series]:
     """One metric of many trials, by trial; those that have not reported it are left out."""
-    rows: dict[int, tuple[list[Head], list[Part]]] = {}
+    found: dict[int, Series] = {}
     where = "metric_group.trial_id = ANY(%s) AND metric_group.name = %s AND NOT chunk.archived"
-    for trial_id, _, count, head, columns in chunks.select(where, [list(trial_ids), group], [name]):
-        heads, parts = rows.setdefault(trial_id, ([], []))
-        steps, times, _ = chunks.unpack_head(head, count)
-        heads.append((steps, times, slice(0, count)))
-        parts += [(len(heads) - 1, *chunks.unpack_numbers(data, count)) for _, data in columns]
-    found = {trial_id: _series(name, heads, parts, points) for trial_id, (heads, parts) in rows.items()}
+    rows = chunks.select(where, [list(trial_ids), group], [name])
+    for trial_id, of_trial in groupby(
+        rows, key=itemgetter(0)
+    ):  # so one trial alone is in memory with all its points
+        heads: list[Head] = []
+        parts: list[Part] = []
+        for _, _, count, head, columns in of_trial:
+            steps, times, _ = chunks.unpack_head(head, count)
+            heads.append((steps, times, slice(0, count)))
+            parts += [(len(heads) - 1, *chunks.unpack_numbers(data, count)) for _, data in columns]
+        found[trial_id] = _series(name, heads, parts, points)
     return {trial_id: each for trial_id, each in found.items() if each.total}
 
 
