@@ -103,7 +103,9 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.driver.find_element(By.CSS_SELECTOR, ".chosen-metrics summary").send_keys(Keys.ENTER)
         window.wait(lambda: window.one(".chosen-metrics button").is_displayed(), "the metrics")
         window.open("/trials/1")
-        legends = "return [...document.querySelectorAll('#charts .legendtext')].map((text) => text.textContent)"
+        legends = (
+            "return [...document.querySelectorAll('#charts .legendtext')].map((text) => text.textContent)"
+        )
         window.wait(lambda: f"training {MARKUP}" in window.run(legends), "the name as it was given")
         assert window.all("#charts svg a") == []
         assert wrong == []
