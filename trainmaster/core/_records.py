@@ -23,6 +23,7 @@ class Records:
         self.path = Path(run_dir, "spool", f"core.rank{rank}.jsonl")
         self._descriptor: Optional[int] = None
         self._torn = False
+        self._lost = 0  # since the file could be written the last time
 
     def append(self, type_: str, **fields: Any) -> None:
         """Append one record with a single write. A full disk costs the record, never the training."""
@@ -38,18 +39,30 @@ class Records:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
                 self._descriptor = os.open(self.path, flags, 0o600)
             written = os.write(self._descriptor, line)
-            self._torn = written < len(line)
         except OSError as error:
-            logger.warning(
-                "A %s record is lost: %s cannot be written (%s).", type_, self.path, error.strerror
-            )
+            self._lose(type_, f"cannot be written ({error.strerror})")
             return
+        self._torn = written < len(line)
         if self._torn:
+            self._lose(type_, "took only a part of it; is the disk full?")
+        elif self._lost:
+            self._say_lost("It can be written again.")
+
+    def _lose(self, type_: str, why: str) -> None:
+        """Say so once; a training that reports every few milliseconds must not fill its log with it."""
+        if not self._lost:
             logger.warning(
-                "A %s record is lost: %s took only a part of it; is the disk full?", type_, self.path
+                "A %s record is lost: %s %s. Others that are lost are counted.", type_, self.path, why
             )
+        self._lost += 1
+
+    def _say_lost(self, more: str = "") -> None:
+        logger.warning("%d of this rank's records were lost. %s", self._lost, more)
+        self._lost = 0
 
     def close(self) -> None:
+        if self._lost:
+            self._say_lost()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -112,8 +112,10 @@ def test_a_full_disk_costs_the_report_and_not_the_training(
 ) -> None:
     (run / "spool" / "core.rank0.jsonl").symlink_to("/dev/full")
     with core.init() as context:
-        context.train.report_training_metrics(1, {"loss": 1.0})
-    assert "No space left" in caplog.text
+        for step in range(1, 101):
+            context.train.report_training_metrics(step, {"loss": 1.0})
+    first, last = [record.getMessage() for record in caplog.records]
+    assert "No space left" in first and "100 of this rank's records were lost" in last
 
 
 def test_several_slots_need_a_distributed_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
