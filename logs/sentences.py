@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from events.models import Event
 from jobs import exits
-from jobs.states import AllocationState, MemberState, Reason, TaskState
+from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reason, TaskState
 from jobs.time_limits import in_words
 from logs.levels import Level
 from logs.log_labels import match_of
@@ -23,6 +23,7 @@ _FAILURES = frozenset(
      Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
      Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.TIME_LIMIT}
 )  # fmt: skip
+_COUNTED = _FAILURES - NOT_THE_CODES_FAULT  # what is tried again at the cost of a restart
 
 
 def sentence(event: Event) -> Sentence | None:
@@ -103,7 +104,7 @@ def _of_member(event: Event) -> Sentence | None:
 def _of_task(event: Event) -> Sentence | None:
     detail = event.detail
     if event.to_state == TaskState.WAITING and event.from_state == TaskState.RUNNING:
-        if event.reason in _FAILURES and detail.get("restarts"):
+        if event.reason in _COUNTED and detail.get("restarts"):
             count = f"restart {detail['restarts']} of {detail.get('max_restarts', '?')}"
             return Sentence(Level.WARNING, f"Queued again ({count}): {_why(event.reason)}.")
         return Sentence(Level.INFO, f"Queued again: {_why(event.reason)}{_by(event.actor)}.")
