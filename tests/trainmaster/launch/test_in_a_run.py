@@ -116,11 +116,14 @@ print("rank", os.environ["RANK"], "nice", os.nice(0), "told", os.environ["FROM_H
 
 
 def test_launchers_nest_and_know_what_the_startup_hook_exported(
-    host: TestHost, stream_server: StreamServer
+    host: TestHost, stream_server: StreamServer, tmp_path: Path
 ) -> None:
-    hook = 'echo "hook in $(basename "$PWD")"\nexport FROM_HOOK="it works"\n'
+    activate = tmp_path / "activate"
+    activate.write_text("WORKS=works\n")
+    hook = 'echo "hook in $(basename "$PWD")"\nexport FROM_HOOK="it $WORKS"\n'
     nested = "nice -n 3 python3 -m cProfile -o profile.out -m determined.launch.torch_distributed train.py"
-    paths, _ = host.launch(nested, {"train.py": TOLD, "startup-hook.sh": hook}, **two_slots())
+    files = {"train.py": TOLD, "startup-hook.sh": hook}
+    paths, _ = host.launch(nested, files, activate=str(activate), **two_slots())
     assert stream_server.wait_for(stream_server.exit, 60)["code"] == 0
     assert stream_server.texts("launcher.stdout") == ["hook in code"]
     for rank in range(2):
