@@ -1,7 +1,7 @@
 // The Metrics page of a trial: a table that the server draws, and charts of which only those in view are mounted.
-// One request at a time brings what the charts in view lack: whole curves, what has come since, or details of a window.
 
 import "./metric_state.js";
+import { loader } from "./chart_loading.js";
 import { watched } from "./chart_panel.js";
 import { follow, onKey } from "./chart_window.js";
 import { bring, bringDetail, lacksDetail } from "./metric_curves.js";
@@ -12,14 +12,11 @@ import { toggled } from "./page_state.js";
 
 const TABLE_EVERY_MS = 2_000;
 const SMOOTHED_EVERY_MS = 5_000; // an average is worked out anew over all points
-const AGAIN_MS = 3_000;
 const TYPING_MS = 200;
 const section = document.getElementById("charts");
 const table = document.getElementById("metric-table");
 const field = (name) => document.getElementById(`metric-${name}`);
 const panels = () => [...section.children].map((element) => element.panel);
-let asking = null; // of the request on its way
-let isHeld = false; // a button of the mouse is down: nothing changes beneath it
 
 // --- which charts there are ---
 
@@ -46,61 +43,11 @@ async function show(panel) {
   if (panel.isDrawn) follow(panel.place, () => panels().filter((each) => each.isDrawn && each.place.layout).map((each) => each.place), axis);
 }
 
-let showing = 0;
-async function showAll() {
-  const mine = showing += 1;
-  for (const panel of panels()) {
-    if (!panel.isInView) continue;
-    if (mine !== showing) return; // a newer look of all of them is on its way
-    await show(panel);
-    await new Promise(requestAnimationFrame); // the page can be used between two charts
-  }
-}
-
-// --- what they lack ---
-
-async function load() {
-  if (asking || isHeld) return;
-  const shown = panels().filter((panel) => panel.isInView);
-  const bases = shown.filter((panel) => !panel.base || panel.isBehind);
-  const window = { from: state.from, to: state.to };
-  const hasWindow = window.from !== null || window.to !== null;
-  const isStale = ({ detail }) => detail?.from !== window.from || detail?.to !== window.to;
-  const details = hasWindow ? shown.filter((panel) => panel.base && isStale(panel) && lacksDetail(panel)) : [];
-  if (!bases.length && !details.length) return;
-  const mine = asking = new AbortController();
-  try {
-    for (const panel of bases) panel.isBehind = false;
-    if (bases.length) await bring(section.dataset.at, bases, mine.signal);
-    else await bringDetail(section.dataset.at, details, window, mine.signal);
-  } catch (error) {
-    if (mine.signal.aborted) return;
-    for (const panel of bases) { panel.isBehind = true; if (!panel.base) panel.points.textContent = `${error.message} Asking again.`; }
-    setTimeout(() => { asking = null; load(); }, AGAIN_MS);
-    return;
-  }
-  if (asking !== mine) return;
-  asking = null;
-  for (const panel of bases.length ? bases : details) await show(panel);
-  load();
-}
-
-/** Forget all curves: they are of another axis or another smoothing. The old ones stay drawn until new ones come. */
-function forget() {
-  asking?.abort();
-  asking = null;
-  for (const panel of panels()) Object.assign(panel, { base: null, detail: null });
-  load();
-}
-
-let behindTimer = null;
-function fallBehind() {
-  behindTimer ??= setTimeout(() => {
-    behindTimer = null;
-    for (const panel of panels()) panel.isBehind = true;
-    load();
-  }, state.smooth ? SMOOTHED_EVERY_MS : 0);
-}
+const { load, showAll, forget, fallBehind } = loader({
+  section, state, panels, show, lacksDetail,
+  bring: async (some, signal) => { await bring(section.dataset.at, some, signal); return some; },
+  bringDetail: (some, window, signal) => bringDetail(section.dataset.at, some, window, signal),
+});
 
 // --- the table ---
 
@@ -120,7 +67,7 @@ function pin({ name, isPinned }) {
 }
 
 table.addEventListener("htmx:afterSwap", list);
-table.addEventListener("wake", () => { refreshTable(false); fallBehind(); });
+table.addEventListener("wake", () => { refreshTable(false); fallBehind(state.smooth ? SMOOTHED_EVERY_MS : 0); });
 table.addEventListener("change", ({ target }) => {
   if (target.dataset.tick !== undefined) change({ m: toggled(state.m, target.dataset.tick) });
 });
@@ -171,10 +118,6 @@ section.addEventListener("keydown", (event) => {
   if (event.key === "p" && !event.ctrlKey && !event.metaKey && !event.altKey) pin(event.target.panel);
   else onKey(event, axis);
 });
-section.addEventListener("pointerdown", () => { isHeld = true; });
-addEventListener("pointerup", () => { isHeld = false; load(); });
-addEventListener("pointercancel", () => { isHeld = false; load(); });
-document.addEventListener("themechange", showAll);
 
 showControls();
 list();

@@ -1,6 +1,7 @@
 // The Profiler page of a trial: what its hosts measured, over time, and what its ranks timed, over steps (profiler_steps.js).
-// Only charts in view are mounted; one request at a time brings what they lack.
+// Only charts in view are mounted.
 
+import { loader } from "./chart_loading.js";
 import { watched } from "./chart_panel.js";
 import { follow, onKey } from "./chart_window.js";
 import { SamplesPanel } from "./profiler_panel.js";
@@ -11,14 +12,11 @@ import "./profiler_steps.js";
 
 const EVERY_MS = 2_000;
 const CHOICE_EVERY_MS = 5_000; // hosts and GPUs join seldom
-const AGAIN_MS = 3_000;
 const samples = document.getElementById("samples");
 const choice = document.getElementById("profiler-choice");
 const axis = document.getElementById("profiler-x");
 const whole = document.getElementById("profiler-reset");
 const panels = new Map(); // id -> panel
-let asking = null; // of the request on its way
-let isHeld = false; // a button of the mouse is down: nothing changes beneath it
 
 // --- which charts there are ---
 
@@ -65,54 +63,11 @@ async function show(panel) {
   if (panel.isDrawn) follow(panel.place, others, timeAxis);
 }
 
-let showing = 0;
-async function showAll() {
-  const mine = showing += 1;
-  for (const panel of panels.values()) {
-    if (!panel.isInView) continue;
-    if (mine !== showing) return; // a newer look of all of them is on its way
-    await show(panel);
-    await new Promise(requestAnimationFrame); // the page can be used between two charts
-  }
-}
-
-// --- what they lack ---
-
-async function load() {
-  if (asking || isHeld) return;
-  const shown = [...panels.values()].filter((panel) => panel.isInView);
-  const bases = shown.filter((panel) => !panel.base || panel.isBehind);
-  const window = { from: state.from, to: state.to };
-  const isStale = ({ detail }) => detail?.from !== window.from || detail?.to !== window.to;
-  const hasWindow = window.from !== null || window.to !== null;
-  const details = hasWindow ? shown.filter((panel) => panel.base && isStale(panel) && lacksDetail(panel)) : [];
-  if (!bases.length && !details.length) return;
-  const mine = asking = new AbortController();
-  let brought = details;
-  try {
-    if (bases.length) brought = await bring(section.dataset.at, bases, mine.signal);
-    else await bringDetail(section.dataset.at, details, window, mine.signal);
-  } catch (error) {
-    if (mine.signal.aborted) return;
-    for (const panel of bases) if (!panel.base) panel.points.textContent = `${error.message} Asking again.`;
-    setTimeout(() => { asking = null; load(); }, AGAIN_MS);
-    return;
-  }
-  if (asking !== mine) return;
-  asking = null;
-  if (bases.length) for (const panel of brought) panel.isBehind = false;
-  for (const panel of brought) await show(panel);
-  load();
-}
-
-let behindTimer = null;
-function fallBehind() {
-  behindTimer ??= setTimeout(() => {
-    behindTimer = null;
-    for (const panel of panels.values()) panel.isBehind = true;
-    load();
-  }, EVERY_MS);
-}
+const { load, showAll, fallBehind } = loader({
+  section: samples, state, panels: () => [...panels.values()], show, lacksDetail,
+  bring: (some, signal) => bring(section.dataset.at, some, signal),
+  bringDetail: (some, window, signal) => bringDetail(section.dataset.at, some, window, signal),
+});
 
 // --- the choice above ---
 
@@ -126,7 +81,7 @@ function refreshChoice(soon) {
 }
 
 choice.addEventListener("htmx:afterSwap", () => { filterHosts(); list(); });
-samples.addEventListener("wake", () => { fallBehind(); refreshChoice(false); });
+samples.addEventListener("wake", () => { fallBehind(EVERY_MS); refreshChoice(false); });
 choice.addEventListener("click", ({ target }) => {
   const { host, gpu, all } = target.closest("[data-host], [data-gpu], [data-all]")?.dataset ?? {};
   if (host !== undefined) change({ host: toggled(state.host, host) });
@@ -158,9 +113,6 @@ onChange((names) => {
 });
 
 samples.addEventListener("keydown", (event) => { if (event.target.classList.contains("chart")) onKey(event, timeAxis); });
-samples.addEventListener("pointerdown", () => { isHeld = true; });
-for (const name of ["pointerup", "pointercancel"]) addEventListener(name, () => { isHeld = false; load(); });
-document.addEventListener("themechange", showAll);
 
 showControls();
 list();

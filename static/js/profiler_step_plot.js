@@ -3,7 +3,7 @@
 // A figure is {id, name, section, traces(place), layout(place), sentence, caption, heads, rows, note, height, isWide}; `rows` are the same in words.
 
 import { dragmode } from "./chart_plot.js";
-import { colours, themed } from "./chart_theme.js";
+import { colours, literal, themed } from "./chart_theme.js";
 import { legendHeight, lookOf } from "./profiler_plot.js";
 import { state } from "./profiler_state.js";
 
@@ -95,7 +95,7 @@ function mapOf(slow, span) {
   const { factor, unit } = timeScale(mostOf(...slow.seconds));
   const percent = slow.over.map((row) => row.map((value) => (value === null ? null : value * 100)));
   const strong = Math.min(STRONG_MOST, Math.max(STRONG_LEAST, mostOf(...percent.map((row) => row.map((value) => value && Math.abs(value))))));
-  const names = slow.rows.map(({ rank, host }) => `rank ${rank}, ${host}`);
+  const names = slow.rows.map(({ rank, host }) => literal(`rank ${rank}, ${host}`));
   const narrow = (place) => place.clientWidth < NARROW_PX;
   const namesFor = (place) => (narrow(place) ? slow.rows.map(({ rank }) => `rank ${rank}`) : names);
   const told = percent.map((row, place) => row.map((value, index) => (value === null ? "" : `<b>${names[place]}</b><br>steps ${columns.words[index]}<br>${short(slow.seconds[place][index] / factor)} ${unit} of own work a step<br>${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(0)} % against the median rank`)));
@@ -133,7 +133,7 @@ function rateOf({ name, values }, columns, span, whose) {
   return {
     id: `rate-${name}`, name: `${name} per second`, section: "rates", isWide: true, height: 190, ...table(columns, [`${name}/s`], [values]),
     sentence: `${name} per second over steps, ${whose === "mean of all ranks" ? "all ranks together" : whose}: mean ${short(mean(values, columns.widths))}, least ${short(Math.min(...values.filter((value) => value !== null)))}, most ${short(mostOf(values))}`,
-    traces: () => [{ type: "scatter", name, mode: columns.middles.length > 1 ? "lines" : "markers", x: columns.middles, y: values, connectgaps: false, line: { ...lookOf(2), width: 2 }, hovertemplate: `%{y:.4~g} ${name}/s` }],
+    traces: () => [{ type: "scatter", name, mode: columns.middles.length > 1 ? "lines" : "markers", x: columns.middles, y: values, connectgaps: false, line: { ...lookOf(2), width: 2 }, hovertemplate: `%{y:.4~g} ${literal(name)}/s` }],
     layout: (place) => layout(place, span, `${name}/s`, []),
   };
 }
