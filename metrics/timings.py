@@ -18,6 +18,10 @@ _Spans = Floats  # rows: first step, last step, begin and end in epoch seconds; 
 DEFAULT_POINTS = 500
 #: what the SDK times by itself (trainmaster/core/_profiler.py)
 STEP, WORK = "step", "step.work"
+_LEVELS = np.linspace(0, 1, 41)
+_LEVEL_SHARES = np.array([0.5, *[1] * 39, 0.5]) / 40
+#: what least, median, 95th percentile and most count at each of the levels
+_LAID_OUT = np.array([np.interp(_LEVELS, [0, 0.5, 0.95, 1], one) for one in np.eye(4)])
 _N, _SUM, _MIN, _MAX, _P50, _P95 = range(len(FIELDS))
 
 
@@ -235,7 +239,8 @@ def _starts(count: int, points: int) -> npt.NDArray[np.intp]:
 class NameSummary:
     """A timing over all that was read, all ranks together, in seconds; `share` is its part of all steps' time.
 
-    `p50` and `p95` are the means of those of the intervals, weighted by n. `share` is None where no step is marked.
+    `p50` and `p95` are estimated from what is known of the intervals: in each, values are taken to lie evenly between
+    its least, median, 95th percentile and most. `share` is None where no step is marked.
     """
 
     name: str
@@ -255,18 +260,32 @@ def summaries(found: Collection[TimingSeries]) -> list[NameSummary]:
         same = [one for one in found if one.name == name]
         count = np.concatenate([one.count for one in same])
         seconds = float(sum(one.total_seconds.sum() for one in same))
+        p50, p95 = _quantiles(same, count)
         answer.append(
             NameSummary(
                 name=name,
                 count=float(count.sum()),
                 seconds=seconds,
                 mean=seconds / float(count.sum()),
-                p50=float(np.average(np.concatenate([one.p50 for one in same]), weights=count)),
-                p95=float(np.average(np.concatenate([one.p95 for one in same]), weights=count)),
+                p50=p50,
+                p95=p95,
                 share=seconds / steps if steps else None,
             )
         )
     return sorted(answer, key=lambda one: (-one.seconds, one.name))
+
+
+def _quantiles(same: Collection[TimingSeries], count: Floats) -> tuple[float, float]:
+    """Median and 95th percentile of all intervals together: their values are laid out at _LEVELS and sorted."""
+    known = np.array(
+        [np.concatenate([getattr(one, of) for one in same]) for of in ("low", "p50", "p95", "high")]
+    )
+    values = (known.T @ _LAID_OUT).ravel()
+    weights = np.outer(count, _LEVEL_SHARES).ravel()
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) - weights[order] / 2
+    p50, p95 = np.interp(np.array([0.5, 0.95]) * count.sum(), reached, values[order])
+    return float(p50), float(p95)
 
 
 def throughput(found: Collection[CountSeries]) -> dict[str, float]:

@@ -229,3 +229,21 @@ def test_no_time_of_any_rank_is_lost_in_the_matrix(ranks: list[list[int]], colum
         reached = sum(widths)
         assert not math.isnan(seen[0])
         assert np.isnan(seen[found.first_steps > reached]).all()
+
+
+def test_a_summary_of_intervals_has_nearly_the_quantiles_of_all_their_values() -> None:
+    rng = np.random.default_rng(1)
+    intervals = [rng.gamma(4, 0.03 if at < 6 else 0.001, 50) for at in range(30)]
+    low, half, most, high = np.quantile(intervals, [0, 0.5, 0.95, 1], axis=1)
+    count, at = np.full(30, 50.0), np.arange(30.0)
+    mean = np.mean(intervals, axis=1)
+    one = TimingSeries(
+        0, "load", at, mean, half, most, mean * count, low, high, count, first_steps=at, times=at, total=30
+    )
+    summary = timings.summaries([one])[0]
+    assert summary.p50 == pytest.approx(float(np.median(intervals)), rel=0.1)
+    assert summary.p95 == pytest.approx(float(np.quantile(intervals, 0.95)), rel=0.1)
+    (alone,) = timings.summaries([timings.TimingSeries(**{**vars(one), **{
+        field: getattr(one, field)[:1] for field in ("p50", "p95", "low", "high", "count", "total_seconds")
+    }})])  # fmt: skip
+    assert (alone.p50, alone.p95) == pytest.approx((half[0], most[0]))
