@@ -93,7 +93,9 @@ def _figure(
     data = _bands(
         [("all", *_around([each for _, each in lines]))]
         if several
-        else [(name, each.times, each.low, each.high) for name, each in lines if each.is_reduced],
+        else [
+            (name, each.times, each.low, each.high) for name, each in lines if (each.high > each.low).any()
+        ],
         gap_seconds,
         factor,
         several,

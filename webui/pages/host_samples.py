@@ -13,6 +13,7 @@ from django.http import Http404, HttpRequest, JsonResponse, QueryDict
 from hosts import registry
 from hosts.models import Host
 from metrics import host_charts, samples
+from metrics.sample_chunks import MINUTE
 from metrics.samples import SampleSeries
 from metrics.units import spelled
 from webui.pages.frame import page
@@ -36,8 +37,8 @@ class View:
 
     @property
     def point_seconds(self) -> float:
-        """What one point stands for."""
-        return (self.last_time - self.first_time) / POINTS
+        """What one point stands for; in both ranges they are made of minutes (metrics/samples.py)."""
+        return max((self.last_time - self.first_time) / POINTS, MINUTE)
 
     @property
     def gap_seconds(self) -> float:
