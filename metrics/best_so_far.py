@@ -152,7 +152,7 @@ def _layout(title: str, metric: str, axis: str, *, legend: bool) -> dict[str, An
     return {
         "title": {"text": title, "font": {"size": 13}},
         "showlegend": legend,
-        "legend": {"orientation": "h", "y": -0.2},
+        "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
         "hovermode": "closest",
         "xaxis": {"title": {"text": axis}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": metric}, "automargin": True},

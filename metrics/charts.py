@@ -79,7 +79,7 @@ def metric_figure(name: str, groups: list[tuple[str, Series]], *, is_highlighted
             "title": {"text": name, "font": {"size": 13}},
             "height": 320,
             "showlegend": True,
-            "legend": {"orientation": "h", "y": -0.2},
+            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
             "hovermode": "x unified",
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",

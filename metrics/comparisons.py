@@ -91,7 +91,7 @@ def _figure(metric: Metric, curves: Sequence[tuple[int, str, Series]]) -> dict[s
         "layout": {
             "title": {"text": title, "font": {"size": 13}},
             "showlegend": len(curves) <= MOST_IN_LEGEND,
-            "legend": {"orientation": "h", "y": -0.2},
+            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
             "hovermode": "x unified",
             "xaxis": {"title": {"text": "steps completed"}},
             "yaxis": {"automargin": True},
