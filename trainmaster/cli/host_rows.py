@@ -75,7 +75,7 @@ def _key(key: Json) -> str:
 
 
 def _seconds(skew: Any) -> str:
-    return "" if skew is None else f"{skew:g} s"
+    return "" if skew is None else f"{skew:.3f} s"
 
 
 def show_doctor(host: Json) -> None:
