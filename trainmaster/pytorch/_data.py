@@ -96,7 +96,7 @@ class DataLoader:
             return self._batch_sampler
         sampler = self._sampler
         if self._shuffle:
-            sampler = samplers.ReproducibleShuffleSampler(self.dataset, seed)
+            sampler = samplers.ReproducibleShuffleSampler(self._sampler, seed)
         return BatchSampler(sampler, self.batch_size, self._drop_last)
 
 

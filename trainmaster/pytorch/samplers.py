@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator, Sized
+from typing import Any, Iterator
 
 import torch
 from torch.utils.data import BatchSampler, Sampler
@@ -60,35 +60,11 @@ class _Skipping:
         return max(0, len(self._base) - self._skip)
 
 
-class RepeatSampler(_Repeating, Sampler):
-    """The indices of another sampler, over and over; its length is that of one pass."""
+class _Shuffling:
+    """The items of another sampler in an order that follows from the seed and the number of the pass."""
 
-
-class RepeatBatchSampler(_Repeating, BatchSampler):
-    """The batches of another batch sampler, over and over; its length is that of one pass."""
-
-
-class DistributedSampler(_Sharing, Sampler):
-    """Every `num_workers`-th index, from `rank` on; the first ranks may get one more than the others."""
-
-
-class DistributedBatchSampler(_Sharing, BatchSampler):
-    """Every `num_workers`-th batch, from `rank` on; the first ranks may get one more than the others."""
-
-
-class SkipSampler(_Skipping, Sampler):
-    """Another sampler without its first `skip` indices, at every pass: repeat first, then skip."""
-
-
-class SkipBatchSampler(_Skipping, BatchSampler):
-    """Another batch sampler without its first `skip` batches, at every pass: repeat first, then skip."""
-
-
-class ReproducibleShuffleSampler(Sampler):
-    """0 to n - 1 in an order that follows from the seed and the number of the pass alone."""
-
-    def __init__(self, sampler: Sized, seed: int) -> None:
-        self._count = len(sampler)
+    def __init__(self, base: Any, seed: int) -> None:
+        self._base = base
         self._seed = seed
         self._epoch = 0
 
@@ -96,30 +72,68 @@ class ReproducibleShuffleSampler(Sampler):
         """The next pass is this one; each pass goes on to the next."""
         self._epoch = epoch
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         generator = torch.Generator()
         generator.manual_seed(mixed(self._seed, self._epoch))
         self._epoch += 1
-        return iter(torch.randperm(self._count, generator=generator).tolist())
-
-    def __len__(self) -> int:
-        return self._count
-
-
-class ReproducibleShuffleBatchSampler(BatchSampler):
-    """The batches of another batch sampler in an order that follows from the seed and the number of the pass."""
-
-    def __init__(self, batch_sampler: Any, seed: int) -> None:
-        self._base = batch_sampler
-        self._order = ReproducibleShuffleSampler(batch_sampler, seed)
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next pass is this one; each pass goes on to the next."""
-        self._order.set_epoch(epoch)
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = list(self._base)
-        return (batches[index] for index in self._order)
+        items = list(self._base)
+        return (items[place] for place in torch.randperm(len(items), generator=generator).tolist())
 
     def __len__(self) -> int:
         return len(self._base)
+
+
+class RepeatSampler(_Repeating, Sampler):
+    """The indices of another sampler, over and over; its length is that of one pass."""
+
+    def __init__(self, sampler: Any) -> None:
+        super().__init__(sampler)
+
+
+class RepeatBatchSampler(_Repeating, BatchSampler):
+    """The batches of another batch sampler, over and over; its length is that of one pass."""
+
+    def __init__(self, batch_sampler: Any) -> None:
+        super().__init__(batch_sampler)
+
+
+class DistributedSampler(_Sharing, Sampler):
+    """Every `num_workers`-th index, from `rank` on; the first ranks may get one more than the others."""
+
+    def __init__(self, sampler: Any, num_workers: int, rank: int) -> None:
+        super().__init__(sampler, num_workers, rank)
+
+
+class DistributedBatchSampler(_Sharing, BatchSampler):
+    """Every `num_workers`-th batch, from `rank` on; the first ranks may get one more than the others."""
+
+    def __init__(self, batch_sampler: Any, num_workers: int, rank: int) -> None:
+        super().__init__(batch_sampler, num_workers, rank)
+
+
+class SkipSampler(_Skipping, Sampler):
+    """Another sampler without its first `skip` indices, at every pass: repeat first, then skip."""
+
+    def __init__(self, sampler: Any, skip: int) -> None:
+        super().__init__(sampler, skip)
+
+
+class SkipBatchSampler(_Skipping, BatchSampler):
+    """Another batch sampler without its first `skip` batches, at every pass: repeat first, then skip."""
+
+    def __init__(self, batch_sampler: Any, skip: int) -> None:
+        super().__init__(batch_sampler, skip)
+
+
+class ReproducibleShuffleSampler(_Shuffling, Sampler):
+    """The indices of another sampler, in an order that follows from the seed and the number of the pass alone."""
+
+    def __init__(self, sampler: Any, seed: int) -> None:
+        super().__init__(sampler, seed)
+
+
+class ReproducibleShuffleBatchSampler(_Shuffling, BatchSampler):
+    """The batches of another batch sampler, in an order that follows from the seed and the number of the pass alone."""
+
+    def __init__(self, batch_sampler: Any, seed: int) -> None:
+        super().__init__(batch_sampler, seed)

@@ -58,7 +58,9 @@ def test_samplers_repeat_share_and_skip() -> None:
     assert list(samplers.DistributedSampler(range(5), 2, 1)) == [1, 3]
     assert [len(samplers.DistributedBatchSampler(batches, 2, rank)) for rank in range(2)] == [2, 1]
     assert list(samplers.SkipSampler(range(4), 3)) == [3]
-    assert list(samplers.RepeatSampler([])) == []
+    assert list(samplers.RepeatSampler(sampler=[])) == []
+    chosen = samplers.ReproducibleShuffleSampler(sampler=[7, 8, 9, 11], seed=1)
+    assert sorted(chosen) == sorted(chosen) == [7, 8, 9, 11], "the sampler's own indices"
     plain = pytorch.DataLoader(DATA, batch_size=5).get_data_loader(skip=1, num_replicas=2, rank=0)
     assert [batch[0].tolist()[0] for batch in plain] == [10, 20]
     with pytest.raises(ValueError, match="from 0 to 1"):
