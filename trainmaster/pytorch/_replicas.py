@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, List, Optional
+from typing import Any, Iterable, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -36,7 +36,11 @@ class Replica(DistributedDataParallel):
     def level_buffers(self) -> None:
         """Give all ranks the chief's buffers (running means), which each has gone on with by its own batches."""
         for buffer in self.module.buffers():
-            dist.broadcast(buffer, 0)
+            sent = buffer.contiguous()  # a transposed buffer is not, and only such can be sent
+            dist.broadcast(sent, 0)
+            if sent is not buffer:
+                with torch.no_grad():
+                    buffer.copy_(sent)
 
 
 def replicate(model: Any, device: Any, compress: bool) -> Any:
@@ -64,16 +68,27 @@ def _settle_packing(replica: Replica) -> None:
     """
     model = replica.module
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    plain = model.__dict__.get("forward")
-    model.forward = lambda: torch.stack([parameter.sum().real.float() for parameter in learning]).sum() * 0
+    replica.module = _Touching(learning, model.buffers())
     try:
         replica().backward()
     finally:
-        del model.forward
-        if plain is not None:  # the instance's own, as autocast_forward_pass makes one
-            model.forward = plain
+        replica.module = model
     for parameter in learning:
         parameter.grad = None
+
+
+class _Touching(torch.nn.Module):
+    """In a model's place: uses its parameters, and runs neither its forward pass nor the hooks on it."""
+
+    def __init__(self, parameters: List[Any], buffers: Iterable[Any]) -> None:
+        super().__init__()
+        self._used = parameters
+        # DistributedDataParallel looks for them before each forward pass
+        for number, buffer in enumerate(buffers):
+            self.register_buffer(str(number), buffer)
+
+    def forward(self) -> Any:
+        return torch.stack([parameter.sum().real.float() for parameter in self._used]).sum() * 0
 
 
 def bare(model: Any) -> Any:

@@ -30,6 +30,7 @@ import os, pathlib, sys, torch
 import torch.distributed as dist
 from determined import pytorch
 import determined as det, trainmaster.pytorch
+from trainmaster.pytorch import _replicas
 from tests.trainmaster.pytorch.squares import BATCH, Squares
 assert trainmaster.pytorch.PyTorchTrial is det.pytorch.PyTorchTrial is pytorch.PyTorchTrial
 
@@ -68,6 +69,14 @@ def train(at=-1, latest=None):
             max_length=pytorch.Batch(14), validation_period=pytorch.Epoch(1), latest_checkpoint=latest)
     dist.barrier()
     return trial
+
+layer = torch.nn.Linear(2, 3)
+layer.register_buffer("turned", torch.arange(6.0).reshape(2, 3).t())
+layer.register_forward_pre_hook(lambda module, inputs: inputs[0].shape)  # is to run for batches alone
+replica = _replicas.replicate(layer, torch.device("cpu"), False)
+layer.turned.add_(rank)
+replica.level_buffers()
+assert layer.turned.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]], "those of the chief"
 
 straight = train()
 assert len(straight.data.read) == 14 * BATCH
