@@ -44,6 +44,15 @@ class TorchBatchProcessorContext:
     def get_distributed_size(self) -> int:
         return self.distributed.size
 
+    def get_hparams(self) -> Dict[str, Any]:
+        """The trial's hyperparameters; none off the cluster."""
+        trial = self._core.info._trial if self._core.info else None
+        return trial.hparams if trial else {}
+
+    def get_tensorboard_path(self) -> Path:
+        """A folder of this rank for files of TensorBoard, as `core_context.train.get_tensorboard_path` says."""
+        return self._core.train.get_tensorboard_path()
+
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of any group."""
         self._core.train.report_metrics(group, steps_completed, metrics)
@@ -173,7 +182,8 @@ class _Process:
         if self._core.distributed.rank == 0:
             with self._core.checkpoint.store_path(self._context._metadata()):
                 pass
-            self._core.train.report_progress(self._context._rounds / self._rounds)
+            done = self._context._rounds / self._rounds if self._rounds else 1.0  # none of an empty dataset
+            self._core.train.report_progress(done)
 
     def _done_before(self, checkpoint: str) -> int:
         """Rounds that are done; with another number of ranks some batches are processed once more."""

@@ -84,3 +84,22 @@ def test_one_batch_size_and_an_order_that_nobody_changes() -> None:
         with pytest.raises(ValueError, match=sentence):
             experimental.torch_batch_process(experimental.TorchBatchProcessor, data, **options)
     assert pytorch.experimental is experimental
+
+
+class Nothing(experimental.TorchBatchProcessor):
+    finished = 0
+
+    def __init__(self, context: experimental.TorchBatchProcessorContext) -> None:
+        pass
+
+    def process_batch(self, batch: Any, batch_idx: int) -> None:
+        raise AssertionError("there is no batch")
+
+    def on_finish(self) -> None:
+        Nothing.finished += 1
+
+
+def test_a_dataset_without_samples_is_done_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    experimental.torch_batch_process(Nothing, TensorDataset(torch.arange(0)), batch_size=2)
+    assert Nothing.finished == 1
