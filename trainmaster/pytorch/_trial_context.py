@@ -218,11 +218,8 @@ class PyTorchTrialContext(TrialFacts):
         self._torch_profiler = torch.profiler.profile(*arguments, **named)
 
     def get_tensorboard_path(self) -> Path:
-        """A folder for files of TensorBoard: in the run's folder, or in the current one off the cluster."""
-        run_dir = self._info._run_dir if self._info else None
-        path = Path(run_dir, "tensorboard") if run_dir else Path("tensorboard")
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        """A folder of this rank for files of TensorBoard, as `core_context.train.get_tensorboard_path` says."""
+        return self._core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
         """A SummaryWriter on that folder, one for all calls. ImportError where TensorBoard is not installed."""
