@@ -13,8 +13,8 @@ class PyTorchCallback:
     In this order: on_trial_startup; with a checkpoint on_checkpoint_load_start and load_state_dict; on_training_start;
     of each epoch on_training_epoch_start and on_training_epoch_end; between batches on_training_workload_end, then
     on_validation_start, on_validation_epoch_start, on_validation_epoch_end, on_validation_end, then
-    on_checkpoint_save_start, on_checkpoint_write_end, on_checkpoint_upload_end; at last, also after an error,
-    on_trial_shutdown.
+    on_checkpoint_save_start, on_checkpoint_write_end, on_checkpoint_end, on_checkpoint_upload_end; at last, also after
+    an error, on_trial_shutdown.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: Optional[str]) -> None:
@@ -57,6 +57,9 @@ class PyTorchCallback:
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
         """On the chief alone: the folder is written and not stored yet; add files to it here."""
+
+    def on_checkpoint_end(self, checkpoint_dir: str) -> None:
+        """The older name of on_checkpoint_write_end; called after it."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """The checkpoint is complete."""

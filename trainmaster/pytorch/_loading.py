@@ -18,15 +18,17 @@ def load_trial_from_checkpoint_path(
     path: Union[str, Path],
     trial_class: Optional[Type[PyTorchTrial]] = None,
     trial_kwargs: Optional[Dict[str, Any]] = None,
+    torch_load_kwargs: Optional[Dict[str, Any]] = None,
 ) -> PyTorchTrial:
     """The trial with the weights, optimizers and schedulers of the checkpoint in this folder, for any use but training.
 
     Without `trial_class` it is the class of the code that the checkpoint holds, of which modules with the name of
-    one that is imported already are not loaded again. `trial_kwargs` are for its constructor, beside the context.
-    Its context has one rank. FileNotFoundError when the folder is no checkpoint of a PyTorchTrial.
+    one that is imported already are not loaded again. `trial_kwargs` are for its constructor, beside the context,
+    `torch_load_kwargs` for `torch.load`. Its context has one rank. FileNotFoundError when the folder is no checkpoint
+    of a PyTorchTrial.
     """
     folder = Path(path)
-    state = _state.read(folder)
+    state = _state.read(folder, **(torch_load_kwargs or {}))
     about = json.loads((folder / _state.LOAD_FILE).read_text(encoding="utf-8"))
     trial_class = trial_class or _class_of(folder / _state.CODE_FOLDER, about["trial_cls_spec"])
     core_context = core.init(distributed=core.DistributedContext())  # one rank, whatever the task has

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, NamedTuple, Optional
 
 from trainmaster.pytorch._units import Batch, TrainUnit
@@ -28,6 +29,9 @@ class Goal(NamedTuple):
     smaller_is_better: bool = True
 
     def better(self, new: float, old: Optional[float]) -> bool:
+        """Whether `new` is better than the best so far; NaN never is."""
+        if math.isnan(new):
+            return False
         return old is None or (new < old if self.smaller_is_better else new > old)
 
 

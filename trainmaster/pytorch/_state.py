@@ -66,16 +66,18 @@ def write(folder: Path, state: State) -> None:
     torch.save(state, folder / STATE_FILE)
 
 
-def read(folder: Path) -> State:
+def read(folder: Path, **options: Any) -> State:
     """On the CPU, whatever it was saved from. FileNotFoundError when this is no checkpoint of the Trial API.
 
-    It is unpickled whole, because callbacks may keep anything: like the code beside it, it is trusted.
+    It is unpickled whole, because callbacks may keep anything: like the code beside it, it is trusted. `options` are
+    those of `torch.load`.
     """
     path = folder / STATE_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint of a PyTorchTrial: it has no {STATE_FILE}.")
-    keywords = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
-    state: State = torch.load(path, map_location="cpu", **keywords)
+    if "weights_only" in inspect.signature(torch.load).parameters:
+        options.setdefault("weights_only", False)
+    state: State = torch.load(path, **{"map_location": "cpu", **options})
     return state
 
 

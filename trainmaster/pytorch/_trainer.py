@@ -68,9 +68,25 @@ class Trainer:
         self._core = context._core
 
     def configure_profiler(
-        self, enabled: bool = True, sampling_interval: float = 1, samples_per_report: int = 10
+        self,
+        enabled: bool = True,
+        sampling_interval: float = 1,
+        samples_per_report: int = 10,
+        **older: Any,
     ) -> None:
-        """As `core_context.profiler.on()` and `off()`: whether timings are recorded, as they are by default."""
+        """As `core_context.profiler.on()` and `off()`: whether timings are recorded, as they are by default.
+
+        `sync_timings`, `begin_on_batch` and `end_after_batch` are taken from older scripts; the config's section
+        `profiling` says the same. TypeError for other names.
+        """
+        unknown = sorted(set(older) - {"sync_timings", "begin_on_batch", "end_after_batch"})
+        if unknown:
+            raise TypeError(f"configure_profiler() has no argument {unknown[0]!r}.")
+        if older:
+            logger.warning(
+                "configure_profiler(): %s have no effect; set them in the config's section `profiling`.",
+                ", ".join(sorted(older)),
+            )
         if enabled:
             self._core.profiler.on(sampling_interval, samples_per_report)
         else:
@@ -142,6 +158,12 @@ class Trainer:
                 f"The training data has fewer batches than there are slots ({ranks.size}): lower the batch size."
             )
         seed = context.get_trial_seed()
+        if not (context.models and context.optimizers):
+            raise ValueError(
+                f"{type(trial).__name__} has wrapped {len(context.models)} models and {len(context.optimizers)} "
+                "optimizers: pass each to context.wrap_model() and context.wrap_optimizer(), and use what they return. "
+                "What is not wrapped is in no checkpoint, and ranks would train it apart."
+            )
         evaluation = Evaluation(
             trial, context, callbacks, self._validation_loader(), most_batches=1 if plan.test_mode else None
         )

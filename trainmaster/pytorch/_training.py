@@ -231,13 +231,30 @@ class Training:
         self._validated_at = batches
         if self._chief and metrics:
             self._core.train.report_validation_metrics(batches, self._with_epoch(metrics))
+        # the chief's word counts: numbers that reducers or callbacks make may differ among ranks, saving together not
+        value = self._context.distributed.broadcast(self._judged(metrics) if self._chief else None)
+        is_best = value is not None and self._goal.better(value, self._best)
+        if is_best:
+            self._best = value
         policy = self._plan.checkpoint_policy
-        if policy == "all" and batches:
+        if batches and (policy == "all" or (policy == "best" and is_best)):
             self._save_due = True
-        value = metrics.get(self._goal.name) if self._goal.name else None
-        if value is not None and self._goal.better(float(value), self._best):
-            self._best = float(value)
-            self._save_due = self._save_due or (policy == "best" and batches > 0)
+
+    def _judged(self, metrics: Dict[str, Any]) -> Optional[float]:
+        """The searcher's metric among these; None, with a word, when it is not there or no number."""
+        name = self._goal.name
+        if name is None:
+            return None
+        value = to_numbers({name: metrics[name]}, keep_others=True)[name] if name in metrics else None
+        if isinstance(value, float):
+            return value
+        logger.warning(
+            "The searcher's metric %r is %s the validation metrics (%s): no checkpoint is the best by it.",
+            name,
+            "no number among" if name in metrics else "not among",
+            ", ".join(sorted(map(str, metrics))) or "there are none",
+        )
+        return None
 
     def _save(self) -> None:
         """Store a checkpoint: the chief writes, with the random numbers of all ranks."""
@@ -271,6 +288,7 @@ class Training:
             _state.write(Path(folder), state)
             _state.describe(Path(folder), self._context, type(self._trial))
             self._callbacks.call("on_checkpoint_write_end", str(folder))
+            self._callbacks.call("on_checkpoint_end", str(folder))
         return uuid
 
     def _with_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
