@@ -78,7 +78,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if importlib.util.find_spec("deepspeed") is None:
         print(without("DeepSpeed", "deepspeed"), file=sys.stderr)
         return 1
-    return run(deepspeed_command(info, overrides, script), environment_for(info))
+    return run(deepspeed_command(info, overrides, script), environment_for(info), slow_to_stop=True)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if shutil.which(command[0]) is None:
         print(without("Horovod", "horovod"), file=sys.stderr)
         return 1
-    return run(command, *split_environment(environment))
+    return run(command, *split_environment(environment), slow_to_stop=True)
 
 
 if __name__ == "__main__":

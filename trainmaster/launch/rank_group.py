@@ -25,6 +25,9 @@ from trainmaster.protocol import RUN_DIR
 # After a stop, when all ranks here have ended: the launcher may say goodbye to its peers.
 _END_LAUNCHER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = (
+    0.5  # from one look for a failed rank to the next, under a launcher that is slow to stop its peers
+)
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -37,18 +40,23 @@ def rank_command(script: Sequence[str], names: str = "RANK") -> List[str]:
 
 
 def run(
-    command: List[str], environment: Mapping[str, str], ranks_only: Optional[Mapping[str, str]] = None
+    command: List[str],
+    environment: Mapping[str, str],
+    ranks_only: Optional[Mapping[str, str]] = None,
+    slow_to_stop: bool = False,
 ) -> int:
     """Run a launcher to its end; the exit code for this host.
 
     `ranks_only` are variables that the launcher is not given, for it would show them in its arguments; its ranks are.
+    `slow_to_stop`: it ends the peers of a failed rank one after the other, or not at all; then all are told at once.
     """
     # In a run its folder holds this one, so that it goes with the run whatever ends us.
     with tempfile.TemporaryDirectory(prefix="ranks-", dir=os.environ.get(RUN_DIR)) as ranks_dir:
         if ranks_only:
             entries = [os.fsencode(f"{name}={value}") for name, value in ranks_only.items()]
             Path(ranks_dir, wrap_rank.ENVIRONMENT).write_bytes(b"\0".join(entries))
-        return RankGroup(command, {**environment, wrap_rank.RANKS_DIR: ranks_dir}, ranks_dir).wait()
+        group = RankGroup(command, {**environment, wrap_rank.RANKS_DIR: ranks_dir}, ranks_dir)
+        return group.wait(slow_to_stop)
 
 
 def without(title: str, package: str) -> str:
@@ -83,14 +91,19 @@ class RankGroup:
             command, env=environment, start_new_session=True, preexec_fn=_unblock_signals
         )
 
-    def wait(self) -> int:
+    def wait(self, slow_to_stop: bool) -> int:
         """The exit code of the rank that failed first, else the launcher's."""
+        ends_peers = slow_to_stop
         while self._launcher.poll() is None:
-            info = signal.sigtimedwait(_STOPS | {signal.SIGCHLD}, _POLL_SECONDS if self._stopping else 60.0)
+            seconds = _POLL_SECONDS if self._stopping else _LOOK_SECONDS if ends_peers else 60.0
+            info = signal.sigtimedwait(_STOPS | {signal.SIGCHLD}, seconds)
             if info is not None and info.si_signo != signal.SIGCHLD:
                 self._stop(info.si_signo)
             if self._stopping:
                 self._pass_on_the_stop()
+            elif ends_peers and self._failed():
+                ends_peers = False
+                self._signal_ranks(signal.SIGTERM)  # wrap_rank kills its rank when the peers' grace is over
         code = self._launcher.returncode
         if self._living():  # the launcher was killed and left its ranks behind
             self._end_ranks()
@@ -100,10 +113,9 @@ class RankGroup:
         # Before the pids are read: a rank that starts later sees it.
         (self._ranks_dir / wrap_rank.STOPPING).touch()
         self._stopping = True
-        living = self._living()
-        for pid in living:
-            _signal(pid, number)
-        if not living and not self.ends():  # nothing to save yet: the launcher is still starting
+        if (
+            not self._signal_ranks(number) and not self.ends()
+        ):  # nothing to save yet: the launcher is still starting
             _signal(self._launcher.pid, number)
 
     def _pass_on_the_stop(self) -> None:
@@ -117,8 +129,7 @@ class RankGroup:
             _signal(self._launcher.pid, signal.SIGKILL)
 
     def _end_ranks(self) -> None:
-        for pid in self._living():  # wrap_rank kills its rank when the peers' grace is over
-            _signal(pid, signal.SIGTERM)
+        self._signal_ranks(signal.SIGTERM)
         while self._living():
             time.sleep(_POLL_SECONDS)
 
@@ -139,8 +150,19 @@ class RankGroup:
                 pids.append(pid)
         return pids
 
+    def _signal_ranks(self, number: int) -> bool:
+        """False if no rank lives here."""
+        living = self._living()
+        for pid in living:
+            _signal(pid, number)
+        return bool(living)
+
+    def _failed(self) -> List[RankEnd]:
+        """The ranks that failed by themselves, the first of them first."""
+        return [end for end in self.ends() if end.code and not end.with_peer]
+
     def _exit_code(self, launcher: int) -> int:
-        failed = [end for end in self.ends() if end.code and not end.with_peer]
+        failed = self._failed()
         return failed[0].code if failed else launcher
 
 

@@ -10,7 +10,7 @@ stays as the rank's parent: it forwards signals, and when the rank fails it says
 It starts with every rank, so it imports as little as possible and is also run by its path, without the
 package.
 """
-# ruff: noqa: PTH100, PTH103, PTH104, PTH110, PTH118, PTH120, PTH123 (pathlib is slow to import)
+# ruff: noqa: PTH100, PTH103, PTH104, PTH108, PTH110, PTH118, PTH120, PTH123 (pathlib is slow to import)
 
 from __future__ import annotations
 
@@ -108,6 +108,7 @@ class _Rank:
 
     def run(self) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | {signal.SIGCHLD})
+        self._forget_earlier_end()
         self._note("pid", str(os.getpid()))
         if self._stopping():  # the stop was asked for while this rank was being started
             return self._ended(128 + signal.SIGTERM, int(signal.SIGTERM))
@@ -162,7 +163,8 @@ class _Rank:
             if done:
                 return status
             info = signal.sigtimedwait(_FORWARDED | {signal.SIGCHLD}, 5.0 if self._kill_at is None else 0.1)
-            if info is not None and info.si_signo != signal.SIGCHLD:
+            told_again = self._kill_at is not None and info is not None and info.si_signo == signal.SIGTERM
+            if info is not None and info.si_signo != signal.SIGCHLD and not told_again:
                 os.kill(pid, info.si_signo)
                 if info.si_signo == signal.SIGTERM and self._kill_at is None:
                     self._peer_failed()
@@ -210,6 +212,13 @@ class _Rank:
             os.close(descriptor)
         except OSError as error:
             print(f"rank {self.rank}: its end cannot be recorded: {error}.", file=sys.stderr)
+
+    def _forget_earlier_end(self) -> None:
+        """A launcher may start a rank again (torchrun's --max_restarts): it lives, whatever became of the first."""
+        try:  # noqa: SIM105  # contextlib is slow to import
+            os.unlink(os.path.join(self.ranks_dir or "", f"rank{self.rank}.exit"))
+        except OSError:
+            pass
 
     def _note(self, suffix: str, text: str) -> None:
         """Write rank<N>.<suffix> for the launch module, whole or not at all."""
