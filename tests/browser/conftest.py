@@ -1,11 +1,11 @@
-"""One server, two hosts and one browser, logged in as the admin, for the tests of each module."""
+"""Servers, hosts, and a browser logged in as the admin, for the tests of each module."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.rig import parts
-from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.browser import WIDE, Browser, programs, running_browser
 from tests.rig.hosts import HostRig
 from tests.rig.server import Server
 from tests.rig.stack import Stack
@@ -40,9 +40,19 @@ def stack(host_rig: HostRig) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def browser(stack: Stack) -> Iterator[Browser]:
     """Chromium, logged in to the stack."""
+    yield from _logged_in(stack.server)
+
+
+@pytest.fixture(scope="module")
+def window(empty_server: Server) -> Iterator[Browser]:
+    """Chromium, logged in to the server without hosts."""
+    yield from _logged_in(empty_server)
+
+
+def _logged_in(server: Server) -> Iterator[Browser]:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
-    with running_browser(stack.server.url) as window:
-        window.look(dark=False, width=1440)
-        window.login("admin", stack.server.password)
-        yield window
+    with running_browser(server.url) as browser:
+        browser.look(dark=False, width=WIDE)
+        browser.login("admin", server.password)
+        yield browser

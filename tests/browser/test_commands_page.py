@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.rig.browser import Browser
+from tests.rig.browser import NARROW, WIDE, Browser
 from tests.rig.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
-
-WIDE, NARROW = 1440, 390
 
 
 def run(stack: Stack, entrypoint: str, **resources: object) -> str:

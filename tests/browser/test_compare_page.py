@@ -1,14 +1,11 @@
 """Trials are ticked, compared and looked at in a real browser, by keys alone, in both themes and widths."""
 
-import os
-from pathlib import Path
-
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.test_pages import NARROW, WIDE, look_at, shell
-from tests.rig.browser import Browser, programs, running_browser
+from tests.browser.test_pages import look_at, shell
+from tests.rig.browser import WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -48,15 +45,6 @@ for number in range(8):
 MARKUP = "<a href='https://example.org/'>loss</a> & <b>more</b>"
 
 
-def keep(window: Browser, name: str) -> None:
-    """Pictures for people, where a folder for reports is given."""
-    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
-        for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
-            window.look(dark=dark, width=width, height=1500)
-            window.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
-        window.look(dark=False, width=WIDE)
-
-
 def press(window: Browser, key: str) -> None:
     window.driver.switch_to.active_element.send_keys(key)
 
@@ -70,7 +58,7 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.login("admin", empty_server.password)
         wrong = look_at(window, "/experiments", {})
         wrong += look_at(window, "/experiments/1", {})
-        keep(window, "compare-ticks")
+        window.keep("compare-ticks", height=1500)
         boxes = window.all("input[name=trial]")
         assert len(boxes) == 8
         for box in boxes[:3]:
@@ -92,10 +80,10 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         assert colours == [mark.get_attribute("stroke") for mark in window.all(".compared line")]
         wrong += look_at(window, "/compare?trials=1,2,3", {})
         wrong += look_at(window, "/compare?trials=1,2,3,4,5,6,7,8&metric=training/loss", {})
-        keep(window, "compare-eight")
+        window.keep("compare-eight", height=1500)
         window.open("/compare?trials=1,2,3")
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
-        keep(window, "compare-three")
+        window.keep("compare-three", height=1500)
         window.one("a[aria-label='Leave trial 2 out']").send_keys(Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3"), "the others")
         window.one("#more").send_keys("5", Keys.ENTER)

@@ -11,8 +11,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from tests.browser.test_pages import NARROW, SETTLED_WITHIN_SECONDS, WIDE, shell
-from tests.rig.browser import Browser
+from tests.browser.test_pages import SETTLED_WITHIN_SECONDS, shell
+from tests.rig.browser import NARROW, WIDE, Browser
 from tests.rig.stack import Stack, config, counting
 from webui.embedded.processes import wait_until
 

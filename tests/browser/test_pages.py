@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.hosts import Host, make_key
 from tests.rig.server import ROOT, Server
 from tests.rig.stack import LAUNCHER, Stack, config, counting
@@ -17,7 +17,6 @@ from webui.embedded.processes import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
 
-WIDE, NARROW = 1440, 390
 SETTLED_WITHIN_SECONDS = 3.0
 FAILS_ON_2 = """
 import sys, time

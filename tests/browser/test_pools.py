@@ -3,8 +3,8 @@
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.test_pages import NARROW, WIDE, look_at, shell
-from tests.rig.browser import Browser, programs, running_browser
+from tests.browser.test_pages import look_at, shell
+from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
 from tests.rig.stack import Stack
 

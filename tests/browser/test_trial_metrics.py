@@ -1,15 +1,11 @@
 """The Metrics page of a trial in a real browser: its table, charts in view, one window for all, live, and by keys."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 
-from tests.browser.test_pages import NARROW, WIDE, look_at, shell
+from tests.browser.test_pages import look_at, shell
 from tests.rig import long_run
-from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.browser import WIDE, Browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -43,29 +39,11 @@ def trial(empty_server: Server) -> int:
     return long_run.write(empty_server, 12, STEPS, state="ACTIVE")
 
 
-@pytest.fixture(scope="module")
-def window(empty_server: Server) -> Iterator[Browser]:
-    if programs() is None:
-        pytest.skip("needs chromium and chromedriver")
-    with running_browser(empty_server.url) as browser:
-        browser.look(dark=False, width=WIDE)
-        browser.login("admin", empty_server.password)
-        yield browser
-
-
 def opened(window: Browser, path: str) -> None:
     window.look(dark=False, width=WIDE)
     window.open(path)
     window.wait(lambda: window.all("#chart-loss .main-svg"), "the chart of the loss")
     window.wait(lambda: window.text("#connection .word") == "Connected", "the connection")
-
-
-def keep(window: Browser, name: str) -> None:
-    """A picture for people, where a folder for reports is given."""
-    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
-        for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
-            window.look(dark=dark, width=width)
-            window.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
 
 
 def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial: int) -> None:
@@ -75,7 +53,7 @@ def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial:
     assert len(window.all("#charts .panel")) == 12
     assert window.run(HOLDING, ".main-svg") < 12
     assert "of 3,050 points" in window.text("#chart-loss .points")
-    keep(window, "trial-metrics")
+    window.keep("trial-metrics")
 
 
 def test_axes_name_what_they_measure_and_its_unit(window: Browser, trial: int) -> None:

@@ -1,16 +1,13 @@
 """The Profiler page of a trial in a real browser: charts and their units, gaps, the slow rank, live, and by keys."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 
-from tests.browser.test_pages import NARROW, WIDE, look_at
+from tests.browser.test_pages import look_at
 from tests.rig import long_run, profiled_run
-from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.browser import WIDE, Browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -36,16 +33,6 @@ def trial(empty_server: Server) -> int:
     return profiled_run.write(empty_server, 2, 2, SECONDS, bare=1, slow=3)
 
 
-@pytest.fixture(scope="module")
-def window(empty_server: Server) -> Iterator[Browser]:
-    if programs() is None:
-        pytest.skip("needs chromium and chromedriver")
-    with running_browser(empty_server.url) as browser:
-        browser.look(dark=False, width=WIDE)
-        browser.login("admin", empty_server.password)
-        yield browser
-
-
 def opened(window: Browser, path: str) -> None:
     window.look(dark=False, width=WIDE)
     window.open(path)
@@ -69,14 +56,6 @@ def hovering(window: Browser, chart: str) -> int:
     return int(window.run("return document.querySelectorAll('#samples .chart:has(.hoverlayer *)').length"))
 
 
-def keep(window: Browser, name: str) -> None:
-    """A picture for people, where a folder for reports is given."""
-    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
-        for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
-            window.look(dark=dark, width=width)
-            window.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
-
-
 def test_what_hosts_measured_is_drawn_with_units_gaps_and_extremes(window: Browser, trial: int) -> None:
     assert look_at(window, f"/trials/{trial}/profiler", {}) == []
     opened(window, f"/trials/{trial}/profiler?x=relative")
@@ -96,7 +75,7 @@ def test_what_hosts_measured_is_drawn_with_units_gaps_and_extremes(window: Brows
         assert drawn(window, chart)["titles"][1] == unit, chart
     assert drawn(window, "cpu_util_simple")["names"] == ["cpu1", "gpu1", "gpu2"]
     assert not window.all('[id="chart-gpu_util@cpu1"]'), "a host without GPUs has no charts of them"
-    keep(window, "trial-profiler")
+    window.keep("trial-profiler")
 
 
 def test_hosts_and_gpus_are_chosen_and_one_window_is_for_all_charts_of_time(

@@ -1,13 +1,10 @@
 """Usage and shares in a real browser: the chart with its numbers, grouped and dated by the address, and its files."""
 
-import os
-from pathlib import Path
-
 import pytest
 from selenium.webdriver.common.by import By
 
-from tests.browser.test_pages import NARROW, WIDE, look_at, shell
-from tests.rig.browser import Browser, programs, running_browser
+from tests.browser.test_pages import look_at, shell
+from tests.rig.browser import WIDE, programs, running_browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -54,15 +51,6 @@ return !drawn || Math.abs(drawn.getBoundingClientRect().width - drawn.closest(".
 """
 
 
-def keep(window: Browser, name: str) -> None:
-    """A picture for people, where a folder for reports is given."""
-    if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
-        for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
-            window.look(dark=dark, width=width)
-            window.wait(lambda: window.run(FITS), "the chart to follow the width")
-            window.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
-
-
 def test_usage_is_charted_grouped_and_downloaded(empty_server: Server) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
@@ -76,9 +64,8 @@ def test_usage_is_charted_grouped_and_downloaded(empty_server: Server) -> None:
         window.wait(lambda: "your fair share is 2" in window.text("#queue-share"), "the next pass, live")
         for address in ("/usage", "/usage?by=month&group=label", "/pools/a100", "/jobs/a100"):
             wrong += look_at(window, address, {})
-            keep(
-                window, address.replace("/", "_").partition("?")[0] + ("-month" if "month" in address else "")
-            )
+            name = address.replace("/", "_").partition("?")[0] + ("-month" if "month" in address else "")
+            window.keep(name, until=FITS)
         window.look(dark=False, width=WIDE)
         window.open("/usage")
         window.wait(lambda: window.all("#charts .main-svg"), "the chart")

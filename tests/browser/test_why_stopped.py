@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rig.browser import Browser
+from tests.rig.browser import NARROW, WIDE, Browser
 from tests.rig.stack import LAUNCHER, Stack, config
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
 
-WIDE, NARROW = 1440, 390
 RAISES = """
 import sys, time
 for step in range(40):

@@ -1,5 +1,6 @@
 """A real Chromium over WebDriver, and what tests read from its pages."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ FLAGS = [
     "--disable-sync",
 ]
 LIMIT_SECONDS = 20.0
+#: pixels of a desktop and of a phone
+WIDE, NARROW = 1440, 390
 NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 FIRST_PAINT = """
 const paints = performance.getEntriesByType("paint").filter((entry) => entry.name === "first-contentful-paint");
@@ -167,6 +170,15 @@ class Browser:
 
     def save(self, path: Path) -> None:
         path.write_bytes(self.driver.get_screenshot_as_png())
+
+    def keep(self, name: str, *, height: int = 860, until: str = "return true") -> None:
+        """Pictures of both themes and widths, each once `until` holds, for people who gave a folder for reports."""
+        if folder := os.environ.get("TRAINMASTER_TEST_REPORTS"):
+            for dark, width in ((False, WIDE), (True, WIDE), (False, NARROW), (True, NARROW)):
+                self.look(dark=dark, width=width, height=height)
+                self.wait(lambda: self.run(until), f"the page at {width} pixels")
+                self.save(Path(folder) / f"{name}-{'dark' if dark else 'light'}-{width}.png")
+            self.look(dark=False, width=WIDE)
 
 
 @contextmanager
