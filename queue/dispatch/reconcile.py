@@ -89,12 +89,12 @@ def _ask(host_id: uuid.UUID) -> None:
         log.info("status of %s: %s", row.name, error)
         return
     outsiders.take_in(row.pk, answer)
-    host_samples.store([(row.pk, row.name, answer)])
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
     for member in uploading:
         uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
+    host_samples.store([(row.pk, row.name, answer)])  # last: no run waits for a chart
 
 
 def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> None:

@@ -13,6 +13,9 @@ import pytest
 from metrics.names import METRICS, is_known
 from tests.trainmaster.conftest import TestHost, wait_until
 from tests.trainmaster.stream_server import StreamServer
+from trainmaster.host.measuring import measure
+from trainmaster.paths import Workdir
+from trainmaster.processes import boot_id
 from trainmaster.runner.gpu_samples import parse
 from trainmaster.runner.sampling import Columns
 
@@ -151,6 +154,14 @@ def test_short_runs_and_servers_that_want_none_ship_no_samples(
     host.run_script(WORK % 1, limits={"sample_seconds": seconds})
     stream_server.wait_for(stream_server.exit, 40)
     assert stream_server.records("samples") == []
+
+
+def test_a_host_that_is_asked_goes_on_from_counters_that_it_can_read(tmp_path: Path) -> None:
+    workdir = Workdir(tmp_path)
+    workdir.measured.write_text(json.dumps({"boot_id": boot_id(), "at": "yesterday", "counters": 3}))
+    looks = [measure({"host": True, "gpus": [None]}, workdir)["v"] for _ in range(2)]
+    assert all("memory_free" in look for look in looks)
+    assert isinstance(json.loads(workdir.measured.read_text())["at"], float)
 
 
 def test_samples_wait_for_a_server_that_is_away(host: TestHost, stream_server: StreamServer) -> None:

@@ -23,13 +23,18 @@ Json = Dict[str, Any]
 
 
 def measure(question: Json, workdir: Workdir) -> Json:
-    """A record of one sample (docs/protocol.md, "Samples") of the GPUs `gpus`, and with `host` of all else too."""
+    """A record of one sample (docs/protocol.md, "Samples") of the GPUs `gpus`, and with `host` of all else too.
+
+    What cannot be measured, whatever the reason, is left out: how the runs stand is what was asked.
+    """
     values: Dict[str, float] = {}
     if question.get("host"):
-        values.update(_of_host(workdir))
+        with contextlib.suppress(Exception):
+            values.update(_of_host(workdir))
     gpus = question.get("gpus")
     if isinstance(gpus, list):
-        values.update(look_at([str(uuid) for uuid in gpus]))
+        with contextlib.suppress(Exception):
+            values.update(look_at([str(uuid) for uuid in gpus]))
     return {
         "k": "samples",
         "t": [round(time.time(), 3)],
@@ -41,8 +46,8 @@ def _of_host(workdir: Workdir) -> Dict[str, float]:
     now, boot = time.monotonic(), boot_id()
     meter = HostSamples()
     before = _before(workdir)
-    if before and before.get("boot_id") == boot and 0 < now - float(before.get("at", 0)) <= LONGEST_SECONDS:
-        with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version of ours
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version of ours
+        if before and before["boot_id"] == boot and 0 < now - float(before["at"]) <= LONGEST_SECONDS:
             meter.resume(before)
     values = meter.read(now)
     with contextlib.suppress(OSError):  # a full disk: the next look knows no rates
