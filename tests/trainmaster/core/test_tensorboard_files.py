@@ -81,10 +81,11 @@ def test_a_storage_that_cannot_be_written_costs_a_warning(
 
 
 def test_without_a_folder_that_all_share_they_stay_where_they_are(run: Path) -> None:
+    with core.init():  # who asks for no folder gets none
+        pass
+    assert not (run / "tensorboard").exists()
     with core.init() as context:
         path = context.train.get_tensorboard_path() / "events.out.tfevents.1"
         path.write_text("1")
         assert context.train._tensorboard._thread is None
     assert path.read_text() == "1"
-    with core.init():  # who asks for no folder gets none, and no thread
-        pass
