@@ -16,6 +16,7 @@ from metrics import host_charts, samples
 from metrics.sample_chunks import MINUTE
 from metrics.samples import SampleSeries
 from metrics.units import spelled
+from trainmaster.cli.host_measured import of_gpu
 from webui.pages.frame import page
 
 #: word in the address -> seconds
@@ -107,19 +108,7 @@ def beside_slots(host: Host) -> dict[str, str]:
     first = time.time() - NOW_SECONDS
     for each in samples.of_host(host.pk, _BESIDE_SLOTS, first_time=first, points=samples.DEFAULT_POINTS):
         found.setdefault(each.part, {})[each.name] = float(each.mean[-1])
-    return {part: _in_words(values) for part, values in found.items()}
-
-
-def _in_words(values: Mapping[str, float]) -> str:
-    said = []
-    if "gpu_util" in values:
-        said.append(f"{values['gpu_util']:.0f} %")
-    if "gpu_memory_used" in values and "gpu_memory_free" in values:
-        used, free = values["gpu_memory_used"], values["gpu_memory_free"]
-        said.append(f"{used / 1024**3:.1f} of {(used + free) / 1024**3:.1f} GiB")
-    if "gpu_temperature" in values:
-        said.append(f"{values['gpu_temperature']:.0f} °C")
-    return ", ".join(said)
+    return {part: of_gpu(values) for part, values in found.items()}
 
 
 @page
