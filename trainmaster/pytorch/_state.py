@@ -87,7 +87,7 @@ def describe(folder: Path, context: PyTorchTrialContext, trial_class: type) -> N
     about = {
         "trial_type": "PyTorchTrial",
         "trial_cls_spec": f"{module}:{trial_class.__qualname__}",
-        "experiment_config": context.get_experiment_config(),
+        "experiment_config": _without_secrets(context.get_experiment_config()),
         "hparams": context.get_hparams(),
     }
     (folder / LOAD_FILE).write_text(json.dumps(about, indent=2, default=str), encoding="utf-8")
@@ -95,6 +95,15 @@ def describe(folder: Path, context: PyTorchTrialContext, trial_class: type) -> N
         target = folder / CODE_FOLDER / source.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
+
+
+def _without_secrets(config: Dict[str, Any]) -> Dict[str, Any]:
+    """The configuration without what may hold passwords: whoever gets the checkpoint could read them."""
+    kept = {name: section for name, section in config.items() if name != "checkpoint_storage"}
+    if isinstance(kept.get("environment"), dict):
+        hidden = ("environment_variables", "registry_auth")
+        kept["environment"] = {name: each for name, each in kept["environment"].items() if name not in hidden}
+    return kept
 
 
 def _home(trial_class: type) -> Tuple[Any, str]:

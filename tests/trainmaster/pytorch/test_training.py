@@ -1,5 +1,6 @@
 """What the Trainer does when: reports, validations, checkpoints, hooks, and the end."""
 
+import json
 import logging
 import math
 from pathlib import Path
@@ -193,7 +194,8 @@ def test_a_trial_trains_without_a_cluster_and_is_loaded_again(
     monkeypatch.delenv("TRAINMASTER_RUN_DIR", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(runs.folder))
     caplog.set_level(logging.INFO)
-    with pytorch.init(hparams={"global_batch_size": BATCH}) as context:
+    config = {"environment": {"image": "x", "environment_variables": ["KEY=secret"]}, "data": {"of": "mine"}}
+    with pytorch.init(hparams={"global_batch_size": BATCH}, exp_conf=config) as context:
         trial = Watched(context)
         trainer = pytorch.Trainer(trial, context)
         with pytest.raises(ValueError, match=r"fit\(max_length="):
@@ -202,7 +204,8 @@ def test_a_trial_trains_without_a_cluster_and_is_loaded_again(
     assert "validation metrics at step 10" in caplog.text
     (uuid,) = trial.told.given["on_checkpoint_upload_end"]
     folder = Path(runs.folder, "trainmaster", "checkpoints", uuid)
-    assert (folder / "load_data.json").is_file()
+    about = json.loads((folder / "load_data.json").read_text())
+    assert about["experiment_config"] == {"environment": {"image": "x"}, "data": {"of": "mine"}}
     for path in (uuid, str(folder)):
         with pytorch.init(hparams={"global_batch_size": BATCH}) as context:
             again = Squares(context)
