@@ -15,8 +15,10 @@ from metrics.models import SampleChunk
 from metrics.names import is_known
 from metrics.sample_chunks import Floats, Samples, joined, pack
 
-#: a clock or a meter that says more is broken
+#: a meter that says more is broken
 _LARGEST = 1e15
+#: and so is a clock, in epoch seconds: pages write out the times of what they show
+_LATEST = 1e11
 #: of one record; a host with 512 ranks and 16 GPUs has some 1,100
 _MOST_COLUMNS = 4096
 
@@ -80,7 +82,9 @@ def read(record: Mapping[str, Any]) -> Samples | None:
     """The samples of a record, None without any that can be read."""
     times = _numbers(record.get("t"))
     values = record.get("v")
-    if times is None or not len(times) or np.isnan(times).any() or not isinstance(values, dict):
+    if times is None or not len(times) or not isinstance(values, dict):
+        return None
+    if not ((times >= 0) & (times <= _LATEST)).all():
         return None
     columns: dict[str, Floats] = {}
     for name, column in values.items():

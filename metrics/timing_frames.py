@@ -78,7 +78,9 @@ def read_record(record: Mapping[str, Any]) -> Frame | None:
         return None
     begin, end = (_number(at, _LATEST) for at in times)
     first, last = (_whole(step, _LARGEST_STEP) for step in steps)
-    if begin is None or end is None or first is None or last is None or begin > end or first > last:
+    if begin is None or end is None or first is None or last is None or first > last:
+        return None
+    if not 0 <= begin <= end:
         return None
     timed = {name: row for name, said in _named(record.get("v")) if (row := _row(said)) is not None}
     totals = {name: total for name, said in _named(record.get("c")) if (total := _number(said)) is not None}

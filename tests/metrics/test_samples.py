@@ -133,6 +133,7 @@ def test_what_is_no_sample_counts_as_not_given() -> None:
     odd = record(BEGIN, 2, memory_free=[1], cpu_util_simple=["x", "y"], disk_iops=[1e300, 7], nonsense=1)
     task_id, _ = host_with(
         good, odd, {"k": "samples"}, {"k": "samples", "t": ["a"], "v": {}}, {"k": "samples", "t": [1], "v": {"x": 1}},
+        *({"k": "samples", "t": [at], "v": {"memory_free": [1]}} for at in (9e14, -9e10)),
         {"k": "samples", "t": [BEGIN, None], "v": {"memory_free": [1, 2]}}, {"k": "samples", "t": [], "v": {}},
     )  # fmt: skip
     found = {each.name: each.mean.tolist() for each in samples.of_task(task_id)}
