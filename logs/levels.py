@@ -60,16 +60,3 @@ def mask_of(levels: Iterable[Level]) -> int:
     for level in levels:
         mask |= level.bit
     return mask
-
-
-def mask_of_names(names: Iterable[str | None]) -> int:
-    """The bits of stored names; None is a line that named no level."""
-    mask = 0
-    for name in names:
-        mask |= bit_of(name)
-    return mask
-
-
-def and_higher(level: Level) -> frozenset[Level]:
-    """The level and those above it, as `--level` of the command line means it."""
-    return frozenset(each for each in Level if each >= level)

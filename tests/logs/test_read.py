@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs.models import Member
 from logs import read, scan, store
 from logs.filters import BadPattern, Filters, PatternTooSlow
-from logs.levels import Level, UnknownLevel, and_higher, parse
+from logs.levels import Level, UnknownLevel, parse
 from logs.lines import Line, NewLine, blocks_of, raw, text_of
 from tests.rig.rows import make_gang
 from webui.live import log_download as download
@@ -190,7 +190,6 @@ def test_a_text_is_found_in_every_one_of_many_chunks_in_order_whether_or_not_a_r
 def test_levels_are_read_in_both_spellings() -> None:
     assert parse("LOG_LEVEL_WARNING") == parse("warning") == Level.WARNING
     assert Level.ERROR.determined == "LOG_LEVEL_ERROR"
-    assert and_higher(Level.ERROR) == {Level.ERROR, Level.CRITICAL}
     with pytest.raises(UnknownLevel, match="allowed: UNSPECIFIED, TRACE"):
         parse("LOUD")
 
