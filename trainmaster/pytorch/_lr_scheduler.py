@@ -42,18 +42,19 @@ class LRScheduler:
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state_dict)
 
-    def after_batch(
-        self, batches: int, optimizer_steps: int, stepped: bool, epochs: int, epoch_ended: bool
-    ) -> None:
-        """Step if it is time; the numbers count what has been done since the start of the training."""
-        mode = self._step_mode
-        if mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
-            due = batches % self._frequency == 0
-        elif mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
-            due = stepped and optimizer_steps % self._frequency == 0
-        elif mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
-            due = epoch_ended and epochs % self._frequency == 0
-        else:
-            due = False
-        if due:
+    def after_batch(self, batches: int, aggregation: int, epochs: int, epoch_ended: bool) -> None:
+        """Step as often as is due; the numbers count what has been done since the start of the training.
+
+        The optimizer steps after every `aggregation` batches. Until then the batches' steps wait, so that gradients
+        that are gathered together have one learning rate.
+        """
+        mode, frequency, times = self._step_mode, self._frequency, 0
+        if mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
+            times = int(epoch_ended and epochs % frequency == 0)
+        elif batches % aggregation == 0:
+            if mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
+                times = batches // frequency - (batches - aggregation) // frequency
+            elif mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
+                times = int(batches // aggregation % frequency == 0)
+        for _ in range(times):
             self._scheduler.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, NamedTuple, Optional
 
-from trainmaster.pytorch._units import Batch, TrainUnit
+from trainmaster.pytorch._units import Batch, Epoch, TrainUnit
 
 POLICIES = ("best", "all", "none")
 
@@ -20,6 +20,11 @@ class Plan(NamedTuple):
     checkpoint_policy: str = "best"
     step_zero_validation: bool = False
     test_mode: bool = False
+
+    def counts_epochs(self) -> bool:
+        """Whether any length or period is in epochs."""
+        units = (self.max_length, self.checkpoint_period, self.validation_period, self.reporting_period)
+        return any(isinstance(unit, Epoch) for unit in units)
 
 
 class Goal(NamedTuple):

@@ -17,7 +17,7 @@ from trainmaster.pytorch._plan import Plan, checked_policy, checked_unit, goal_o
 from trainmaster.pytorch._training import Training
 from trainmaster.pytorch._trial import PyTorchTrial, overrides
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
-from trainmaster.pytorch._units import Batch, Position, TrainUnit, unit_of
+from trainmaster.pytorch._units import UNKNOWN, Batch, Position, TrainUnit, unit_of
 
 logger = logging.getLogger("trainmaster.pytorch")
 
@@ -153,10 +153,7 @@ class Trainer:
         loader = self._loader(
             trial.build_training_data_loader(), "training", ranks.rank, ranks.size, even=True
         )
-        if len(loader) < 1:
-            raise ValueError(
-                f"The training data has fewer batches than there are slots ({ranks.size}): lower the batch size."
-            )
+        per_epoch = self._batches_per_epoch(loader, plan)
         seed = context.get_trial_seed()
         if not (context.models and context.optimizers):
             raise ValueError(
@@ -170,10 +167,29 @@ class Trainer:
         if ranks.rank:  # user code has set up alike everywhere; from here on ranks draw different dropouts
             _randomness.seed_all(_randomness.mixed(seed, ranks.rank))
         counted = "global_batch_size" in context.get_hparams()
-        position = Position(len(loader), context.get_global_batch_size() if counted else None)
+        position = Position(per_epoch, context.get_global_batch_size() if counted else None)
         context._position = position
         goal = goal_of(context.get_experiment_config())
         return Training(trial, context, plan, goal, callbacks, loader, evaluation, position)
+
+    def _batches_per_epoch(self, loader: Any, plan: Plan) -> int:
+        """Of the rank that has fewest, since all end their epochs together; UNKNOWN when a loader has no length."""
+        try:
+            own: Optional[int] = len(loader)
+        except TypeError:
+            own = None
+        lengths = self._context.distributed.allgather(own)
+        if None in lengths:
+            if plan.counts_epochs():
+                raise ValueError(
+                    "The training loader has no length, so nothing can be counted in epochs: use Batch(n)."
+                )
+            return UNKNOWN
+        if min(lengths) < 1:
+            raise ValueError(
+                f"The training data has fewer batches than there are slots ({len(lengths)}): lower the batch size."
+            )
+        return int(min(lengths))
 
     def _validation_loader(self) -> Any:
         """This rank's part of the validation data, or all of it for the chief that evaluates alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
@@ -19,7 +20,7 @@ from trainmaster.pytorch._plan import Goal, Plan
 from trainmaster.pytorch._randomness import state as random_state
 from trainmaster.pytorch._trial import PyTorchTrial
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
-from trainmaster.pytorch._units import Position
+from trainmaster.pytorch._units import UNKNOWN, Position
 
 logger = logging.getLogger("trainmaster.pytorch")
 
@@ -104,15 +105,15 @@ class Training:
         position, profiler = self._position, self._core.profiler
         if position.batch_in_epoch == 0:
             self._callbacks.call("on_training_epoch_start", position.epochs)
-        batches = self._loader.epoch(position.epochs, position.batch_in_epoch)
+        batches = self._batches()
         for _ in range(position.per_epoch - position.batch_in_epoch):
             with profiler.step(position.batches + 1):
                 with profiler.timing("dataloader_next"):
                     batch = next(batches, _NOTHING)
                 if batch is _NOTHING:
                     raise RuntimeError(
-                        f"The training loader ended early in epoch {position.epochs}: "
-                        f"its length says {position.per_epoch}."
+                        f"The training loader ended early in epoch {position.epochs}, "
+                        f"after {position.batch_in_epoch} batches."
                     )
                 self._train(batch)
             step()
@@ -121,6 +122,17 @@ class Training:
             if self._after_batch():
                 return True
         return False
+
+    def _batches(self) -> Iterator[Any]:
+        """The rest of the current epoch; pass after pass of a loader that has no length."""
+        position = self._position
+        yield from self._loader.epoch(position.epochs, position.batch_in_epoch)
+        for number in itertools.count(1):
+            begun = position.batches
+            if position.per_epoch == UNKNOWN:
+                yield from self._loader.epoch(number)
+            if position.batches == begun:  # nothing more comes
+                return
 
     def _train(self, batch: Any) -> None:
         context, position, profiler = self._context, self._position, self._core.profiler
@@ -136,7 +148,7 @@ class Training:
         self._window.append(held(metrics))
         position.advance()
         with profiler.timing("step_lr_schedulers"):
-            self._step_schedulers(exchanges)
+            self._step_schedulers()
 
     def _count(self, batch: Any) -> None:
         """Count its samples, if they can be: a training does not end for a rate."""
@@ -148,12 +160,11 @@ class Training:
             self._counts = False
             logger.warning("Samples are not counted. %s", error)
 
-    def _step_schedulers(self, stepped: bool) -> None:
-        position = self._position
-        steps = position.batches // self._context._optimizations.aggregation_frequency
+    def _step_schedulers(self) -> None:
+        position, aggregation = self._position, self._context._optimizations.aggregation_frequency
         for scheduler in self._context.lr_schedulers:
             scheduler.after_batch(
-                position.batches, steps, stepped, position.epochs, position.batch_in_epoch == 0
+                position.batches, aggregation, position.epochs, position.batch_in_epoch == 0
             )
 
     def _after_batch(self) -> bool:
@@ -294,6 +305,8 @@ class Training:
     def _with_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
         """With `epoch`, by which charts can be drawn, unless the trial has a metric of that name."""
         position = self._position
+        if position.per_epoch == UNKNOWN:
+            return metrics
         return {"epoch": position.epochs + position.batch_in_epoch / position.per_epoch, **metrics}
 
     @contextlib.contextmanager

@@ -143,14 +143,20 @@ class PyTorchTrialContext(TrialFacts):
     def step_optimizer(
         self,
         optimizer: Any,
-        clip_grads: Optional[Callable[[Iterator[Any]], Any]] = None,
+        clip_grads: Optional[Callable[[List[Any]], Any]] = None,
         auto_zero_grads: bool = True,
         scaler: Any = None,
     ) -> None:
         """Update the weights, at every `aggregation_frequency`-th batch; else gradients add up.
 
-        `clip_grads` is called with all parameters before. A `scaler` of one's own is used, not updated.
+        `clip_grads` is called with a list of all parameters before. A `scaler` of one's own is used, not updated.
+        ValueError for `auto_zero_grads=False` where gradients of several batches add up.
         """
+        if not auto_zero_grads and self._optimizations.aggregation_frequency > 1:
+            raise ValueError(
+                "step_optimizer(auto_zero_grads=False) needs an aggregation_frequency of 1: gradients that are kept "
+                "would be averaged twice."
+            )
         if not self._exchanges():
             return
         with self._core.profiler.timing("train_batch.sync_optimizers"):
@@ -160,7 +166,7 @@ class PyTorchTrialContext(TrialFacts):
             if clip_grads is not None:
                 if automatic:
                     self._scaler.unscale_(optimizer)
-                clip_grads(_parameters(optimizer))
+                clip_grads(list(_parameters(optimizer)))
             scaler = scaler if scaler is not None else self._scaler if automatic else None
             if scaler is not None:
                 scaler.step(optimizer)

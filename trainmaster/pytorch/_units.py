@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, Optional, Type, Union
+
+#: batches in an epoch of a loader that does not say: it never ends
+UNKNOWN = sys.maxsize
 
 
 class Position:
