@@ -13,6 +13,15 @@ export const literal = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "
 /** The traces with their names taken literally. */
 export const named = (traces) => traces.map((trace) => (trace.name ? { ...trace, name: literal(trace.name) } : trace));
 
+const LEGEND_ROW = 19; // pixels
+const LETTER = 7;
+
+/** Pixels that a legend of these names needs in this place. */
+export function legendHeight(names, place) {
+  const perRow = Math.max(1, Math.floor(((place.clientWidth || 320) - 20) / (46 + LETTER * Math.max(0, ...names.map(({ length }) => length)))));
+  return LEGEND_ROW * Math.ceil(names.length / perRow);
+}
+
 /** What all charts share of their layout: nothing of their own paper, ink for letters, hairlines for the grid; titles are literal. */
 export function themed(layout) {
   const { ink, ink2, line, panel } = colours();

@@ -31,7 +31,7 @@ function draw(place) {
   const figure = place.figure;
   if (!figure || place.drawn === figure) return;
   place.drawn = figure;
-  Plotly.react(place, named(figure.data), laidOut(figure), { displaylogo: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  Plotly.react(place, named(figure.data), laidOut(figure), { displaylogo: false, showTips: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 

@@ -1,13 +1,13 @@
 // One chart of curves as Plotly draws it: lines, axes with their names and units, window, mark of the best checkpoint.
 
 import { dragmode, put } from "./chart_plot.js";
-import { colours, themed } from "./chart_theme.js";
+import { colours, legendHeight, themed } from "./chart_theme.js";
 import { inWindow } from "./metric_curves.js";
 import { state } from "./metric_state.js";
 
 const MARKED_UP_TO = 60; // points that have marks of their own; more of them would be a band
 const FAINT = 0.28;
-const LEGEND_ROW = 19; // pixels; two names stand beside each other
+const TICK_WIDTH = 56; // pixels, of a time of day
 // Lines differ by dash and mark, not by colour alone; both read on light and dark paper.
 const STYLES = {
   training: { line: { color: "#7d858c", width: 1.5 } },
@@ -28,6 +28,8 @@ export function fromPlot(value) {
 /** What the axis x measures, with its unit. */
 export const axisTitle = () => document.querySelector(`#metric-x option[value="${state.x}"]`)?.dataset.title ?? state.x;
 
+const labelOf = ({ group, name, smooth }) => `${group} ${name}${smooth ? ", smoothed" : ""}`;
+
 function traces(curves) {
   const seen = {};
   const others = [...new Set(curves.map(({ group }) => group))].filter((group) => !STYLES[group]);
@@ -35,11 +37,10 @@ function traces(curves) {
     const nth = seen[curve.group] = (seen[curve.group] ?? -1) + 1;
     const style = STYLES[curve.group] ?? { line: { color: OTHERS[others.indexOf(curve.group) % OTHERS.length], width: 1.5 } };
     const mode = curve.x.length <= MARKED_UP_TO ? "lines+markers" : "lines";
-    const common = { type: "scatter", mode, connectgaps: false, marker: { size: 4 }, ...style, line: { ...style.line, dash: DASHES[nth % DASHES.length] } };
-    const label = `${curve.group} ${curve.name}`;
-    const raw = { ...common, name: label, x: curve.x.map(toPlot), y: curve.y };
+    const common = { type: "scatter", mode, connectgaps: false, hovertemplate: "%{y:.6~g}", marker: { size: 4 }, ...style, line: { ...style.line, dash: DASHES[nth % DASHES.length] } };
+    const raw = { ...common, name: `${curve.group} ${curve.name}`, x: curve.x.map(toPlot), y: curve.y };
     if (!curve.smooth) return [raw];
-    const line = { ...common, mode: "lines", name: `${label}, smoothed`, x: curve.smooth.x.map(toPlot), y: curve.smooth.y };
+    const line = { ...common, mode: "lines", name: labelOf(curve), x: curve.smooth.x.map(toPlot), y: curve.smooth.y };
     return [{ ...raw, mode: "lines", opacity: FAINT, showlegend: false }, line];
   });
 }
@@ -61,7 +62,7 @@ function spanOf(curves) {
   return [least - room, most + room];
 }
 
-function layout(name, curves, best) {
+function layout(place, name, curves, best) {
   const { ink2 } = colours();
   const hasWindow = state.from !== null || state.to !== null;
   const all = curves.filter(({ x }) => x.length);
@@ -70,14 +71,15 @@ function layout(name, curves, best) {
   const span = hasWindow ? spanOf(curves) : null;
   const right = best && best.x > (ends[0] + ends[1]) / 2;
   return themed({
-    margin: { l: 60, r: 10, t: 10, b: 68 + LEGEND_ROW * Math.ceil(Math.max(0, curves.length - 2) / 2) },
+    margin: { l: 60, r: 10, t: 10, b: (state.x === "wall" ? 64 : 50) + legendHeight(curves.map(labelOf), place) },
     showlegend: true,
     legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
     hovermode: "x unified",
     dragmode: dragmode(),
     uirevision: "curves", // what was hidden by the legend stays hidden
     xaxis: {
-      title: { text: axisTitle(), standoff: 8 }, type: state.x === "wall" ? "date" : "linear", range,
+      title: { text: axisTitle(), standoff: 6 }, type: state.x === "wall" ? "date" : "linear", range,
+      nticks: Math.max(2, Math.min(6, Math.floor((place.clientWidth - 70) / TICK_WIDTH))), tickangle: 0,
       autorange: !range, uirevision: `${state.x} ${state.from} ${state.to}`,
     },
     yaxis: {
@@ -91,4 +93,4 @@ function layout(name, curves, best) {
 }
 
 /** Draw the curves in this place, or anew what has changed of them. */
-export async function draw(place, name, curves, best) { await put(place, traces(curves), layout(name, curves, best)); }
+export async function draw(place, name, curves, best) { await put(place, traces(curves), layout(place, name, curves, best)); }

@@ -1,15 +1,14 @@
 // One chart of samples as Plotly draws it: a line per host, GPU or rank, and behind it the band from its lowest to its highest.
 
 import { dragmode, put } from "./chart_plot.js";
-import { themed } from "./chart_theme.js";
+import { legendHeight, themed } from "./chart_theme.js";
 import { state, timeTitle, toPlot } from "./profiler_state.js";
 
 /** Of lines, in their order; both read on light and dark paper. The ninth line has the first colour and a dash. */
 const COLOURS = ["#2f6fd0", "#c98a06", "#1f9e78", "#b5467b", "#8a5fb8", "#3f93a8", "#b4552d", "#7d858c"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const NAMED_UP_TO = 16; // lines that a legend has room for
-const LEGEND_ROW = 19; // pixels
-const LETTER = 7;
+const TICK_WIDTH = 56; // pixels, of a time of day
 const UNITS = { bytes: [1024, ["bytes", "KiB", "MiB", "GiB", "TiB"]], "bytes/s": [1000, ["bytes/s", "kB/s", "MB/s", "GB/s"]] };
 const WORDS = { "1/s": "operations/s" };
 
@@ -62,11 +61,7 @@ function traces(lines, { factor, unit }) {
   });
 }
 
-/** Pixels that a legend of these names needs in this place. */
-export function legendHeight(names, place) {
-  const perRow = Math.max(1, Math.floor(((place.clientWidth || 320) - 20) / (46 + LETTER * Math.max(0, ...names.map(({ length }) => length)))));
-  return LEGEND_ROW * Math.ceil(names.length / perRow);
-}
+export { legendHeight };
 
 /** `span`: [first, last] of all charts of time, in epoch seconds. */
 function layout(place, { title, unit }, lines, scale, span) {
@@ -79,7 +74,7 @@ function layout(place, { title, unit }, lines, scale, span) {
     hovermode: isNamed ? "x unified" : "closest",
     dragmode: dragmode(),
     uirevision: "lines", // what was hidden by the legend stays hidden
-    xaxis: { title: { text: timeTitle(), standoff: 6 }, type: state.x === "time" ? "date" : "linear", range, nticks: 6, uirevision: `${state.x} ${state.from} ${state.to}` },
+    xaxis: { title: { text: timeTitle(), standoff: 6 }, type: state.x === "time" ? "date" : "linear", range, nticks: Math.max(2, Math.min(6, Math.floor((place.clientWidth - 66) / TICK_WIDTH))), tickangle: 0, uirevision: `${state.x} ${state.from} ${state.to}` },
     yaxis: {
       title: { text: scale.unit, standoff: 4 }, automargin: true, fixedrange: true,
       ...(unit === "%" ? { range: [0, 102] } : { rangemode: "tozero" }),
