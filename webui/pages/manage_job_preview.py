@@ -88,7 +88,7 @@ class Look:
         """When the edited jobs start, a sentence each; many start as their order says."""
         found = self.found.starts
         if len(found) == 1:
-            return [f"This job {_when(found[0], self.now)}{self._instead(found[0])}."]
+            return [f"This job {_when(found[0], self.now, self._instead(found[0]))}."]
         names = {entry.job_id: entry.name for entry in self.found.order}
         told = [
             f"{names.get(one.job_id, one.job_id[:8])} {_when(one, self.now)}." for one in found[:MOST_STARTS]
@@ -102,7 +102,7 @@ class Look:
             return ""
         then = f" instead of {_range(was, self.now)}"
         if start.forecast and start.forecast[1] > was[0] and was[1] > start.forecast[0]:
-            return f"{then}: the two overlap, so the gain is within the error of the forecast"
+            return f"{then} (the two overlap: the gain is within the error of the forecast)"
         return then
 
     @cached_property
@@ -171,13 +171,13 @@ def _cost(stop: preview.Stop, now: datetime) -> str:
     return f"it saves first; its last checkpoint is {age} old"
 
 
-def _when(start: preview.Outlook, now: datetime) -> str:
+def _when(start: preview.Outlook, now: datetime, instead: str = "") -> str:
     """`starts at once`, `starts 12:43 to 12:46 UTC`, or what it waits for and why nobody knows how long."""
     if start.now:
-        return "starts at once"
+        return f"starts at once{instead}"
     reason = f": {start.reason.rstrip('.')}" if start.reason else ""
     if start.forecast is not None:
-        return f"starts {_range(start.forecast, now)} UTC{reason}"
+        return f"starts {_range(start.forecast, now)} UTC{instead}{reason}"
     unknown = f"; its start is not known: {start.unknown.rstrip('.')}" if start.unknown else ""
     return f"waits{reason}{unknown}"
 
