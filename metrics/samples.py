@@ -111,10 +111,11 @@ def columns_of_task(task_id: str) -> list[tuple[str, str, str]]:
     return sorted((row for row in rows if row[1] in METRICS), key=lambda row: _order(*row))
 
 
-#: nearly all rows of a host have the same columns
+#: Nearly all rows of a host have the same columns. By their hash the rows need no sort, which of 100 hosts and ten days
+#: took four times as long, and spilled to disk.
 _COLUMNS = """
-SELECT DISTINCT host, unnest(columns)
-FROM (SELECT DISTINCT host, columns FROM metrics_samplechunk WHERE task_id = %s) AS kept
+SELECT DISTINCT host, unnest(columns) FROM metrics_samplechunk WHERE id IN (
+  SELECT min(id) FROM metrics_samplechunk WHERE task_id = %s GROUP BY host, hash_array_extended(columns, 0))
 """
 
 
