@@ -44,7 +44,7 @@ class PyTorchCallback:
         """The validation data is about to be read."""
 
     def on_validation_epoch_end(self, outputs: List[Any]) -> None:
-        """`outputs` is what `evaluate_batch` returned on this rank, batch by batch."""
+        """`outputs` is what `evaluate_batch` returned on this rank, batch by batch, its tensors as NumPy arrays."""
 
     def on_validation_end(self, metrics: Dict[str, Any]) -> None:
         """The metrics of all ranks together, before they are reported."""

@@ -9,7 +9,7 @@ import torch
 
 from trainmaster.core import ProfilerContext
 from trainmaster.pytorch._callbacks import Callbacks
-from trainmaster.pytorch._numbers import to_numbers
+from trainmaster.pytorch._numbers import to_arrays, to_numbers
 from trainmaster.pytorch._reducers import BatchMetrics, combined, reducer_of
 from trainmaster.pytorch._replicas import replicas
 from trainmaster.pytorch._trial import PyTorchTrial, overrides
@@ -34,8 +34,9 @@ class Evaluation:
         self._most_batches = most_batches
         self._profiler: ProfilerContext = context._core.profiler
 
+    @torch.no_grad()
     def run(self) -> Dict[str, Any]:
-        """The metrics of all ranks together, on every rank."""
+        """The metrics of all ranks together, on every rank; hooks run without gradients, too, the models in eval mode."""
         context = self._context
         for replica in replicas(context.models):
             replica.level_buffers()
@@ -43,13 +44,12 @@ class Evaluation:
         for kept in context._wrapped_reducers:
             if kept.for_validation:
                 kept.reducer.reset()
-        self._callbacks.call("on_validation_start")
         for model in context.models:
             model.eval()
-        with torch.no_grad():
-            whole = overrides(self._trial, "evaluate_full_dataset")
-            metrics = self._whole() if whole else self._by_batches()
-            metrics.update(context.experimental.reduce_metrics(for_training=False))
+        self._callbacks.call("on_validation_start")
+        whole = overrides(self._trial, "evaluate_full_dataset")
+        metrics = self._whole() if whole else self._by_batches()
+        metrics.update(context.experimental.reduce_metrics(for_training=False))
         for model, was in zip(context.models, training):  # noqa: B905  (Python 3.8)
             model.train(was)
         for kept in context._wrapped_reducers:
@@ -61,9 +61,10 @@ class Evaluation:
     def _by_batches(self) -> Dict[str, Any]:
         self._callbacks.call("on_validation_epoch_start")
         outputs = self._outputs()
-        self._callbacks.call("on_validation_epoch_end", outputs)
         with self._profiler.timing("from_device"):
-            numbers = [to_numbers(output) for output in outputs]
+            outputs = [to_arrays(output) for output in outputs]
+        self._callbacks.call("on_validation_epoch_end", outputs)
+        numbers = [to_numbers(output) for output in outputs]
         choice = self._trial.evaluation_reducer()
         own: Dict[str, BatchMetrics] = {}
         for batch in numbers:

@@ -46,6 +46,20 @@ def to_numbers(metrics: Dict[str, Any], keep_others: bool = False) -> Dict[str, 
     return found
 
 
+def to_arrays(metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """The tensors among them as NumPy arrays, all else as it is."""
+    return {
+        name: _array(value) if isinstance(value, torch.Tensor) else value for name, value in metrics.items()
+    }
+
+
+def _array(value: Any) -> Any:
+    value = value.detach().cpu()
+    if value.layout is not torch.strided:
+        value = value.to_dense()
+    return (value.float() if value.dtype is torch.bfloat16 else value).numpy()  # NumPy has no bfloat16
+
+
 def _left_out(name: str, value: Any) -> None:
     if name not in _complained:
         _complained.add(name)

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, RandomSampler, TensorDataset, Weig
 from trainmaster import pytorch
 from trainmaster.pytorch import samplers
 from trainmaster.pytorch._data import EpochLoader, batch_length, to_device
-from trainmaster.pytorch._numbers import held, to_numbers
+from trainmaster.pytorch._numbers import held, to_arrays, to_numbers
 
 DATA = TensorDataset(torch.arange(23))
 
@@ -97,4 +97,6 @@ def test_metrics_that_are_no_numbers_are_left_out_with_a_word(caplog: pytest.Log
     kept = held({"loss": 2 * weight, "outputs": torch.zeros(9), "name": "x", "ok": np.float32(3)})
     assert list(kept) == ["loss", "name", "ok"] and not kept["loss"].requires_grad
     assert to_numbers(kept) == {"loss": 2.0, "ok": 3.0}
+    arrays = to_arrays({"a": weight.bfloat16(), "b": torch.eye(2).to_sparse(), "c": "text"})
+    assert (arrays["a"].dtype, arrays["b"].tolist(), arrays["c"]) == (np.float32, [[1, 0], [0, 1]], "text")
     assert "'outputs' is a Tensor" in caplog.text and "'name' is a str" in caplog.text

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ class Told(pytorch.PyTorchCallback):
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.given: dict[str, Any] = {}
+        self.gradients: dict[str, bool] = {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"told": len(self.calls)}
@@ -31,6 +33,7 @@ def _hook(name: str) -> Any:
     def hook(self: Told, *arguments: Any) -> None:
         self.calls.append(name)
         self.given[name] = arguments
+        self.gradients[name] = torch.is_grad_enabled()
 
     return hook
 
@@ -74,7 +77,10 @@ def test_hooks_come_in_the_documented_order(runs: Runs) -> None:
     assert given["on_trial_startup"] == (0, None)
     averages, each = given["on_training_workload_end"]
     assert averages["loss"] == pytest.approx(sum(batch["loss"] for batch in each) / 5)
-    assert len(given["on_validation_epoch_end"][0]) == 3, "10 samples in batches of 4"
+    outputs = given["on_validation_epoch_end"][0]
+    assert len(outputs) == 3, "10 samples in batches of 4"
+    assert all(isinstance(output["validation_loss"], np.ndarray) for output in outputs)
+    assert {name for name in HOOKS if not trial.told.gradients.get(name, True)} == set(at_the_end)
     (uuid,) = given["on_checkpoint_upload_end"]
     assert [record["uuid"] for record in runs.checkpoints()] == [uuid]
     (report,) = runs.metrics("validation")
