@@ -64,7 +64,9 @@ class Table:
 
 def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> Table:
     """`summary` is the trial's: group -> metric -> {last, min, max, ...}. Pins come first, then the searcher's."""
+    first = stem(searcher_metric)
     every = _charts(summary, chosen)
+    every.sort(key=lambda chart: (not chart.is_pinned, chart.name != first, chart.name.lower()))
     needle = chosen.search.lower()
     found = [
         chart
@@ -72,8 +74,6 @@ def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> T
         if any(_prefix(row.name) == chosen.prefix or not chosen.prefix for row in chart.rows)
         and (not needle or any(needle in f"{row.group} {row.name}".lower() for row in chart.rows))
     ]
-    first = stem(searcher_metric)
-    found.sort(key=lambda chart: (not chart.is_pinned, chart.name != first, chart.name.lower()))
     pages = max(1, -(-len(found) // PER_PAGE))
     page = min(max(1, chosen.page), pages)
     shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
@@ -82,11 +82,8 @@ def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> T
 
 def _drawn(every: list[Chart], shown: list[Chart], chosen: Chosen) -> list[Chart]:
     """Those that were ticked or pinned, wherever they stand; without a tick the first of the page."""
-    if chosen.ticked:
-        some = [chart for chart in every if chart.is_ticked or chart.is_pinned]
-        some.sort(key=lambda chart: (not chart.is_pinned, chart.name.lower()))
-    else:
-        some = shown
+    ticked = [chart for chart in every if chart.is_ticked or chart.is_pinned]
+    some = ticked if chosen.ticked else shown
     return [chart for chart in some if chart.is_drawable][:UNASKED_CHARTS]
 
 
