@@ -14,7 +14,7 @@ class PyTorchCallback:
     of each epoch on_training_epoch_start and on_training_epoch_end; between batches on_training_workload_end, then
     on_validation_start, on_validation_epoch_start, on_validation_epoch_end, on_validation_end, then
     on_checkpoint_save_start, on_checkpoint_write_end, on_checkpoint_end, on_checkpoint_upload_end; at last, also after
-    an error, on_trial_shutdown.
+    an error, on_trial_shutdown. Those of a validation are called without gradients, with models in eval mode.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: Optional[str]) -> None:

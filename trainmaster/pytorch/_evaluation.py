@@ -34,9 +34,12 @@ class Evaluation:
         self._most_batches = most_batches
         self._profiler: ProfilerContext = context._core.profiler
 
-    @torch.no_grad()
     def run(self) -> Dict[str, Any]:
-        """The metrics of all ranks together, on every rank; hooks run without gradients, too, the models in eval mode."""
+        """The metrics of all ranks together, on every rank."""
+        with torch.no_grad():
+            return self._run()
+
+    def _run(self) -> Dict[str, Any]:
         context = self._context
         for replica in replicas(context.models):
             replica.level_buffers()
@@ -50,12 +53,12 @@ class Evaluation:
         whole = overrides(self._trial, "evaluate_full_dataset")
         metrics = self._whole() if whole else self._by_batches()
         metrics.update(context.experimental.reduce_metrics(for_training=False))
-        for model, was in zip(context.models, training):  # noqa: B905  (Python 3.8)
-            model.train(was)
         for kept in context._wrapped_reducers:
             if kept.for_training:
                 kept.reducer.reset()
         self._callbacks.call("on_validation_end", metrics)
+        for model, was in zip(context.models, training):  # noqa: B905  (Python 3.8)
+            model.train(was)
         return metrics
 
     def _by_batches(self) -> Dict[str, Any]:

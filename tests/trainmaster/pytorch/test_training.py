@@ -20,7 +20,8 @@ class Told(pytorch.PyTorchCallback):
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.given: dict[str, Any] = {}
-        self.gradients: dict[str, bool] = {}
+        self.learns: dict[str, tuple[bool, bool]] = {}
+        self.model: Any = None
 
     def state_dict(self) -> dict[str, Any]:
         return {"told": len(self.calls)}
@@ -33,7 +34,7 @@ def _hook(name: str) -> Any:
     def hook(self: Told, *arguments: Any) -> None:
         self.calls.append(name)
         self.given[name] = arguments
-        self.gradients[name] = torch.is_grad_enabled()
+        self.learns[name] = torch.is_grad_enabled(), self.model is None or self.model.training
 
     return hook
 
@@ -47,6 +48,7 @@ class Watched(Squares):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         super().__init__(context)
         self.told = Told()
+        self.told.model = self.model
 
     def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
         return {"told": self.told}
@@ -80,7 +82,8 @@ def test_hooks_come_in_the_documented_order(runs: Runs) -> None:
     outputs = given["on_validation_epoch_end"][0]
     assert len(outputs) == 3, "10 samples in batches of 4"
     assert all(isinstance(output["validation_loss"], np.ndarray) for output in outputs)
-    assert {name for name in HOOKS if not trial.told.gradients.get(name, True)} == set(at_the_end)
+    assert {name for name, learns in trial.told.learns.items() if learns != (True, True)} == set(at_the_end)
+    assert all(trial.told.learns[name] == (False, False) for name in at_the_end)
     (uuid,) = given["on_checkpoint_upload_end"]
     assert [record["uuid"] for record in runs.checkpoints()] == [uuid]
     (report,) = runs.metrics("validation")
