@@ -30,6 +30,12 @@ function columnsOf(edges) {
   };
 }
 
+/** Round steps from tick to tick, at least so many. Plotly itself would put them at the middles of a few bars: 178, 396, 613. */
+function apart(least) {
+  const size = 10 ** Math.max(0, Math.floor(Math.log10(least)));
+  return Math.max(1, [1, 2, 5, 10].find((each) => each * size >= least) * size);
+}
+
 function layout(place, span, yTitle, names, more = {}) {
   const range = [state.first ?? span[0] - 0.5, state.last ?? span[1] + 0.5];
   return themed({
@@ -38,7 +44,7 @@ function layout(place, span, yTitle, names, more = {}) {
     legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 0, yanchor: "bottom", font: { size: 11 }, tracegroupgap: 0, traceorder: "normal" },
     hovermode: "x unified", dragmode: dragmode(), uirevision: "steps", bargap: 0, barmode: "stack",
     ...more.layout,
-    xaxis: { title: { text: "steps completed", standoff: 6 }, range, nticks: Math.max(3, Math.min(8, Math.floor(place.clientWidth / 80))), tickangle: 0, hoverformat: ",.0f", uirevision: `${state.first} ${state.last}` },
+    xaxis: { title: { text: "steps completed", standoff: 6 }, range, tick0: 0, dtick: apart((range[1] - range[0]) / Math.max(2, Math.min(8, Math.floor(place.clientWidth / 80)))), tickangle: 0, hoverformat: ",.0f", uirevision: `${state.first} ${state.last}` },
     yaxis: { title: { text: yTitle, standoff: 4 }, automargin: true, fixedrange: true, rangemode: "tozero", ...more.yaxis },
   });
 }
