@@ -215,8 +215,10 @@ class _Rank:
 
     def _forget_earlier_end(self) -> None:
         """A launcher may start a rank again (torchrun's --max_restarts): it lives, whatever became of the first."""
+        if not self.ranks_dir:
+            return
         try:  # noqa: SIM105  # contextlib is slow to import
-            os.unlink(os.path.join(self.ranks_dir or "", f"rank{self.rank}.exit"))
+            os.unlink(os.path.join(self.ranks_dir, f"rank{self.rank}.exit"))
         except OSError:
             pass
 

@@ -26,8 +26,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
 def test_a_rank_writes_straight_to_its_own_spool_files(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     command = [*WRAP, "7", "sh", "-c", "echo out; printf '\\377' ; echo err >&2; readlink /proc/self/fd/1"]
-    done = subprocess.run(command, env=environment_of(run), capture_output=True, check=True)
+    of_the_user = tmp_path / "rank7.exit"
+    of_the_user.touch()
+    done = subprocess.run(command, cwd=tmp_path, env=environment_of(run), capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
+    assert of_the_user.exists(), (
+        "without a launch module of ours there is no end of an earlier rank to forget"
+    )
     own = run / "spool" / "rank7.stdout"
     assert own.read_bytes() == b"out\n\377" + str(own).encode() + b"\n"
     assert (run / "spool" / "rank7.stderr").read_bytes() == b"err\n"
