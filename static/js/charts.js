@@ -4,6 +4,7 @@ import { named, themed } from "./chart_theme.js";
 
 const section = document.querySelector("[data-figures]");
 let timer = null;
+let isAsking = false;
 const HOVERS = matchMedia("(hover: hover)").matches; // without a pointer the buttons would always cover the curves
 
 function laidOut(figure) {
@@ -35,6 +36,14 @@ function draw(place) {
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 
+function leave(panel) {
+  const chart = panel.lastElementChild;
+  inView.unobserve(chart);
+  sized.unobserve(chart);
+  Plotly.purge(chart);
+  panel.remove();
+}
+
 function place(name) {
   let panel = section.querySelector(`[data-name="${CSS.escape(name)}"]`);
   if (!panel) {
@@ -57,17 +66,32 @@ function place(name) {
 // `loss: training loss 0.12 at step 190, validation loss 0.15 at step 180`
 function described(figure) {
   if (figure.described) return figure.described;
-  const last = (y) => (y.at(-1) === null ? "no number" : y.at(-1).toPrecision(4));
+  const last = (y) => (Number.isFinite(y.at(-1)) ? y.at(-1).toPrecision(4) : "no number");
   const ends = figure.data.map(({ name, x, y }) => `${name} ${last(y)} at step ${x.at(-1)}`);
   return `${figure.name}: ${ends.join(", ")}`;
 }
 
+function soon() { timer ??= setTimeout(load, 1000); }
+
+// One request at a time: many that wait for a busy server would come in any order.
 async function load() {
   timer = null;
+  if (isAsking) { soon(); return; }
+  isAsking = true;
+  const found = await asked().catch(() => null); // the server is away; the page is woken when it is back
+  isAsking = false;
+  if (found) show(found.figures);
+}
+
+async function asked() {
   const answer = await fetch(section.dataset.figures, { headers: { Accept: "application/json" } });
-  if (!answer.ok) return;
-  const { figures } = await answer.json();
+  return answer.ok ? answer.json() : null;
+}
+
+function show(figures) {
   if (figures.length) section.querySelector(".empty")?.remove();
+  const names = new Set(figures.map(({ name }) => name));
+  for (const panel of section.querySelectorAll("[data-name]")) if (!names.has(panel.dataset.name)) leave(panel);
   for (const figure of figures) {
     const chart = place(figure.name);
     chart.figure = figure;
@@ -77,7 +101,7 @@ async function load() {
 }
 
 if (section) {
-  section.addEventListener("wake", () => { timer ??= setTimeout(load, 1000); });
+  section.addEventListener("wake", soon);
   document.addEventListener("themechange", () => {
     for (const chart of section.querySelectorAll(".chart")) { chart.drawn = null; draw(chart); }
   });
