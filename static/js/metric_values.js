@@ -9,7 +9,7 @@ const ROWS = 50;
 const short = (value) => (value === null || value === undefined ? "no number" : Number(value.toPrecision(6)).toString());
 
 /** A place on the axis as people read it. */
-export function spelled(x) {
+function spelled(x) {
   if (state.x === "wall") return new Date(x * 1000).toISOString().replace("T", " ").slice(0, 19);
   if (state.x !== "relative") return short(x);
   const unit = Number(document.getElementById("charts").dataset.unit);

@@ -18,7 +18,7 @@ export const lookOf = (place) => ({ color: COLOURS[place % COLOURS.length], dash
 const pale = (colour, alpha) => `${colour}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
 /** {factor, unit}: how many of `unit` make one of the unit that suits values up to `most`. */
-export function scaleOf(unit, most) {
+function scaleOf(unit, most) {
   if (!UNITS[unit]) return { factor: 1, unit: WORDS[unit] ?? unit };
   const [base, names] = UNITS[unit];
   const power = Math.min(names.length - 1, Math.max(0, Math.floor(Math.log(Math.max(most, 1)) / Math.log(base) + 1e-9)));

@@ -18,7 +18,7 @@ const short = (value) => (value === null || value === undefined ? "" : Number(va
 const mostOf = (...lists) => lists.flat().reduce((most, value) => (value !== null && value > most ? value : most), 0);
 
 /** {factor, unit} for seconds up to `most`. */
-export const timeScale = (most) => (most >= 1 || most === 0 ? { factor: 1, unit: "s" } : most >= 1e-3 ? { factor: 1e-3, unit: "ms" } : { factor: 1e-6, unit: "µs" });
+const timeScale = (most) => (most >= 1 || most === 0 ? { factor: 1, unit: "s" } : most >= 1e-3 ? { factor: 1e-3, unit: "ms" } : { factor: 1e-6, unit: "µs" });
 
 /** What all charts over steps share; `edges` as the server says them. */
 function columnsOf(edges) {
