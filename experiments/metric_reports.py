@@ -107,29 +107,40 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
     """Keep a validation as the trial's latest, and as the best of trial and experiment if it is."""
     searcher = experiment.config.get("searcher") or {}
     values, name, steps = storable(report.values), searcher.get("metric", ""), report.steps_completed
-    metric, column = number(values.get(name)), fresh.columns.get(name)
-    finite = metric is not None and math.isfinite(metric)
-    row = {
-        "steps_completed": steps,
-        "metrics": values,
-        "reported_at": datetime.fromtimestamp(report.at, UTC).isoformat(),
-        "searcher_metric": metric if finite else None,
-    }
+    row = validation_row(steps, values, datetime.fromtimestamp(report.at, UTC), number(values.get(name)))
+    metric, column = row["searcher_metric"], fresh.columns.get(name)
     trial.latest_validation = row
     at = fresh.row_of(steps)
-    if metric is None or not finite or column is None or at is None or not column.present[at]:
+    if metric is None or column is None or at is None or not column.present[at]:
         return None
     trial.searcher_metric = metric
     smaller = searcher.get("smaller_is_better", True)
     best = (trial.best_validation or {}).get("searcher_metric")
-    if best is None or (metric < best if smaller else metric > best):
+    if best is None or better(metric, best, smaller):
         trial.best_validation = row
     standing = experiment.best_metric
-    if standing is None or (metric < standing if smaller else metric > standing):
+    if standing is None or better(metric, standing, smaller):
         experiment.best_metric, experiment.best_trial_id = metric, trial.pk
         Experiment.objects.filter(pk=experiment.pk).update(best_metric=metric, best_trial_id=trial.pk)
     time_metric = searcher.get("time_metric")
     return Validation(metric, steps, number(values.get(time_metric)) if time_metric else None)
+
+
+def validation_row(
+    steps: int, values: Mapping[str, Any], at: datetime, metric: float | None
+) -> dict[str, Any]:
+    """A validation as trials keep it; the searcher's metric is null where it is missing or not finite."""
+    finite = metric is not None and math.isfinite(metric)
+    return {
+        "steps_completed": steps,
+        "metrics": values,
+        "reported_at": at.isoformat(),
+        "searcher_metric": metric if finite else None,
+    }
+
+
+def better(metric: float, standing: float, smaller_is_better: bool) -> bool:
+    return metric < standing if smaller_is_better else metric > standing
 
 
 def summarised(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[str, Any]:

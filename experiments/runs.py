@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from experiments import set_back
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import Run
-from metrics import ingest
 from submissions.config.environment import variables
 
 #: `entrypoint: model_def:TrialClass`
@@ -25,7 +25,7 @@ def begin_all(allocations: Sequence[Allocation]) -> None:
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
     for pk, task_id, former, steps in trials:
         if former:  # a first attempt has nothing to set aside
-            ingest.archive_after(pk, steps or 0)
+            set_back.to_checkpoint(pk, steps or 0)
         alike[numbers[task_id], steps or 0].append(pk)
     for (number, steps), ids in alike.items():
         Trial.objects.filter(pk__in=ids).update(

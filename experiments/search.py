@@ -72,7 +72,9 @@ def progress_reported(experiment: Experiment) -> None:
 
 def _progress(experiment: Experiment) -> float:
     rows = experiment.trials.filter(progress__isnull=False).values_list("request_id", "progress")
-    return searching.progress(experiment.search, {str(request_id): reached for request_id, reached in rows if reached})
+    return searching.progress(
+        experiment.search, {str(request_id): reached for request_id, reached in rows if reached}
+    )
 
 
 def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:

@@ -49,6 +49,12 @@ def read(
                 yield report
 
 
+def tables(trial_id: int) -> Iterator[tuple[str, Table]]:
+    """All live reports of a trial, (group, table) of some 1,000 at a time, in order within a group."""
+    for _, group, table in _tables([trial_id], None, None, None, None):
+        yield group, table
+
+
 def windows(trial_id: int, group: str) -> list[tuple[int, int]]:
     """First and last step of parts of a group's live history, each some 1,000 reports at most, in their order."""
     live = Chunk.objects.filter(group__trial_id=trial_id, group__name=group, archived=False)
