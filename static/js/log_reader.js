@@ -142,6 +142,7 @@ export class Reader {
     complain("place", "");
     this.follows = true;
     this.unseen = 0;
+    this.remember(0);
     this.list.follow();
   }
 
@@ -159,9 +160,13 @@ export class Reader {
     if (this.follows !== list.followsEnd) { list.followsEnd = this.follows; list.draw(); }
     source.need(first, last);
     this.onShow();
-    if (!byHand) return;
-    clearTimeout(this.remembering); // going back in the browser's history comes back here
-    this.remembering = setTimeout(() => remember(this.follows ? null : this.top), REMEMBER_MS);
+    if (byHand) this.remember(REMEMBER_MS);
+  }
+
+  // Going back in the browser's history, or loading the page again, comes back here.
+  remember(soon) {
+    clearTimeout(this.remembering);
+    this.remembering = setTimeout(() => remember(this.follows ? null : this.top), soon);
   }
 
   // --- what comes ---

@@ -128,3 +128,4 @@ def pausing(browser: Browser) -> None:
     browser.wait(lambda: not browser.one("#log-paused").is_displayed(), "the view to follow again")
     newest = highest(browser, 2)
     browser.wait(lambda: highest(browser, 2) > newest, "lines after the jump")
+    assert browser.run("return history.state?.line ?? null") is None, "no place to come back to but the end"
