@@ -222,20 +222,23 @@ def test_a_forced_removal_ends_launcher_and_runner(host: TestHost, stream_server
     wait_until(lambda: not alive(state, "launcher") and not alive(state, "runner"))
 
 
+@pytest.mark.parametrize("breaks", [False, True], ids=["runner sees it", "runner breaks"])
 def test_launcher_and_runner_end_when_somebody_deletes_the_folder(
-    host: TestHost, stream_server: StreamServer
+    host: TestHost, stream_server: StreamServer, breaks: bool
 ) -> None:
     stream_server.down()
     paths = host.run_script("print('x')")
-    wait_until(lambda: host.status(paths)["state"] == "ended")
+    wait_until(lambda: host.status(paths)["state"] == "ended" and read_state(paths).get("runner"))
+    runner = read_state(paths)["runner"]["pid"]
 
     def deleted() -> bool:
-        shutil.rmtree(
-            paths.root, ignore_errors=True
-        )  # the runner may write a file while its folder is emptied
+        # the runner may write a file while its folder is emptied
+        shutil.rmtree(paths.root, ignore_errors=True)
         return not paths.root.exists()
 
     wait_until(deleted)
+    if breaks:
+        kill(runner)
     wait_until(lambda: paths.key not in marked(KEEPER_MARKER))
 
 

@@ -117,7 +117,7 @@ class Keeper:
         own = {self.runner}
         strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
         sweep(self.spec["run_key"], _SWEEP_SECONDS, [p for p in strays if not _is_ours(p["pid"])])
-        while not written:
+        while not written and self.paths.spec.exists():
             time.sleep(_DISK_FULL_SECONDS)
             written = _written(self.paths.exit, record)
 
@@ -138,7 +138,11 @@ class Keeper:
                 self._runner_ended(status)
 
     def _tend_runner(self) -> None:
-        if self.runner is None and not self.runner_finished and time.monotonic() >= self._next_start:
+        if self.runner is not None or self.runner_finished or time.monotonic() < self._next_start:
+            return
+        if not self.paths.spec.exists():  # somebody has deleted the run's folder: there is nothing left to ship
+            self.runner_finished = True
+        else:
             self.runner = spawn_in_session("ship", self.paths)
             self._runner_started = time.monotonic()
 
