@@ -140,8 +140,9 @@ class Keeper:
     def _tend_runner(self) -> None:
         if self.runner is not None or self.runner_finished or time.monotonic() < self._next_start:
             return
+        # a run whose folder somebody has deleted has nothing left to ship
         if not self.paths.spec.exists():
-            self.runner_finished = True  # somebody has deleted the run's folder: there is nothing left to ship
+            self.runner_finished = True
         else:
             self.runner = spawn_in_session("ship", self.paths)
             self._runner_started = time.monotonic()

@@ -68,5 +68,7 @@ def test_its_owner_says_beside_a_log_how_long_it_is_kept() -> None:
     retention.keep(trial.task_id, 45)
     assert '<option value="45" selected>45 days after the end</option>' in owner.get(page).content.decode()
     for wrong in ("-2", "32768", "soon"):
-        assert f"Found: &#x27;{wrong}&#x27;." in owner.post(keep, {"days": wrong}, follow=True).content.decode()
+        assert (
+            f"Found: &#x27;{wrong}&#x27;." in owner.post(keep, {"days": wrong}, follow=True).content.decode()
+        )
     assert owner.post("/tasks/none/log/keep", {"days": "7"}).status_code == 404
