@@ -144,7 +144,8 @@ class Collector:
             records: List[bytes] = []
             if round_.size < free:
                 records = self._core(source, block, round_) if source.is_core else source.records(block, at)
-            if not records:
+            # a block of log that overshot its limit would take the room that is kept for what the SDK writes
+            if not records or (not source.is_core and round_.size + sum(map(len, records)) > free):
                 source.drop(block)
                 continue
             if source.gap:
