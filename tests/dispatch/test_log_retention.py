@@ -155,6 +155,7 @@ def test_what_is_merged_while_a_removal_waits_for_it_is_removed_too() -> None:
 
 def _somebody_waits_for_a_lock() -> bool:
     with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the activity of its first look
         cursor.execute(
             "SELECT EXISTS (SELECT FROM pg_stat_activity "
             "WHERE wait_event_type = 'Lock' AND datname = current_database())"
