@@ -21,7 +21,9 @@ def time(value: datetime | None) -> str | None:
     """`2026-01-31T12:00:00.123456Z`"""
     if value is None:
         return None
-    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return value.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def without_none(row: dict[str, Any]) -> dict[str, Any]:
