@@ -13,7 +13,7 @@ from tests.rig import network
 from tests.rig.hosts import HostRig
 from tests.rig.stack import Json, Pages, Stack, config, counting, running_stack
 
-pytestmark = pytest.mark.hosts
+pytestmark = [pytest.mark.hosts, pytest.mark.chaos]  # more than a minute together
 
 LIMIT_SECONDS = 90
 DOCTOR = "/api/v1/resource-pools/default/doctor"

@@ -31,7 +31,7 @@ def gang(stack: Stack) -> Iterator[LightGang]:
         yield gang
 
 
-@pytest.mark.parametrize("rank", [5, 0])
+@pytest.mark.parametrize("rank", [5, pytest.param(0, marks=pytest.mark.chaos)])
 def test_only_the_stopped_rank_is_marked_and_in_time(gang: LightGang, rank: int) -> None:
     gang.keeps(set(), CALM_SECONDS)
     with gang.stopped(rank):
