@@ -69,18 +69,19 @@ def telling(
     first_step: int | None = None,
     last_step: int | None = None,
     most: int,
-) -> list[Reported]:
+) -> Table | None:
     """At most `most` of them, the first and the last among them, and of each metric the extremes of its window.
 
-    Where there are too many metrics for that, evenly chosen ones.
+    Where there are too many metrics for that, evenly chosen ones. None where there is none.
     """
     tables = [table for _, _, table in _tables([trial_id], [group], names, first_step, last_step)]
     if not tables:
-        return []
+        return None
     table = joined(tables)
     if names is not None and table.columns:
-        table = table.taken(np.logical_or.reduce([column.has for column in table.columns.values()]))
-    return list(_reports(trial_id, group, table.taken(_chosen(table, most))))
+        has = np.logical_or.reduce([column.has for column in table.columns.values()])
+        table = table if has.all() else table.taken(has)
+    return table.taken(_chosen(table, most))
 
 
 def _chosen(table: Table, most: int) -> Rows:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import numpy as np
 from django.db.models import F, Model, QuerySet
 from django.db.models.expressions import OrderBy
 from rest_framework import serializers
+
+from metrics.packing import Integers
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
@@ -24,6 +27,12 @@ def time(value: datetime | None) -> str | None:
     if value.tzinfo is not UTC:
         value = value.astimezone(UTC)
     return value.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def times(microseconds: Integers) -> list[str]:
+    """The same of many, from microseconds since the epoch."""
+    texts: list[str] = np.datetime_as_string(microseconds.astype("datetime64[us]")).tolist()
+    return [f"{text}Z" for text in texts]
 
 
 def without_none(row: dict[str, Any]) -> dict[str, Any]:

@@ -151,8 +151,11 @@ def _points(trial_id: int, group: str, query: Json) -> list[Json]:
     names = None if wanted is None else [*wanted, "epoch"]
     most = min(query["maxDatapoints"] or MAX_POINTS, MAX_POINTS)
     first, last = query["startBatches"], query["endBatches"] or None
-    rows = reported.telling(trial_id, group, names, first_step=first, last_step=last, most=most)
-    points = (_point(report, wanted) for report in rows)
+    table = reported.telling(trial_id, group, names, first_step=first, last_step=last, most=most)
+    if table is None:
+        return []
+    rows = zip(table.steps.tolist(), encoding.times(table.times), table.as_reported(), strict=True)
+    points = (_point(steps, at, values, wanted) for steps, at, values in rows)
     return [point for point in points if point["values"]]
 
 
@@ -165,13 +168,12 @@ def _wanted(group: str, query: Json) -> set[str] | None:
     return names | {metric_id.split(".", 1)[1] for metric_id in ids if metric_id.startswith(f"{group}.")}
 
 
-def _point(report: Reported, wanted: set[str] | None) -> Json:
-    values = {name: value for name, value in report.values.items() if wanted is None or name in wanted}
-    point: Json = {
-        "batches": report.steps_completed,
-        "time": encoding.time(report.reported_at),
-        "values": values,
-    }
-    if isinstance(epoch := report.values.get("epoch"), (int, float)):
+def _point(steps_completed: int, at: str, row: Json, wanted: set[str] | None) -> Json:
+    if wanted is None or row.keys() <= wanted:
+        values = row
+    else:
+        values = {name: value for name, value in row.items() if name in wanted}
+    point: Json = {"batches": steps_completed, "time": at, "values": values}
+    if isinstance(epoch := row.get("epoch"), (int, float)):
         point["epoch"] = epoch
     return point
