@@ -28,7 +28,10 @@ STOPPED_WITHIN_SECONDS = 15
 
 def test_one_failing_rank_stops_its_gang_and_is_named(stack: Stack) -> None:
     experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": WORKER}, config(4))
-    stack.wait_lines(experiment, 5)
+    last = "the last words of rank 2"  # its peers may be stopped before they have said a thing
+    stack.wait(
+        lambda: last in stack.lines_by_rank(experiment).get(2, []), 60, "the failing rank's last words"
+    )
     begun = time.monotonic()
     assert stack.wait_end(experiment, STOPPED_WITHIN_SECONDS) == "STATE_ERROR"
     assert time.monotonic() - begun < STOPPED_WITHIN_SECONDS
@@ -40,7 +43,7 @@ def test_one_failing_rank_stops_its_gang_and_is_named(stack: Stack) -> None:
         return "rank 2" in words and "exit code 3" in words
 
     stack.wait(told, 10, "the log to name the rank and its code")
-    assert stack.lines_by_rank(experiment)[2][-1] == "the last words of rank 2"
+    assert stack.lines_by_rank(experiment)[2][-1] == last
 
 
 def test_max_restarts_restarts_and_counts(stack: Stack) -> None:
