@@ -17,7 +17,7 @@ _ = get_resolver().url_patterns
 
 application = front.build(django_application)
 
-# what is loaded now stays for good: a full collection would go through its half a million objects, 40 ms and more in
+# what is loaded now stays for good: a full collection would go through its 160,000 objects, tens of milliseconds in
 # which nobody is answered, each time that a chart has made some thousand points
 gc.collect()
 gc.freeze()
