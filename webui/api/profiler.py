@@ -69,20 +69,28 @@ class ProfilerMetrics(ApiView):
     bodies = {"POST": ProfilerBatches}
 
     def post(self, request: Request) -> Response:
+        batches = self.body(request)["batches"]
+        tasks = {pk: _task(request, pk) for pk in {said["labels"]["trialId"] for said in batches}}
         with transaction.atomic():
-            for said in self.body(request)["batches"]:
+            for said in batches:
                 labels = said["labels"]
-                trial = find(request, labels["trialId"])
-                if not isinstance(request.user, Run):
-                    require_owner(person(request), trial.experiment)
                 batch = Batch(
                     Labels(labels["name"], labels["agentId"], labels["gpuUuid"], labels["metricType"]),
                     said["values"],
                     said["batches"],
                     [at.timestamp() for at in said["timestamps"]],
                 )
-                profiler_batches.store(trial.task_id, batch)
+                profiler_batches.store(tasks[labels["trialId"]], batch)
         return Response({})
+
+
+def _task(request: Request, trial_id: int) -> str:
+    """The task of a trial that the run, or its owner, may report for."""
+    trial = find(request, trial_id)
+    if not isinstance(request.user, Run):
+        require_owner(person(request), trial.experiment)
+    task_id: str = trial.task_id
+    return task_id
 
 
 @async_view("GET")
