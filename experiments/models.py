@@ -68,10 +68,18 @@ class Experiment(models.Model):
     idempotency_key = models.CharField(max_length=128, null=True, unique=True)
     best_trial_id = models.BigIntegerField(null=True)
     best_metric = models.FloatField(null=True)
+    #: its end, or a changed policy, asks for superfluous checkpoints to be deleted; cleared once that is done
+    collect_due = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["-id"]
-        indexes = [models.Index(fields=["state"]), models.Index(fields=["owner", "-id"])]
+        indexes = [
+            models.Index(fields=["state"]),
+            models.Index(fields=["owner", "-id"]),
+            models.Index(
+                fields=["id"], condition=models.Q(collect_due=True), name="experiment_to_collect_from"
+            ),
+        ]
 
 
 class Trial(models.Model):
@@ -90,6 +98,10 @@ class Trial(models.Model):
     runner_state = models.CharField(max_length=255, blank=True)
     latest_checkpoint = models.ForeignKey(
         "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    #: the checkpoint of another trial that this one began with, its steps counted from 0
+    source_checkpoint = models.ForeignKey(
+        "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="started"
     )
     best_validation = models.JSONField(
         null=True
@@ -125,7 +137,18 @@ class Checkpoint(models.Model):
     metadata = models.JSONField(default=dict)
     storage = models.JSONField(default=dict)  # {"type": "server"} or the config's block
     reported_at = models.DateTimeField()
+    #: paths of files that are to be removed, while the checkpoint itself stays
+    doomed = models.JSONField(null=True)
+    #: why its files are still there although they are to go, such as a host that is away
+    deletion_waits_for = models.TextField(blank=True)
 
     class Meta:
         ordering = ["reported_at"]
-        indexes = [models.Index(fields=["trial", "steps_completed"])]
+        indexes = [
+            models.Index(fields=["trial", "steps_completed"]),
+            models.Index(
+                fields=["uuid"],
+                condition=models.Q(state=CheckpointState.DELETING) | models.Q(doomed__isnull=False),
+                name="checkpoint_files_to_go",
+            ),
+        ]

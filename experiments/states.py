@@ -34,9 +34,16 @@ class TrialState(models.TextChoices):
 class CheckpointState(models.TextChoices):
     PARTIAL = "PARTIAL"  # complete on the host, being uploaded
     COMPLETED = "COMPLETED"
+    PARTIALLY_DELETED = "PARTIALLY_DELETED"  # some files were removed, the others stay
+    DELETING = "DELETING"  # nothing starts from it any more, its files go
     DELETED = "DELETED"
-    ERROR = "ERROR"
+    ERROR = "ERROR"  # its files never came in full
 
+
+#: a trial can start from it, and people can fetch it
+USABLE = frozenset({CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED})
+#: nothing of it is, or will be, there
+GONE = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 
 _E = ExperimentState
 _STOPPING = frozenset({_E.STOPPING_COMPLETED, _E.STOPPING_CANCELED, _E.STOPPING_KILLED, _E.STOPPING_ERROR})
