@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, List, NoReturn, Optional, Sequence
 
 from trainmaster import __version__
+from trainmaster.address import BadAddress
 from trainmaster.cli import (
     agent,
     command,
@@ -32,6 +33,7 @@ from trainmaster.cli import (
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
 from trainmaster.cli.session import log_in
+from trainmaster.credentials import UnreadableCredentials
 from trainmaster.http import Answered, HttpError, Unreachable
 
 _NOUNS = (
@@ -89,9 +91,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         code = run(args)
         sys.stdout.flush()
         return code
-    except UsageError as error:
+    except (UsageError, BadAddress) as error:
         return _failed(args, str(error), USAGE)
-    except CliError as error:
+    except (CliError, UnreadableCredentials) as error:
         return _failed(args, str(error), FAILED)
     except Answered as error:
         return _failed(args, _sentence(error), FAILED)

@@ -8,12 +8,12 @@ import sys
 from typing import NamedTuple, Optional
 
 from trainmaster import __version__
-from trainmaster.cli.address import server_url
-from trainmaster.cli.credentials import Credentials, salted_hash
+from trainmaster.address import server_url
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import ask_password, say
 from trainmaster.cli.trust import pinned_certificate
 from trainmaster.client import Client
+from trainmaster.credentials import Credentials, salted_hash
 from trainmaster.http import Answered, Refused
 
 #: the account that a client of Determined uses when nobody is logged in

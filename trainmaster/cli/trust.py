@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Optional
 from urllib.parse import urlsplit
 
-from trainmaster.cli.credentials import Credentials
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import ask, is_interactive, say
+from trainmaster.credentials import Credentials
 from trainmaster.http import ServerClient, Unreachable
 
 _CONNECT_TIMEOUT_SECONDS = 10.0

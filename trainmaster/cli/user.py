@@ -7,11 +7,11 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from trainmaster.cli import output
-from trainmaster.cli.credentials import salted_hash
 from trainmaster.cli.errors import OK, CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
 from trainmaster.client import Client
+from trainmaster.credentials import salted_hash
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]

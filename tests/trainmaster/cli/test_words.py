@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.address import canonical
-from trainmaster.cli.credentials import Credentials, salted_hash
-from trainmaster.cli.errors import CliError, UsageError
+from trainmaster.address import BadAddress, canonical
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.job_edits import parsed
 from trainmaster.cli.main import build_parser, main
 from trainmaster.cli.output import local_time, table
 from trainmaster.cli.submission import config_text
 from trainmaster.cli.user import strong
+from trainmaster.credentials import Credentials, UnreadableCredentials, salted_hash
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_an_address_gets_its_scheme_and_port(written: str, meant: str) -> None:
     "written", ["ftp://x", "http://", "http://a:b@x", "http://x?y=1", "http://x#y", "x:99999", "x:y"]
 )
 def test_an_address_with_anything_else_is_refused(written: str) -> None:
-    with pytest.raises(UsageError, match="server address"):
+    with pytest.raises(BadAddress, match="server address"):
         canonical(written)
 
 
@@ -68,7 +68,7 @@ def test_commands_at_the_same_time_lose_no_token(tmp_path: Path) -> None:
 
 def test_a_spoilt_credentials_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "auth.json").write_text("{")
-    with pytest.raises(CliError, match="remove it and log in again"):
+    with pytest.raises(UnreadableCredentials, match="remove it and log in again"):
         _ = Credentials("http://a:1", tmp_path).active_user
 
 

@@ -10,10 +10,12 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
-from trainmaster.cli.errors import CliError
-
 #: Determined's client salts with this before it hashes; it keeps plain passwords off the wire and out of logs
 _SALT = "GubPEmmotfiK9TMD6Zdw"
+
+
+class UnreadableCredentials(Exception):
+    """The file of credentials is no such file any more; the message is a sentence."""
 
 
 def salted_hash(password: str) -> str:
@@ -69,7 +71,9 @@ class Credentials:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise CliError(f"{self._file} cannot be read ({error}); remove it and log in again.") from error
+            raise UnreadableCredentials(
+                f"{self._file} cannot be read ({error}); remove it and log in again."
+            ) from error
         return found if isinstance(found, dict) else {}
 
     def _mine(self) -> Dict[str, Any]:
