@@ -235,6 +235,13 @@ PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_
 FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
 FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)
 FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
+# Folders of hosts (checkpoint_storage shared_fs, directory) that the server mounts at the same paths.
+MOUNTED = environment.words("TRAINMASTER_MOUNTED")
+# The server's own keys for checkpoints in S3; they serve these buckets only, at this address.
+S3_BUCKETS = environment.words("TRAINMASTER_S3_BUCKETS")
+S3_ACCESS_KEY = environment.text("TRAINMASTER_S3_ACCESS_KEY")
+S3_SECRET_KEY = environment.text("TRAINMASTER_S3_SECRET_KEY")
+S3_ENDPOINT_URL = environment.text("TRAINMASTER_S3_ENDPOINT_URL") or None
 # A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.
 TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
 TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)
@@ -291,6 +298,8 @@ SERVER_URL = environment.text("TRAINMASTER_SERVER_URL")
 LISTEN_ADDRESS = environment.text("TRAINMASTER_LISTEN_ADDRESS", "127.0.0.1")
 LISTEN_PORT = int(environment.number("TRAINMASTER_LISTEN_PORT", 8080))
 CERT_SHA256 = environment.text("TRAINMASTER_CERT_SHA256")
+# The same certificate as a PEM file: runs get a copy of it for programs that do not pin it.
+CERT_FILE = environment.text("TRAINMASTER_CERT_FILE")
 # What Prometheus must send to read /metrics; empty: only this machine itself may read it (docs/monitoring.md).
 METRICS_TOKEN = environment.text("TRAINMASTER_METRICS_TOKEN")
 # `up --insecure-http`: every page shows a banner.
