@@ -70,6 +70,10 @@ class Experiment(models.Model):
     best_metric = models.FloatField(null=True)
     #: its end, or a changed policy, asks for superfluous checkpoints to be deleted; cleared once that is done
     collect_due = models.BooleanField(default=False)
+    #: its trials are detached runs: started by their user, never by the queue
+    unmanaged = models.BooleanField(default=False)
+    #: the user's own name for an unmanaged experiment, by which it is found again
+    external_id = models.CharField(max_length=255, null=True, unique=True)
 
     class Meta:
         ordering = ["-id"]
@@ -116,11 +120,14 @@ class Trial(models.Model):
     log_labels = models.JSONField(default=list)
     started_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
+    #: the user's own name for a detached trial, within its experiment
+    external_id = models.CharField(max_length=255, null=True)
 
     class Meta:
         ordering = ["id"]
         constraints = [
-            models.UniqueConstraint(fields=["experiment", "request_id"], name="request_once_per_experiment")
+            models.UniqueConstraint(fields=["experiment", "request_id"], name="request_once_per_experiment"),
+            models.UniqueConstraint(fields=["experiment", "external_id"], name="external_trial_id_once"),
         ]
 
 

@@ -10,6 +10,7 @@ import uuid
 from typing import Any
 
 from django.db import models
+from django.db.models import Q
 
 
 class PresentPools(models.Manager["ResourcePool"]):
@@ -92,12 +93,24 @@ class PoolChange(models.Model):
     pool = models.ForeignKey(ResourcePool, on_delete=models.CASCADE, related_name="changes")
 
 
+class KnownHosts(models.Manager["Host"]):
+    """The hosts of pools: all but the machines of detached runs, which nobody probes, shows or gives work to."""
+
+    def get_queryset(self) -> models.QuerySet[Host]:
+        return super().get_queryset().exclude(transport=Host.Transport.NONE)
+
+
 class Host(models.Model):
-    """One machine that runs jobs, reached by SSH or, named `local`, directly."""
+    """One machine that runs jobs, reached by SSH or, named `local`, directly.
+
+    The machines of detached runs are rows too, so that a gang member always has a host with a name; their transport
+    is NONE, and `objects` leaves them out (`member.host` does not).
+    """
 
     class Transport(models.TextChoices):
         SSH = "ssh"
         LOCAL = "local"
+        NONE = "none"  # the machine of a detached run: its user's own, never spoken to
 
     class Admission(models.TextChoices):
         """How far the host has come with being added."""
@@ -115,7 +128,7 @@ class Host(models.Model):
         SILENT = "silent"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    name = models.CharField(max_length=128, unique=True)
+    name = models.CharField(max_length=128)
     pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="hosts")
     transport = models.CharField(max_length=8, choices=Transport.choices, default=Transport.SSH)
     address = models.CharField(max_length=255, blank=True)
@@ -162,8 +175,16 @@ class Host(models.Model):
     registered_at = models.DateTimeField(auto_now_add=True)
     added_by = models.CharField(max_length=150, blank=True)
 
+    objects = KnownHosts()
+    with_machines = models.Manager["Host"]()
+
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["name"], condition=~Q(transport="none"), name="host_name_once"),
+            # somebody's laptop may well have the name of a host
+            models.UniqueConstraint(fields=["name"], condition=Q(transport="none"), name="machine_name_once"),
+        ]
 
     def __str__(self) -> str:
         return self.name

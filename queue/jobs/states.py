@@ -75,6 +75,11 @@ class Reason(models.TextChoices):
     WAITS_FOR_UPLOAD = "waits_for_upload", "waits for its checkpoint to be uploaded"
     TIME_NEARLY_UP = "time_nearly_up", "its time limit is near"
     TIME_LIMIT = "time_limit", "its time limit was reached"
+    STARTED_BY_USER = "started_by_user", "started outside the queue"
+    REPLACED = "replaced", "replaced by a new attempt"
+    REPORTED_FAILURE = "reported_failure", "its program reported an error"
+    NO_SIGN_OF_LIFE = "no_sign_of_life", "it gave no sign of life"
+    HEARD_AGAIN = "heard_again", "it was heard again"
     LOG_POLICY = "log_policy", "a line of its log matched one of its log policies"
     RETRIES_CANCELED = "retries_canceled", "a log policy cancels its retries"
     MOVED = "moved", "moved in the queue"
@@ -118,3 +123,12 @@ MEMBER_STEPS: dict[MemberState, frozenset[MemberState]] = {
     _M.RUNNING: frozenset({_M.ENDED}),
     _M.ENDED: frozenset(),
 }
+
+#: What a detached run may do besides (`jobs.detached`): its user starts it, whatever it did before, without waiting
+#: for slots; and one that was given up in silence goes on when it is heard again.
+DETACHED_TASK_STEPS = {
+    TaskState.PAUSED: frozenset({TaskState.RUNNING}),
+    TaskState.ENDED: frozenset({TaskState.RUNNING}),
+}
+DETACHED_ALLOCATION_STEPS = {_A.TERMINATED: frozenset({_A.RUNNING})}
+DETACHED_MEMBER_STEPS = {_M.ENDED: frozenset({_M.RUNNING})}
