@@ -33,6 +33,7 @@ let rows = [];
 let log = fresh(0);
 let cursor = null; // the number of the line that a person looks at
 let lastTop = 0;
+let lastHeight = 0; // of the view
 let drawing = 0;
 let aligning = 0;
 let alignAgainAt = 0;
@@ -248,6 +249,7 @@ function show(line) {
 paused.addEventListener("click", () => { log.following = true; log.unseen = 0; toEnd(); draw(); });
 
 view.addEventListener("scroll", () => {
+  if (view.clientHeight !== lastHeight) return; // the browser moved the bar of a view that grew: nobody scrolled
   const atEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW;
   const up = view.scrollTop < lastTop;
   lastTop = view.scrollTop;
@@ -291,7 +293,11 @@ onChange((names) => {
   if (others || ["level", "search", "regex"].some((name) => names.has(name))) restart();
 });
 
-new ResizeObserver(() => { if (log.following) toEnd(); later(); }).observe(view);
+new ResizeObserver(() => {
+  [lastHeight, lastTop] = [view.clientHeight, view.scrollTop];
+  if (log.following) toEnd();
+  later();
+}).observe(view);
 showFields();
 settle();
 connect();

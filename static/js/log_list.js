@@ -42,6 +42,7 @@ export class RowList {
   // --- moving ---
 
   scrolled() {
+    if (this.view.clientHeight !== this.height) return; // the browser moved the bar of a view that grew: resized() follows
     const bar = this.view.scrollTop;
     const step = bar - this.bar;
     if (Math.abs(step) < 0.5) return;
@@ -167,6 +168,8 @@ export class RowList {
   resized() {
     if (this.height === this.view.clientHeight && !this.wraps) return;
     this.height = this.view.clientHeight;
+    this.bar = this.view.scrollTop; // a view that grows at the end of its rows has fewer of them above it
+    if (this.count()) this.top = this.orBottom(this.top);
     if (this.wraps) this.average = this.estimate();
     this.settle();
   }

@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from tests.rig import crowd, long_log
-from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -389,6 +389,10 @@ def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_se
     browser.open(f"/trials/{trial}/logs")
     shows(browser, 500)
     browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection")
+    for width, height in ((WIDE, 1400), (WIDE, 700), (NARROW, 1400), (WIDE, 1200), (WIDE, 860)):
+        browser.look(dark=False, width=width, height=height)  # nobody scrolls who makes a window larger
+        browser.run("return document.getElementById('log-view').clientHeight")
+        shows(browser, 500)
     append(empty_server, trial, 501, 100)
     shows(browser, 600)
     scroll(browser, "view.scrollTop - 1000")
@@ -397,6 +401,10 @@ def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_se
     append(empty_server, trial, 601, 100)
     browser.wait(lambda: "100 new lines" in browser.text("#log-paused"), "the new lines to be counted")
     assert visible(browser) == before
+    browser.look(dark=False, width=NARROW)
+    browser.wait(lambda: browser.run("return innerWidth") == NARROW, "the narrow window")
+    assert browser.sticking_out() == []
+    browser.look(dark=False, width=WIDE)
     browser.click("#log-paused")
     shows(browser, 700)
     choose(browser, "#log-stream", "stdout")

@@ -40,18 +40,38 @@ FIRST_PAINT = """
 const paints = performance.getEntriesByType("paint").filter((entry) => entry.name === "first-contentful-paint");
 return paints.length ? paints[0].startTime : null;
 """
-#: Elements that stick out of the window, for the message of a failed test.
+#: What makes the page wider than the window, for the message of a failed test: the two widths, then each box and each
+#: text that ends beyond the window and that nothing clips. What a closed <details> holds has no box; a text may end
+#: beyond the box of its element; a scroller does not clip what is positioned from outside of it.
 STICKING_OUT = """
-const width = document.documentElement.clientWidth;
-if (document.documentElement.scrollWidth <= width) return [];
-const scrolls = (element) => {
-  for (let at = element.parentElement; at && at !== document.body; at = at.parentElement)
-    if (getComputedStyle(at).overflowX !== "visible") return true;
-  return false;
+const { scrollWidth, clientWidth } = document.documentElement;
+if (scrollWidth <= clientWidth) return [];
+const clipped = (element) => {
+  let position = getComputedStyle(element).position;
+  for (let at = element.parentElement; at && at !== document.body; at = at.parentElement) {
+    const style = getComputedStyle(at);
+    if (position === "fixed" || (position === "absolute" && style.position === "static")) continue;
+    if (style.overflowX !== "visible") return true;
+    position = style.position;
+  }
+  return position === "fixed";
 };
-return [...document.querySelectorAll("body *")]
-  .filter((element) => element.getBoundingClientRect().right > width + 1 && !scrolls(element))
-  .map((element) => `${element.tagName}.${element.className}: ${element.textContent.trim().slice(0, 40)}`);
+const ends = (box) => Math.max(0, ...[...box.getClientRects()].map(({ right }) => right));
+const said = (element) => `${element.tagName.toLowerCase()}#${element.id}.${element.className}`;
+const found = [];
+for (const element of document.querySelectorAll("body *")) {
+  if (!element.checkVisibility() || clipped(element)) continue;
+  const clipsItself = getComputedStyle(element).overflowX !== "visible";
+  if (ends(element) > clientWidth) found.push([ends(element), said(element)]);
+  for (const text of clipsItself ? [] : element.childNodes) {
+    if (text.nodeType !== Node.TEXT_NODE) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    if (ends(range) > clientWidth) found.push([ends(range), `${said(element)}: ${text.data.trim().slice(0, 60)}`]);
+  }
+}
+const words = found.map(([end, what]) => `${what} ends at ${end.toFixed(1)}`);
+return [`${scrollWidth} px in a window of ${clientWidth}`, ...words];
 """
 
 
