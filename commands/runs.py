@@ -29,6 +29,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         grace_seconds=None,
         trial=None,
         code=bytes(command.context.archive),
+        user=command.owner.username,
     )
 
 

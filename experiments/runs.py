@@ -63,6 +63,8 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         },
         code=bytes(experiment.context.archive),
         sample_seconds=(config.get("profiling") or {}).get("sampling_interval"),
+        user=experiment.owner.username,
+        interface=(config.get("task_container_defaults") or {}).get("dtrain_network_interface") or "",
     )
 
 

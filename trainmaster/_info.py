@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, cast
 
+from trainmaster.paths import RunPaths
 from trainmaster.protocol import RUN_DIR, ServerAddress, Spec, Trial
 
 
 class TrialInfo:
     """The trial of this task: ids, seed, hyperparameters (as sampled) and where it resumes."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, interface: Optional[str] = None) -> None:
         self.trial_id: int = trial["trial_id"]
         self.experiment_id: int = trial["experiment_id"]
         self.trial_seed: int = trial["trial_seed"]
@@ -21,6 +22,8 @@ class TrialInfo:
         self._config: Dict[str, Any] = trial["config"]
         self._trial_run_id: int = trial["run_id"]
         self._steps_completed: int = trial["steps_completed"]
+        self._debug: bool = bool(trial["config"].get("debug"))
+        self._inter_node_network_interface = interface
 
 
 class ClusterInfo:
@@ -28,7 +31,8 @@ class ClusterInfo:
 
     `container_addrs` has the address of every host of the gang, `container_slot_counts` their slots, and
     `container_rank` is this host's place in both. `slot_ids` are this host's slots. The first
-    address is the chief's.
+    address is the chief's. `master_cert_file` is the server's certificate where it serves HTTPS with one of its own,
+    `master_cert_name` the name in it; both are None elsewhere.
     """
 
     def __init__(self, spec: Spec, server: ServerAddress, run_dir: str) -> None:
@@ -41,8 +45,9 @@ class ClusterInfo:
         self.allocation_id: str = spec["allocation_id"]
         self.session_token: str = spec["token"]
         self.task_type: str = spec["task_type"]
-        self.master_cert_name: Optional[str] = None
-        self.master_cert_file: Optional[str] = None
+        certificate = RunPaths(Path(run_dir)).certificate if server.get("cert_pem") else None
+        self.master_cert_name: Optional[str] = server.get("cert_name") if certificate else None
+        self.master_cert_file: Optional[str] = str(certificate) if certificate else None
         self.latest_checkpoint: Optional[str] = trial["latest_checkpoint"] if trial else None
         self.user_data: Dict[str, Any] = spec["user_data"]
         self.container_addrs: List[str] = gang["addresses"]
@@ -50,7 +55,7 @@ class ClusterInfo:
         self.container_rank: int = spec["member"]
         self.gpu_uuids: List[str] = [slot["uuid"] for slot in spec["slots"] if slot["kind"] == "cuda"]
         self.ports: Dict[str, int] = gang["ports"]
-        self._trial = TrialInfo(trial) if trial else None
+        self._trial = TrialInfo(trial, gang["interface"]) if trial else None
         self._run_dir = run_dir
         self._cert_sha256 = server["cert_sha256"]
         self._secret: str = gang["secret"]

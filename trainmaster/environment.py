@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR, Environment, Json, Spec
 
@@ -33,11 +33,13 @@ def build_environment(
     code_dir: str,
     bundle: str,
     server_url: str,
+    certificate: Optional[Tuple[str, str]] = None,
     inherited: Mapping[str, str],
     account: Mapping[str, str],
 ) -> Environment:
     """All variables of the entrypoint.
 
+    `certificate` is (file, name) of the server's certificate where it has one of its own.
     `inherited` is the launcher's own environment, of which only harmless variables pass; `account` has HOME, USER,
     LOGNAME and SHELL of the account that runs the job. The config's own variables override both; what identifies
     the run (marker, run folder, `DET_*`, the GPUs) overrides all.
@@ -53,6 +55,8 @@ def build_environment(
         environment.setdefault("NCCL_SOCKET_IFNAME", interface)
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
     environment.update(_determined(spec, server_url, code_dir))
+    if certificate is not None:
+        environment["DET_MASTER_CERT_FILE"], environment["DET_MASTER_CERT_NAME"] = certificate
     environment[MARKER] = spec["run_key"]
     environment[RUN_DIR] = run_dir
     environment.pop(KEEPER_MARKER, None)
@@ -80,6 +84,7 @@ def _determined(spec: Spec, server_url: str, code_dir: str) -> Environment:
         "DET_RESOURCES_TYPE": "trainmaster-run",
         "DET_CONTAINER_ID": spec["run_key"],
         "DET_SESSION_TOKEN": spec["token"],
+        "DET_USER": spec["user"],
         "DET_USER_TOKEN": spec["token"],
         "DET_TASK_LOGGING_METADATA": _json(
             {"task_id": spec["task_id"], "allocation_id": spec["allocation_id"]}

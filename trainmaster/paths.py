@@ -75,6 +75,11 @@ class RunPaths:
         return self.root / "server.json"
 
     @property
+    def certificate(self) -> Path:
+        """The server's, where it serves HTTPS with one of its own; PEM."""
+        return self.root / "server.pem"
+
+    @property
     def code(self) -> Path:
         return self.root / "code"
 

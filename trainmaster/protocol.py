@@ -36,7 +36,7 @@ EXIT_NOT_EXECUTABLE = 126  # it exists and cannot be executed
 Json = Any
 Environment = Dict[str, str]
 
-_OPTIONAL = {"unix_user", "python", "activate", "trial"}
+_OPTIONAL = {"unix_user", "user", "python", "activate", "trial"}
 _RUN_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -107,7 +107,10 @@ DEFAULT_LIMITS: Limits = {
 
 
 class Spec(TypedDict):
-    """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task."""
+    """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task.
+
+    `unix_user` is the account on the host, `user` the name of whoever submitted the job.
+    """
 
     protocol: int
     run_key: str
@@ -121,6 +124,7 @@ class Spec(TypedDict):
     host: HostName
     token: str
     unix_user: Optional[str]
+    user: Optional[str]
     python: Optional[str]
     activate: Optional[str]
     entrypoint: Union[str, List[str]]
@@ -133,11 +137,19 @@ class Spec(TypedDict):
     limits: Limits
 
 
-class ServerAddress(TypedDict):
-    """server.json: URLs tried in turn; `cert_sha256` is the hex digest of the DER certificate to pin or None."""
-
+class _ServerAddress(TypedDict):
     urls: List[str]
     cert_sha256: Optional[str]
+
+
+class ServerAddress(_ServerAddress, total=False):
+    """server.json: URLs tried in turn; `cert_sha256` is the hex digest of the DER certificate to pin or None.
+
+    `cert_pem` is that certificate and `cert_name` the name in it, for programs that check it in their own way.
+    """
+
+    cert_pem: str
+    cert_name: str
 
 
 class ProcessRef(TypedDict):

@@ -19,6 +19,7 @@ from experiments.config.training import (
     Profiling,
     Reproducibility,
     RetentionPolicy,
+    TaskContainerDefaults,
 )
 from submissions.config import without_effect
 from submissions.config.environment import Environment
@@ -90,6 +91,7 @@ class ExperimentConfig(Section):
     hyperparameters: dict[str, Hyperparameter] = {}
     searcher: Searcher
     resources: Resources = Resources()
+    task_container_defaults: TaskContainerDefaults | None = None
     environment: Environment = Environment()
     bind_mounts: BindMounts = []
     checkpoint_storage: CheckpointStorage = Server(type="server")

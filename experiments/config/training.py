@@ -42,6 +42,13 @@ class Profiling(Section):
     """Seconds from one sample of its hosts to the next, an extension of ours; null takes the server's setting (1)."""
 
 
+class TaskContainerDefaults(Section):
+    """Of Determined's settings of a cluster the one that an experiment may have an opinion on."""
+
+    dtrain_network_interface: Annotated[str, Field(pattern=r"^[^/\s]{1,15}$")] | None = None
+    """The network interface of the hosts over which the trial's ranks meet; null takes the pool's."""
+
+
 class RetentionPolicy(Section):
     log_retention_days: Annotated[int, Field(ge=-1, le=32767)] | None = None
     """-1 keeps logs for ever; null takes the server's setting."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography import x509
 from django.conf import settings
 
 from hosts.models import Host
@@ -22,7 +26,22 @@ def server_address(host: Host) -> ServerAddress:
     urls = [host.server_url, settings.SERVER_URL]
     if host.transport == Host.Transport.LOCAL:
         urls.insert(0, local_url())
-    return {
+    address: ServerAddress = {
         "urls": list(dict.fromkeys(url for url in urls if url)) or [local_url()],
         "cert_sha256": settings.CERT_SHA256 or None,
     }
+    if settings.CERT_FILE:
+        address["cert_pem"], address["cert_name"] = _certificate(settings.CERT_FILE)
+    return address
+
+
+@lru_cache(maxsize=1)
+def _certificate(path: str) -> tuple[str, str]:
+    """(PEM of the certificate and its chain, a name that it is valid for)."""
+    pem = Path(path).read_text(encoding="ascii")
+    leaf = x509.load_pem_x509_certificates(pem.encode("ascii"))[0]
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return pem, ""
+    return pem, next(iter(names.get_values_for_type(x509.DNSName)), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from accounts.models import Cluster
-from hosts.models import Slot
+from hosts.models import Host, Slot
 from jobs.models import Allocation, Member
 from jobs.run import Run
 from jobs.transitions import run_token
@@ -31,16 +31,17 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
         "unix_user": None if pool.shared_account else run.unix_user or None,
+        "user": run.user or None,
         "python": run.python or host.python or None,
         "activate": run.activate or host.activate or None,
         "entrypoint": run.entrypoint,
         "environment": run.environment,
         "slots": [{"index": slot.index, "uuid": slot.uuid, "kind": slot.kind} for slot in slots],
         "gang": {
-            "addresses": [peer.host.peer_address(pool.network_interface) for peer in members],
+            "addresses": [_address(peer.host, run.interface, pool.network_interface) for peer in members],
             "slot_counts": [peer.slots for peer in members],
             "ports": allocation.ports,
-            "interface": pool.network_interface or None,
+            "interface": run.interface or pool.network_interface or None,
             "secret": allocation.gang_secret,
         },
         "trial": run.trial,  # type: ignore[typeddict-item]  # the job's room builds it as plain JSON
@@ -57,6 +58,11 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
             "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
         },
     }
+
+
+def _address(host: Host, wanted: str, pools: str) -> str:
+    """Where the gang reaches this host: on the interface that its config wants, if the host has that one."""
+    return (wanted and host.address_on(wanted)) or host.peer_address(pools)
 
 
 def _sample_seconds(run: Run) -> float:

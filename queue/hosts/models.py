@@ -195,8 +195,12 @@ class Host(models.Model):
         As a person named it, else the address on the pool's `interface` (empty: it names none) that the last probe
         found, else the one that SSH dials.
         """
+        return self.gang_address or self.address_on(interface) or self.address or "127.0.0.1"
+
+    def address_on(self, interface: str) -> str:
+        """This host's address on that interface, as the last probe found it; empty without one."""
         found = (row["address"] for row in self.facts.get("interfaces", []) if row["interface"] == interface)
-        return self.gang_address or next(found, "") or self.address or "127.0.0.1"
+        return next(found, "")
 
 
 class Slot(models.Model):

@@ -22,3 +22,7 @@ class Run:
     code: bytes
     #: from one sample of its hosts to the next; None takes the server's setting
     sample_seconds: float | None = None
+    #: who submitted the job
+    user: str = ""
+    #: the network interface between its hosts; empty takes the pool's
+    interface: str = ""

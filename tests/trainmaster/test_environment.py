@@ -18,6 +18,7 @@ SPEC: dict[str, Any] = {
     "cluster": {"id": "c", "name": "n"},
     "host": {"id": "h", "name": "gpu1"},
     "token": "secret-token",
+    "user": "carol",
     "python": "/opt/py/bin/python3",
     "entrypoint": ["true"],
     "environment": {
@@ -71,6 +72,7 @@ def build(**changes: Any) -> dict[str, str]:
         code_dir="/w/runs/7.ab.1.0/code",
         bundle="/w/bundle/abc",
         server_url="https://server:8080",
+        certificate=("/w/runs/7.ab.1.0/server.pem", "localhost"),
         inherited=INHERITED,
         account={"HOME": "/home/alice", "USER": "alice"},
     )
@@ -107,6 +109,11 @@ def test_determined_names_are_all_there() -> None:
     expected = {
         "DET_MASTER": "https://server:8080",
         "DET_USE_TLS": "true",
+        "DET_MASTER_CERT_FILE": "/w/runs/7.ab.1.0/server.pem",
+        "DET_MASTER_CERT_NAME": "localhost",
+        "DET_USER": "carol",
+        "DET_USER_TOKEN": "secret-token",
+        "DET_RESOURCES_TYPE": "trainmaster-run",
         "DET_CLUSTER_ID": "c",
         "DET_AGENT_ID": "gpu1",
         "DET_TASK_ID": "7.ab",

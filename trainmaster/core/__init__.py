@@ -3,6 +3,7 @@
 from trainmaster.core._checkpoint import CheckpointContext, DownloadMode
 from trainmaster.core._context import Context, init
 from trainmaster.core._distributed import DistributedContext
+from trainmaster.core._experimental import ExperimentalContext
 from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext
 from trainmaster.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
@@ -16,6 +17,7 @@ __all__ = [
     "DistributedContext",
     "DownloadMode",
     "EarlyExitReason",
+    "ExperimentalContext",
     "PeerLost",
     "PreemptContext",
     "PreemptMode",

@@ -13,6 +13,7 @@ from typing import Any, Dict, Optional, Type, Union
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._checkpoint import CheckpointContext
 from trainmaster.core._distributed import DistributedContext, single
+from trainmaster.core._experimental import ExperimentalContext
 from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
@@ -46,6 +47,7 @@ class Context:
         self.searcher = searcher
         self.profiler = profiler
         self.info = info
+        self.experimental = ExperimentalContext(records)
         self._records = records
 
     def start(self) -> Context:

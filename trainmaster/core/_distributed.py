@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import os
 import secrets
 import socket
@@ -16,6 +19,9 @@ DEFAULT_PORT = 12360
 DEFAULT_PORT_2 = 12376  # Determined's second port: accepted by the constructor, one is enough here
 SECRET_VARIABLE = "TRAINMASTER_GANG_SECRET"
 _LOOPBACK = "127.0.0.1"
+#: below the ports that systems give to connections; an odd number of them, so that neighbours stay apart
+_LOWEST_PORT, _PORTS = 10000, 22001
+_NAMES_OF_LAUNCH = ("MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 _RANKS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 
@@ -27,8 +33,9 @@ class DistributedContext:
 
     All six rank values must be given, or none of them (ValueError). `chief_ip` is needed when the ranks are
     on several hosts (AssertionError). In a run the port and the secret are the gang's; elsewhere the port is
-    `pub_port` + `port_offset` (or the variable INTER_TRAIN_PROCESS_COMM_PORT_1), and the secret is the
-    variable TRAINMASTER_GANG_SECRET or a file of this user (~/.trainmaster/gang.key).
+    `pub_port` + `port_offset` (or the variable INTER_TRAIN_PROCESS_COMM_PORT_1, or one of its own for each
+    MASTER_PORT of torchrun), and the secret is the variable TRAINMASTER_GANG_SECRET, which ranks on several hosts
+    need, or a file of this user (~/.trainmaster/gang.key).
     """
 
     def __init__(
@@ -100,6 +107,21 @@ class DistributedContext:
             cross_size=hvd.cross_size(),
             chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
         )
+
+    @classmethod
+    def from_tf_config(cls) -> Tuple[DistributedContext, Any]:
+        """(context, TensorFlow's strategy) of the variable TF_CONFIG, which `launch.tensorflow` sets.
+
+        Several workers make a MultiWorkerMirroredStrategy and a rank each; one with several GPUs a MirroredStrategy.
+        RuntimeError for a task that is no worker.
+        """
+        import tensorflow as tf  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        ranks = worker_of(os.environ.get("TF_CONFIG"))
+        if ranks is not None:
+            return cls(**ranks), tf.distribute.MultiWorkerMirroredStrategy()
+        several = len(tf.config.list_physical_devices("GPU")) > 1
+        return single(), tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
 
     def get_rank(self) -> int:
         return self.rank
@@ -181,6 +203,28 @@ def single() -> DistributedContext:
     return DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
 
 
+def worker_of(tf_config: Optional[str]) -> Optional[Dict[str, Any]]:
+    """The constructor's values for a TF_CONFIG: each worker is a rank on a host of its own.
+
+    None without one, or with a single worker. RuntimeError for a task that is no worker.
+    """
+    if not tf_config:
+        return None
+    found = json.loads(tf_config)
+    task, workers = found["task"], found["cluster"].get("worker", [])
+    if task["type"] != "worker":
+        raise RuntimeError(
+            f"TF_CONFIG makes this task a {task['type']}: from_tf_config() knows workers alone, those of "
+            "MultiWorkerMirroredStrategy."
+        )
+    if len(workers) < 2:
+        return None
+    rank, size = int(task["index"]), len(workers)
+    chief = workers[0].rpartition(":")[0].strip("[]")
+    each = {"rank": rank, "size": size, "local_rank": 0, "local_size": 1}
+    return {**each, "cross_rank": rank, "cross_size": size, "chief_ip": chief}
+
+
 def _from_variables(asked: str, names: Tuple[str, ...], module: str) -> Dict[str, Any]:
     """The six rank values from `names`, which are in the order of the constructor's."""
     missing = [name for name in names if name not in os.environ]
@@ -237,15 +281,27 @@ def _port(info: Optional[ClusterInfo], pub_port: int, offset: int) -> int:
     leased = info.ports.get("comm") if info and pub_port == DEFAULT_PORT else None
     if leased:
         return leased
-    named = os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1") if pub_port == DEFAULT_PORT else None
-    return int(named or pub_port) + offset
+    if pub_port == DEFAULT_PORT:
+        named = os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_1")
+        torchruns = os.environ.get("MASTER_PORT", "")
+        if named:
+            pub_port = int(named)
+        elif info is None and torchruns.isdigit():  # its own for each training that runs here at the same time
+            pub_port = _LOWEST_PORT + int(torchruns) % _PORTS
+    return pub_port + offset
 
 
 def _secret(info: Optional[ClusterInfo]) -> bytes:
     if info is not None:
         return info._secret.encode()
     named = os.environ.get(SECRET_VARIABLE)
-    return named.encode() if named else _own_secret()
+    secret = named.encode() if named else _own_secret()
+    return hmac.new(secret, _name_of_launch(), hashlib.sha256).digest()
+
+
+def _name_of_launch() -> bytes:
+    """What torchrun says of this start of it, so that no worker takes another training's chief for its own."""
+    return "|".join(os.environ.get(name, "") for name in _NAMES_OF_LAUNCH).encode()
 
 
 def _own_secret() -> bytes:

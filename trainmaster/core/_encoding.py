@@ -7,10 +7,18 @@ import enum
 import json
 import logging
 import math
+import re
 import uuid
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Set, Tuple
 
 logger = logging.getLogger("trainmaster.core")
+
+NAME_CHARACTERS = 512
+#: of one report, or of metadata, as JSON: what the server takes in one piece with much room to spare
+VALUE_BYTES = 4 * 1024 * 1024
+_UNSAFE = re.compile("[\x00\ud800-\udfff]")  # no database keeps these in text
+_LARGEST = 2**1024  # as a float it would be infinite
+_complained: Set[Tuple[str, str]] = set()
 
 
 class _Unserialisable(Exception):
@@ -18,26 +26,55 @@ class _Unserialisable(Exception):
 
 
 def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """`metrics` without the values that cannot be sent; a warning names each of those and says `where`."""
+    """`metrics` without what cannot be sent: an error in the log names each such metric once and says `where`."""
     kept: Dict[str, Any] = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise ValueError(
                 f"The metric name {name!r} in {where} is a {type(name).__name__}, it must be text."
             )
+        if len(name) > NAME_CHARACTERS:
+            _left_out(where, name, f"has a name of {len(name)} characters (at most {NAME_CHARACTERS})")
+            continue
         try:
-            kept[name] = _plain(value)
-        except _Unserialisable:
-            logger.warning("%s: the metric %r is a %s and is left out.", where, name, type(value).__name__)
+            kept[name if not _UNSAFE.search(name) else _text(name)] = _plain(value)
+        except _Unserialisable as error:
+            of = "" if str(error) == type(value).__name__ else f" with a {error} in it"
+            _left_out(where, name, f"is a {type(value).__name__}{of}")
+        except RecursionError:
+            _left_out(where, name, f"is a {type(value).__name__} that holds itself")
     return kept
 
 
+def _left_out(where: str, name: str, why: str) -> None:
+    """Say so once: it may be reported at every step."""
+    if len(_complained) < 1000 and (name, why) not in _complained:
+        _complained.add((name, why))
+        shown = name if len(name) < 100 else f"{name[:80]}…"
+        logger.error("%s: the metric %r %s and is left out, now and later.", where, shown, why)
+
+
+def too_large(value: Any) -> str:
+    """What to say of a value that is larger, as JSON, than one report or metadata may be; empty if it is not."""
+    size = len(json.dumps(value))
+    if size <= VALUE_BYTES:
+        return ""
+    allowed = f"{size / 2**20:.1f} MiB as JSON, allowed: {VALUE_BYTES // 2**20} MiB"
+    return f"{allowed}; large data belongs into the files of a checkpoint"
+
+
 def encode_strict(value: Any, where: str) -> Any:
-    """`value` as plain JSON; ValueError when any part of it cannot be sent."""
+    """`value` as plain JSON; ValueError when any part of it cannot be sent, or when it is too large."""
     try:
-        return _plain(value)
+        plain = _plain(value)
     except _Unserialisable as error:
         raise ValueError(f"{where} holds a {error}, which JSON cannot hold.") from None
+    except RecursionError:
+        raise ValueError(f"{where} holds itself, which JSON cannot.") from None
+    problem = too_large(plain)
+    if problem:
+        raise ValueError(f"{where} is {problem}.")
+    return plain
 
 
 def to_line(record: Mapping[str, Any]) -> bytes:
@@ -46,16 +83,20 @@ def to_line(record: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, str)):
+    if isinstance(value, float):
+        return _number(value)
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):
         return value.name
+    if isinstance(value, str):
+        return _text(value)
     if isinstance(value, int):
+        if not -_LARGEST < value < _LARGEST:
+            raise _Unserialisable(f"whole number of {value.bit_length()} bits")
         return int(value)
-    if isinstance(value, float):
-        return _number(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {_text(str(key)): _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     if isinstance(value, uuid.UUID):
@@ -66,6 +107,10 @@ def _plain(value: Any) -> Any:
     if callable(getattr(value, "tolist", None)):
         return _plain(value.tolist())
     raise _Unserialisable(type(value).__name__)
+
+
+def _text(value: str) -> str:
+    return _UNSAFE.sub("\ufffd", value)
 
 
 def _number(value: float) -> Any:

@@ -15,6 +15,9 @@ from trainmaster.core._encoding import to_line
 
 logger = logging.getLogger("trainmaster.core")
 
+#: of one record; checkpoints of very many files are the largest
+RECORD_BYTES = 16 * 1024 * 1024
+
 
 class Records:
     """Appends this rank's records to `spool/core.rank<N>.jsonl` of the run folder."""
@@ -31,6 +34,12 @@ class Records:
         if type_ in ("metrics", "checkpoint"):
             record["t"] = time.time()
         line = to_line(record)
+        if len(line) > RECORD_BYTES:
+            logger.error(
+                "A %s record of %.1f MiB is left out: the server takes %d MiB in one piece.",
+                type_, len(line) / 2**20, RECORD_BYTES // 2**20,
+            )  # fmt: skip
+            return
         if self._torn:  # the line that a full disk cut ends here, so that it spoils no other
             line = b"\n" + line
         try:

@@ -7,16 +7,18 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._encoding import encode_metrics, encode_strict
 from trainmaster.core._records import Records
-from trainmaster.core._server import server_client
+from trainmaster.core._server import patiently
 from trainmaster.core._tensorboard import Mangles, Selects, TensorboardFiles
 
 logger = logging.getLogger("trainmaster.core")
+
+GROUP_CHARACTERS = 128
 
 
 class EarlyExitReason(enum.Enum):
@@ -44,6 +46,9 @@ class TrainContext:
         self._records = records
         self._tensorboard = tensorboard
         self._exit_reported = False
+        self._metadata: Optional[Dict[str, Any]] = None  # set here, on its way to the server
+        self._latest: Dict[str, Tuple[int, Dict[str, Any]]] = {}  # of each group, to see what is said twice
+        self._warned = False
 
     def report_training_metrics(
         self,
@@ -64,12 +69,17 @@ class TrainContext:
         self._report("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
-        """Report metrics of any group; its name has no dot in it (ValueError).
+        """Report metrics of any group; its name has no dot in it and at most 128 characters (ValueError).
 
-        Reports for the same group and step merge; a key may not be reported twice with different values.
+        Reports for the same group and step merge; of a key that is reported twice the first value stands, and an
+        error in the log names it.
         """
-        if not group or "." in group:
+        if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"The metric group {group!r} must be a name without '.'.")
+        if len(group) > GROUP_CHARACTERS:
+            raise ValueError(
+                f"The metric group {group[:40]!r}… has {len(group)} characters, allowed: {GROUP_CHARACTERS}."
+            )
         self._report(group, steps_completed, metrics)
 
     def _report(
@@ -86,7 +96,9 @@ class TrainContext:
             raise ValueError(f"steps_completed is {steps}, it must be 0 or more.")
         self._distributed._sign.step(steps)
         where = f"{group} metrics at step {steps}"
-        fields: Dict[str, Any] = {"metrics": encode_metrics(metrics, where)}
+        kept = encode_metrics(metrics, where)
+        self._warn_of_doubles(group, steps, kept)
+        fields: Dict[str, Any] = {"metrics": kept}
         if batch_metrics is not None:
             fields["batch_metrics"] = [encode_metrics(batch, f"batch {where}") for batch in batch_metrics]
         if self._records is None:
@@ -94,6 +106,29 @@ class TrainContext:
             return
         run_id = self._info.trial._trial_run_id if self._info and self._info._trial else None
         self._records.append("metrics", group=group, steps_completed=steps, run_id=run_id, **fields)
+
+    def _warn_of_doubles(self, group: str, steps: int, metrics: Dict[str, Any]) -> None:
+        """Say once that a value will not count, because this rank has said another, or others may."""
+        known, standing = self._latest.get(group, (-1, {}))
+        if known != steps:
+            self._latest[group] = (steps, metrics)
+        else:
+            said = [name for name, value in metrics.items() if standing.get(name, value) != value]
+            if said and not self._warned:
+                self._warned = True
+                logger.error(
+                    "%s of %s at step %d has been reported with another value, which stands: overwriting existing "
+                    "metric keys is not supported. Later ones are not mentioned.",
+                    ", ".join(said), group, steps,
+                )  # fmt: skip
+            self._latest[group] = (steps, {**metrics, **standing})
+        if self._distributed.rank != 0 and self._records is not None and not self._warned:
+            self._warned = True
+            logger.warning(
+                "Rank %d reports metrics, which is the chief's (rank 0) to do. They are kept; of a metric that several "
+                "ranks report for one step the value that comes first stands.",
+                self._distributed.rank,
+            )
 
     def report_progress(self, progress: float) -> None:
         """Report how much of the training is done, 0 to 1 (ValueError)."""
@@ -113,20 +148,27 @@ class TrainContext:
         else:
             self._records.append("status", text=str(status))
 
-    def set_metadata(self, metadata: Dict[str, Any]) -> None:
-        """Replace all metadata of the trial's run; ValueError when JSON cannot hold it."""
-        plain = encode_strict(metadata, "The metadata")
+    def set_metadata(self, metadata: Dict[str, Any]) -> Dict[str, Any]:
+        """Replace all metadata of the trial's run, and return them; ValueError for what is no object of JSON."""
+        plain: Dict[str, Any] = encode_strict(metadata, "The metadata")
+        if not isinstance(plain, dict):
+            raise ValueError(f"The metadata are a {type(metadata).__name__}, they must be a dict.")
+        self._metadata = plain
         if self._records is None:
             logger.info("metadata: %s", plain)
         else:
             self._records.append("metadata", metadata=plain)
+        return plain
 
     def get_metadata(self) -> Optional[Dict[str, Any]]:
-        """The metadata of the trial as the server has it; None off the cluster or without any."""
-        if self._info is None:
-            return None
-        with server_client(self._info) as client:
-            answer = client.get(f"/api/v1/trials/{self._info.trial.trial_id}").json()
+        """The metadata of the trial: as this rank set them, else as the server has them; None without any.
+
+        While the server is away this waits for it.
+        """
+        if self._metadata is not None or self._info is None:
+            return self._metadata
+        path = f"/api/v1/trials/{self._info.trial.trial_id}"
+        answer = patiently(self._info, "The metadata", lambda client: client.get(path).json())
         metadata: Optional[Dict[str, Any]] = answer["trial"].get("metadata")
         return metadata
 
@@ -160,7 +202,10 @@ class TrainContext:
             self._records.append("early_exit", reason=reason.name)
 
     def get_experiment_best_validation(self) -> Optional[float]:
-        """The searcher metric's best value in the experiment so far, None when there is none yet."""
+        """The searcher metric's best value in the experiment so far, None when there is none yet.
+
+        While the server is away this waits for it.
+        """
         if self._info is None:
             return None
         from trainmaster.http import Answered  # not paid for by a training that never asks
@@ -169,8 +214,9 @@ class TrainContext:
             f"/api/v1/experiments/{self._info.trial.experiment_id}/searcher/best_searcher_validation_metric"
         )
         try:
-            with server_client(self._info) as client:
-                answer = client.get(path).json() or {}
+            answer = patiently(
+                self._info, "The best validation", lambda client: client.get(path).json() or {}
+            )
         except Answered as error:
             if error.status == 404:
                 return None

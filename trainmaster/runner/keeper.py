@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, cast
+from typing import Dict, List, Optional, Tuple, cast
 
 from trainmaster.environment import build_environment
 from trainmaster.jsonfile import write_json
@@ -26,6 +26,7 @@ from trainmaster.protocol import (
     ExitFile,
     ProcessRef,
     RunState,
+    ServerAddress,
     Spec,
 )
 from trainmaster.runner import leased_ports, oom_kills
@@ -173,6 +174,15 @@ def _written(path: Path, record: ExitFile) -> bool:
     return True
 
 
+def _certificate(paths: RunPaths, server: ServerAddress) -> Optional[Tuple[str, str]]:
+    """(file, name) of the server's own certificate, which is laid into the run's folder."""
+    pem = server.get("cert_pem")
+    if not pem:
+        return None
+    paths.certificate.write_text(pem, encoding="ascii")
+    return str(paths.certificate), server.get("cert_name") or ""
+
+
 def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
     """Start the entrypoint in its own session, writing straight to the spool; OSError when it cannot be executed."""
     server = read_server(paths)
@@ -182,6 +192,7 @@ def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
         code_dir=str(paths.code),
         bundle=str(BUNDLE),
         server_url=server["urls"][0] if server["urls"] else "",
+        certificate=_certificate(paths, server),
         inherited=dict(os.environ),
         account=_account(),
     )

@@ -107,6 +107,7 @@ def _environment(
         "TRAINMASTER_LISTEN_PORT": str(port),
         "TRAINMASTER_TLS": "true" if certificate else "false",
         "TRAINMASTER_CERT_SHA256": certificate.sha256 if certificate else "",
+        "TRAINMASTER_CERT_FILE": str(certificate.certificate) if certificate else "",
         "TRAINMASTER_INSECURE_HTTP": "true" if beyond and not certificate else "false",
     }
     if beyond and not ports.is_any(options.listen):

@@ -1,16 +1,20 @@
 """What training code reports, and what it can know."""
 
+import json
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import trainmaster as det
-from tests.trainmaster.made_run import environment_of, make_run, records
+from tests.trainmaster.made_run import Ranks, environment_of, make_run, records
 from trainmaster import core
+from trainmaster._info import read_server_address
 
 
 @pytest.fixture
@@ -35,6 +39,18 @@ def test_the_cluster_info_describes_task_gang_and_trial(run: Path) -> None:
     assert info.trial.hparams == {"lr": 0.1}
     assert info.latest_checkpoint is None
     assert "run-token" not in repr(info)
+
+
+def test_the_servers_own_certificate_is_named(run: Path) -> None:
+    info = det.get_cluster_info()
+    assert info is not None and (info.master_cert_file, info.master_cert_name) == (None, None)
+    other = make_run(run.parent / "tls")
+    address = {"urls": [], "cert_sha256": "ab", "cert_pem": "-----BEGIN", "cert_name": "localhost"}
+    (other / "server.json").write_text(json.dumps(address))
+    own = det.ClusterInfo(
+        json.loads((other / "spec.json").read_text()), read_server_address(str(other)), str(other)
+    )
+    assert (own.master_cert_file, own.master_cert_name) == (str(other / "server.pem"), "localhost")
 
 
 def test_a_task_that_is_no_trial_has_no_trial_information(
@@ -90,6 +106,84 @@ def test_wrong_reports_are_refused_with_a_sentence(run: Path) -> None:
         with pytest.raises(ValueError, match="whole number"):
             context.train.report_training_metrics("ten", {"x": 1})  # type: ignore[arg-type]
     assert records(run) == []
+
+
+def test_what_cannot_be_kept_is_named_once_and_the_training_goes_on(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    odd = {"n" * 10_000: 1, "endless": endless, "huge": 10**5000, "sock": {"a": [{1, 2}]}}
+    with core.init() as context:
+        for step in (1, 2):
+            context.train.report_training_metrics(step, {**odd, "bad\0text": "x\ud800", "loss": 1.0})
+        context.train.report_training_metrics(2, {"loss": 2.0, "lr": 0.1})
+        context.train.report_training_metrics(2, {"loss": 3.0})
+        with pytest.raises(ValueError, match="129 characters, allowed: 128"):
+            context.train.report_metrics("g" * 129, 1, {"x": 1})
+        with pytest.raises(ValueError, match=r"5\.0 MiB as JSON, allowed: 4 MiB"):
+            context.train.set_metadata({"blob": "x" * 5 * 2**20})
+        with pytest.raises(ValueError, match="must be a dict"):
+            context.train.set_metadata(["x"])  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="holds itself"):
+            context.train.set_metadata({"x": endless})
+        context.train.report_training_metrics(3, {"text": "y" * 17 * 2**20})
+    kept = {"bad\ufffdtext": "x\ufffd", "loss": 1.0}
+    assert [record["metrics"] for record in records(run)] == [
+        kept, kept, {"loss": 2.0, "lr": 0.1}, {"loss": 3.0},
+    ]  # fmt: skip
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 6, said
+    for words in (
+        "name of 10000 characters",
+        "holds itself",
+        "whole number of 16610 bits",
+        "a dict with a set in it",
+        "loss of training at step 2 has been reported with another value",
+        "record of 17.0 MiB is left out",
+    ):
+        assert any(words in sentence for sentence in said), (words, said)
+
+
+def test_reports_of_other_ranks_are_kept_with_a_warning(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", slots=2)
+    program = """
+        import logging; logging.basicConfig()
+        with det.core.init(distributed=distributed()) as context:
+            for step in (1, 2):
+                context.train.report_training_metrics(step, {"loss": rank})
+    """
+    with Ranks(program, [run], 2) as ranks:
+        (_, _, quiet), (code, _, warned) = ranks.results()
+    assert code == 0 and [record["metrics"] for record in records(run, 1)] == [{"loss": 1}] * 2
+    assert warned.count("Rank 1 reports metrics") == 1 and "reports metrics" not in quiet
+
+
+def test_metadata_come_back_as_they_were_set_and_a_used_checkpoint_is_reported(run: Path) -> None:
+    with core.init() as context:
+        assert context.train.set_metadata({"git": "abc"}) == {"git": "abc"}
+        assert context.train.get_metadata() == {"git": "abc"}  # the server may not have them yet
+        context.experimental.report_task_using_checkpoint("a-b-c")
+        with pytest.raises(ValueError, match="no version of a model"):
+            context.experimental.report_task_using_model_version(object())
+    assert records(run)[-1] == {"type": "uses_checkpoint", "uuid": "a-b-c"}
+
+
+def test_a_program_that_hangs_shows_its_stacks(run: Path) -> None:
+    program = (
+        "import determined as det, sys\nwith det.core.init():\n    print(flush=True)\n    sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment_of(run), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stdout.readline() == "\n"
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        shown = [process.stderr.readline() for _ in range(2)]
+        process.communicate(timeout=30)
+    assert "most recent call first" in shown[0] and 'File "<string>", line ' in shown[1], shown
+    assert process.returncode == 0
 
 
 def test_status_progress_metadata_and_the_first_early_exit_are_recorded(run: Path) -> None:
