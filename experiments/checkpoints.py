@@ -10,8 +10,10 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from experiments.models import Checkpoint, Trial
-from experiments.states import CheckpointState
+from events.announce import wake
+from experiments import s3_stores
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import USABLE, CheckpointState
 from experiments.transitions import lock, set_checkpoint_state, upload_block
 from jobs import transitions as jobs
 from jobs.models import Allocation
@@ -102,6 +104,7 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
 
 
 @transaction.atomic
+    _collect_again(experiment_id)
 def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
     """No runner of these runs will bring the rest of its checkpoints: resume from what is complete.
 
@@ -114,8 +117,8 @@ def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
     for checkpoint in lost:
         set_checkpoint_state(checkpoint, CheckpointState.ERROR, reason=reason, actor="server")
     if trial.latest_checkpoint_id in {checkpoint.pk for checkpoint in lost}:
-        usable = trial.checkpoints.filter(state__in=[CheckpointState.COMPLETED, CheckpointState.PARTIAL])
-        newest = usable.order_by("-steps_completed", "-reported_at").first()
+        usable = trial.checkpoints.filter(state__in=[*USABLE, CheckpointState.PARTIAL])
+        newest = usable.order_by("-steps_completed", "-reported_at").first() or trial.source_checkpoint
         Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
         trial.latest_checkpoint = newest
     _let_go_on(trial)
@@ -123,6 +126,13 @@ def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
 
 
 def _let_go_on(trial: Trial) -> None:
+    _collect_again(trial.experiment_id)
     """Unblock the trial unless the one that it would start from is still being uploaded."""
     if not upload_block(trial):
         jobs.unblock(trial.task_id)
+def _collect_again(experiment_id: int) -> None:
+    """What was still being uploaded has come to its end: another checkpoint may be superfluous now."""
+    if Experiment.objects.filter(pk=experiment_id, collect_due=True).exists():
+        wake("dispatch.tasks.collect_checkpoints", experiment_id)
+
+

@@ -20,13 +20,14 @@ def begin_all(allocations: Sequence[Allocation]) -> None:
     """New attempts of trials start from their latest checkpoint: what was reported beyond it is set aside."""
     numbers = {allocation.task_id: allocation.number for allocation in allocations}
     trials = Trial.objects.filter(task_id__in=numbers).values_list(
-        "pk", "task_id", "run_id", "latest_checkpoint__steps_completed"
+        "pk", "task_id", "run_id", "latest_checkpoint__trial", "latest_checkpoint__steps_completed"
     )
     alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for pk, task_id, former, steps in trials:
+    for pk, task_id, former, made_by, made_at in trials:
+        steps = made_at if made_by == pk else 0  # what another trial made is begun with at 0
         if former:  # a first attempt has nothing to set aside
-            set_back.to_checkpoint(pk, steps or 0)
-        alike[numbers[task_id], steps or 0].append(pk)
+            set_back.to_checkpoint(pk, steps)
+        alike[numbers[task_id], steps].append(pk)
     for (number, steps), ids in alike.items():
         Trial.objects.filter(pk__in=ids).update(
             run_id=number, steps_completed=steps, early_exit="", runner_state=""

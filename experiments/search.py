@@ -10,6 +10,7 @@ import uuid
 from typing import Any
 
 import searching
+from experiments import sources
 from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import finish_if_done, set_experiment_state, stop_trial
@@ -102,6 +103,7 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
         max_time_seconds=resources.get("max_time"),
         actor=actor,
     )
+    source = sources.of(experiment)
     return Trial.objects.create(
         experiment=experiment,
         task=task,
@@ -109,4 +111,6 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
         state=TrialState.PAUSED if experiment.state == ExperimentState.PAUSED else TrialState.ACTIVE,
         hparams=operation.hparams,
         seed=operation.seed,
+        source_checkpoint=source,
+        latest_checkpoint=source,
     )

@@ -52,7 +52,10 @@ def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason:
     if to not in EXPERIMENT_STEPS[from_state]:
         return False
     ended = timezone.now() if to in EXPERIMENT_END_STATES else None
-    Experiment.objects.filter(pk=experiment.pk).update(state=to, ended_at=ended)
+    # At its end, what is superfluous of its checkpoints is deleted (experiments.checkpoint_deletion); a detached run
+    # that is lost may come back.
+    collect_due = ended is not None and not (experiment.unmanaged and to == ExperimentState.ERROR)
+    Experiment.objects.filter(pk=experiment.pk).update(state=to, ended_at=ended, collect_due=collect_due)
     experiment.state, experiment.ended_at = to, ended
     record(
         Event.Kind.EXPERIMENT,
@@ -66,6 +69,7 @@ def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason:
     )
     if ended:
         jobs.set_job_state(experiment.job_id, JobState.ENDED, reason=reason, actor=actor)
+        wake("dispatch.tasks.collect_checkpoints", experiment.pk)
     announce(f"experiment:{experiment.pk}", "experiments")
     return True
 

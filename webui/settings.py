@@ -249,6 +249,8 @@ TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECOND
 LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
+# A detached run has no host to ask: so long without a sign of life, and it is over until it is heard again.
+DETACHED_LOST_SECONDS = environment.number("TRAINMASTER_DETACHED_LOST_SECONDS", 300.0)
 SPOOL_BYTES = int(environment.number("TRAINMASTER_SPOOL_BYTES", 2 * 1024**3))
 LOG_LINE_BYTES = int(environment.number("TRAINMASTER_LOG_LINE_BYTES", 65_536))
 # Log chunks that are older are merged where they are small, every so often, for so long at most.
@@ -288,6 +290,8 @@ LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
 LOG_RETENTION_DAYS = int(environment.number("TRAINMASTER_LOG_RETENTION_DAYS", -1))
 LOG_CLEANUP_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_SECONDS", 3600.0)
 LOG_CLEANUP_ROUND_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_ROUND_SECONDS", 20.0)
+# Files of deleted checkpoints are removed for so long at most at once.
+CHECKPOINT_REMOVAL_ROUND_SECONDS = environment.number("TRAINMASTER_CHECKPOINT_REMOVAL_ROUND_SECONDS", 30.0)
 # An edit of the queue may be undone by its author for so long.
 QUEUE_UNDO_SECONDS = environment.number("TRAINMASTER_QUEUE_UNDO_SECONDS", 900.0)
 PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))

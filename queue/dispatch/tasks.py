@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from celery import shared_task
 from django.conf import settings
@@ -13,7 +13,9 @@ from django.db.models import Q
 from django.utils import timezone
 
 from dispatch import (
+    checkpoint_files,
     deletion,
+    detached,
     host_tasks,
     idle_gpus,
     log_retention,
@@ -26,8 +28,10 @@ from dispatch import (
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
+from experiments import checkpoint_deletion
 from experiments.models import Experiment
 from experiments.states import ExperimentState
+from experiments.transitions import NoSuchExperiment
 from hosts.models import Host, ResourcePool
 from logs import merging
 from logs import store as log_store
@@ -42,6 +46,7 @@ _MERGE_COLD_LOGS = 2
 _CLEAN_LOGS = 3
 _MERGE_SAMPLES = 4
 _LOOK_BACK = 5
+_REMOVE_CHECKPOINT_FILES = 6
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -114,6 +119,7 @@ def sweep() -> None:
             reconcile.declare_lost_hosts,
             reconcile.finish_lost_hosts,
             reconcile.forgotten,
+            detached.give_up_silent,
             reconcile.leave_disabled_hosts,
             _watch_time,
             reconcile.merge_event_lines,
@@ -184,6 +190,25 @@ def collect_garbage() -> None:
         reconcile.remove_folders(host_id)
     for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
         delete_experiment(pk)
+    for pk in Experiment.objects.filter(collect_due=True).values_list("pk", flat=True):
+        collect_checkpoints(pk)
+    remove_checkpoint_files()
+
+
+@shared_task(name="dispatch.tasks.collect_checkpoints")
+def collect_checkpoints(experiment_id: int) -> None:
+    """Mark the checkpoints of an experiment that its policy does not keep for deletion."""
+    with suppress(NoSuchExperiment):
+        checkpoint_deletion.collect(experiment_id)
+
+
+@shared_task(name="dispatch.tasks.remove_checkpoint_files")
+def remove_checkpoint_files() -> None:
+    """Remove the files of checkpoints that were marked for deletion, for a while; then another task goes on."""
+    with _alone(_REMOVE_CHECKPOINT_FILES) as alone:
+        more = alone and checkpoint_files.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS)
+    if more:
+        checkpoint_files.go_on()
 
 
 @shared_task(name="dispatch.tasks.delete_experiment")

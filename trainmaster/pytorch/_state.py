@@ -35,6 +35,12 @@ def collect(context: PyTorchTrialContext, random_states: List[Any]) -> State:
     }
 
 
+def is_own(context: PyTorchTrialContext, state: State) -> bool:
+    """Whether this very trial saved it. Off the cluster, and of a checkpoint that does not say, it counts as such."""
+    saved_by, mine = state["trainer"].get("trial_id", -1), context.get_trial_id()
+    return -1 in (saved_by, mine) or saved_by == mine
+
+
 def restore(context: PyTorchTrialContext, state: State) -> None:
     """Give models, optimizers, schedulers and scaler the state. ValueError when their numbers are others."""
     for name, targets in (

@@ -132,7 +132,8 @@ class Trainer:
 
     def _train(self, plan: Plan, checkpoint: Optional[str]) -> None:
         state = self._read(checkpoint) if checkpoint else None
-        first = state["trainer"]["batches"] if state else 0
+        own = state is not None and _state.is_own(self._context, state)
+        first = state["trainer"]["batches"] if state is not None and own else 0
         callbacks = Callbacks(self._trial.build_callbacks(), self._core.profiler)
         context = self._context
         context._first_batch = first
@@ -141,7 +142,8 @@ class Trainer:
             training = self._training(plan, callbacks)
             if state is not None:
                 training.resume(state)
-                logger.info("The training goes on after batch %d, from checkpoint %s.", first, checkpoint)
+                whose = "" if own else "of another trial "
+                logger.info("The training goes on after batch %d, from checkpoint %s%s.", first, whose, checkpoint)
             del state
             training.run()
         finally:

@@ -62,11 +62,13 @@ class Training:
         self._counts = True
 
     def resume(self, state: _state.State) -> None:
-        """Go on from the state of a checkpoint."""
+        """Go on from the state of a checkpoint; from one of another trial, as this trial's step 0."""
         self._callbacks.call("on_checkpoint_load_start", state)
         context, position = self._context, self._position
         _state.restore(context, state)
         self._callbacks.load_state_dict(state["callbacks"])
+        if not _state.is_own(context, state):
+            return
         kept = state["trainer"]
         position.batches, position.epochs = kept["batches"], kept["epochs"]
         position.batch_in_epoch = kept["batch_in_epoch"]
@@ -277,6 +279,7 @@ class Training:
             state = _state.collect(context, states)
             state["callbacks"] = self._callbacks.state_dict()
             state["trainer"] = {
+                "trial_id": context.get_trial_id(),
                 "batches": position.batches,
                 "epochs": position.epochs,
                 "batch_in_epoch": position.batch_in_epoch,

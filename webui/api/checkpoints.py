@@ -103,9 +103,8 @@ class OneCheckpoint(ApiView):
 def _may_read(trial: Trial | None, checkpoint: Checkpoint) -> bool:
     if trial is None:
         return False
-    source = (trial.experiment.config.get("searcher") or {}).get("source_checkpoint_uuid")
     own = checkpoint.trial.experiment_id == trial.experiment_id
-    return own or checkpoint.pk == trial.latest_checkpoint_id or str(checkpoint.pk) == source
+    return own or checkpoint.pk in {trial.latest_checkpoint_id, trial.source_checkpoint_id}
 
 
 class ReportedCheckpoint(serializers.Serializer[Any]):

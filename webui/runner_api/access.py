@@ -6,14 +6,14 @@ import hmac
 import uuid
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from starlette.requests import Request
 
 from accounts.models import token_hash
 from dispatch.intake import Over
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState
+from jobs.states import AllocationState, Reason
 from webui.runner_api.answers import Refused
 
 _SCHEME = "bearer "
@@ -56,13 +56,15 @@ def known_sender(token: str, allocation_id: str, index: int) -> Sender | None:
 
 
 def sender_of(token: str, allocation_id: str, index: int) -> Sender:
-    """The member. Raises Refused (401) or Over (410)."""
+    """The member; one that was given up in silence too, which may go on. Raises Refused (401) or Over (410)."""
     row = (
         Member.objects.filter(allocation_id=allocation_id, index=index)
-        .values_list("pk", "allocation__token_hash", "allocation__state", "allocation__task__job_id")
+        .values_list(
+            "pk", "allocation__token_hash", "allocation__state", "allocation__task__job_id", "exit_reason"
+        )
         .first()
     )
-    if row is not None and row[2] == AllocationState.TERMINATED:
+    if row is not None and row[2] == AllocationState.TERMINATED and row[4] != Reason.NO_SIGN_OF_LIFE:
         raise Over(f"Allocation {allocation_id} is over.")
     if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
         raise _unknown_token()
@@ -91,21 +93,28 @@ def _unknown_token() -> Refused:
     return Refused(401, "The run token is refused: it is not of this run, or the run is over.")
 
 
+def _checkpoints() -> QuerySet[Checkpoint]:
+    """With the config that says where their files are."""
+    return Checkpoint.objects.select_related("trial__experiment")
+
+
 def checkpoint_to_write(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """A checkpoint that this very run has reported. Raises Refused (404, also for those of others)."""
-    checkpoint = Checkpoint.objects.filter(pk=checkpoint_uuid, allocation_id=run.allocation_id).first()
+    checkpoint = _checkpoints().filter(pk=checkpoint_uuid, allocation_id=run.allocation_id).first()
     if checkpoint is None:
         raise Refused(404, f"This run has not reported a checkpoint {checkpoint_uuid} (yet).")
     return checkpoint
 
 
 def checkpoint_to_read(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
-    """One of the run's own experiment, or the one that its trial resumes from. Raises Refused (404)."""
-    trial = Trial.objects.filter(task_id=run.task_id).only("experiment_id", "latest_checkpoint_id").first()
+    """One of the run's own experiment, or the one that its trial resumes from or began with. Raises Refused (404)."""
+    columns = ("experiment_id", "latest_checkpoint_id", "source_checkpoint_id")
+    trial = Trial.objects.filter(task_id=run.task_id).only(*columns).first()
     if trial is None:
         raise Refused(404, "This run is of no trial, so it has no checkpoints.")
-    mine = Q(trial__experiment_id=trial.experiment_id) | Q(pk=trial.latest_checkpoint_id)
-    checkpoint = Checkpoint.objects.filter(mine, pk=checkpoint_uuid).first()
+    other = [trial.latest_checkpoint_id, trial.source_checkpoint_id]
+    mine = Q(trial__experiment_id=trial.experiment_id) | Q(pk__in=[pk for pk in other if pk])
+    checkpoint = _checkpoints().filter(mine, pk=checkpoint_uuid).first()
     if checkpoint is None:
         raise Refused(404, f"There is no checkpoint {checkpoint_uuid} that this run may read.")
     return checkpoint

@@ -98,7 +98,11 @@ class Runs:
 
     @contextmanager
     def attempt(
-        self, latest: str | None = None, config: dict[str, Any] | None = None, **hparams: Any
+        self,
+        latest: str | None = None,
+        config: dict[str, Any] | None = None,
+        trial_id: int | None = None,
+        **hparams: Any,
     ) -> Iterator[pytorch.PyTorchTrialContext]:
         """The context of the next attempt at the trial, in a run folder of its own."""
         self._count += 1
@@ -109,6 +113,7 @@ class Runs:
             hparams={"global_batch_size": BATCH, **hparams},
             config={"searcher": {"name": "single", "metric": "validation_loss"}, **(config or {})},
         )
+        spec["trial"]["trial_id"] = trial_id or spec["trial"]["trial_id"]
         (self.run / "spec.json").write_text(json.dumps(spec))
         self._monkeypatch.setenv("TRAINMASTER_RUN_DIR", str(self.run))
         with pytorch.init() as context:

@@ -64,3 +64,23 @@ def test_gradients_that_are_being_gathered_are_not_lost_by_a_pause(runs: Runs) -
     (saved,) = runs.checkpoints()
     assert saved["metadata"]["steps_completed"] == 15, "it goes on to the end of the aggregation"
     assert_same(straight, trained(runs, latest=saved["uuid"], optimizations=optimizations))
+
+
+def test_a_trial_that_begins_with_the_checkpoint_of_another_counts_its_own_batches(runs: Runs) -> None:
+    first = trained(runs, 13)
+    with runs.attempt(runs.checkpoints()[0]["uuid"], trial_id=99) as context:
+        trial = Squares(context)
+        begins: list[float] = []
+        trial.build_callbacks = lambda: {"begin": Begin(trial, begins)}  # type: ignore[method-assign]
+        pytorch.Trainer(trial, context).fit(max_length=pytorch.Batch(3), checkpoint_policy="none")
+    assert trial.seen == [0, 1, 2]
+    assert begins == [float(first.weights()[0].sum())], "it begins with the weights of the other"
+    assert [record["metadata"]["steps_completed"] for record in runs.checkpoints()] == [3]
+
+
+class Begin(pytorch.PyTorchCallback):
+    def __init__(self, trial: Squares, begins: list[float]) -> None:
+        self.trial, self.begins = trial, begins
+
+    def on_training_start(self) -> None:
+        self.begins.append(float(self.trial.weights()[0].sum()))

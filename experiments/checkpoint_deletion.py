@@ -1,0 +1,275 @@
+"""Deletion of checkpoints: what is superfluous, what may not go, and the wish that is written down before a file goes.
+
+A checkpoint that is to go is DELETING from then on: no trial starts from it any more. `dispatch.checkpoint_files`
+removes its files, again and again until they are gone, and calls `gone`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from events.announce import announce, wake
+from experiments import checkpoint_metrics
+from experiments.keeping import Candidate, Policy, reasons
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import (
+    EXPERIMENT_END_STATES,
+    GONE,
+    TRIAL_END_STATES,
+    USABLE,
+    CheckpointState,
+    ExperimentState,
+)
+from experiments.transitions import lock, set_checkpoint_state
+
+#: dispatch.tasks: decides for an experiment; removes files
+COLLECT, REMOVE = "dispatch.tasks.collect_checkpoints", "dispatch.tasks.remove_checkpoint_files"
+
+
+class NotDeletable(Exception):
+    """A checkpoint that may not go now; the message is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The checkpoints of an experiment that are there: why each is kept, and which are superfluous."""
+
+    kept: dict[uuid.UUID, list[str]]
+    superfluous: list[Checkpoint]
+    metrics: dict[tuple[int, int], float]
+
+
+def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
+    """As the experiment's policy says, or another one. Those still being uploaded are neither."""
+    searcher = experiment.config.get("searcher") or {}
+    there = Checkpoint.objects.filter(
+        trial__experiment=experiment, state__in=[*USABLE, CheckpointState.ERROR]
+    ).select_related("trial")
+    rows = list(there.order_by("trial_id", "reported_at"))
+    metrics = checkpoint_metrics.of_trials({row.trial_id for row in rows}, str(searcher.get("metric")))
+    candidates = [
+        Candidate(
+            row.pk,
+            row.trial_id,
+            row.steps_completed,
+            row.reported_at,
+            metrics.get((row.trial_id, row.steps_completed)),
+        )
+        for row in rows
+        if row.state in USABLE
+    ]
+    kept = reasons(
+        candidates,
+        policy or Policy.of(experiment.config),
+        smaller_is_better=searcher.get("smaller_is_better", True),
+    )
+    for pk, words in _needed(rows).items():
+        kept.setdefault(pk, []).append(words)
+    return Standing(
+        {pk: words for pk, words in kept.items() if words},
+        [row for row in rows if not kept.get(row.pk)],
+        metrics,
+    )
+
+
+def _needed(rows: Iterable[Checkpoint]) -> dict[uuid.UUID, str]:
+    """Those that a trial began with or goes on from: kept whatever the policy says."""
+    ids = [row.pk for row in rows]
+    found: dict[uuid.UUID, str] = {}
+    living = Trial.objects.filter(latest_checkpoint__in=ids).exclude(state__in=TRIAL_END_STATES)
+    for trial_id, pk in living.order_by("-pk").values_list("pk", "latest_checkpoint_id"):
+        found[pk] = f"trial {trial_id} goes on from it"
+    began = Trial.objects.filter(source_checkpoint__in=ids)
+    for trial_id, pk in began.order_by("-pk").values_list("pk", "source_checkpoint_id"):
+        found[pk] = f"trial {trial_id} began with it"
+    return found
+
+
+def change_policy(experiment_id: int, policy: Policy) -> bool:
+    """Keep so many from now on, and delete what is superfluous by it; False when that is the policy already.
+
+    The caller holds a transaction.
+    """
+    experiment = lock(experiment_id)
+    if Policy.of(experiment.config) == policy:
+        return False
+    storage = {
+        **(experiment.config.get("checkpoint_storage") or {"type": "server"}),
+        "save_experiment_best": policy.experiment_best,
+        "save_trial_best": policy.trial_best,
+        "save_trial_latest": policy.trial_latest,
+    }
+    config = {**experiment.config, "checkpoint_storage": storage}
+    Experiment.objects.filter(pk=experiment_id).update(config=config, collect_due=True)
+    announce(f"experiment:{experiment_id}")
+    wake(COLLECT, experiment_id)
+    return True
+
+
+@transaction.atomic
+def collect(experiment_id: int) -> int:
+    """Mark what is superfluous for deletion, where an end or a changed policy asked for it; how many.
+
+    While a checkpoint is still being uploaded, it is done once more afterwards: that one may become the latest.
+    """
+    experiment = lock(experiment_id)
+    if not experiment.collect_due:
+        return 0
+    superfluous = standing(experiment).superfluous
+    for checkpoint in superfluous:
+        checkpoint.trial.experiment = experiment
+        _doom(checkpoint, actor="server", reason="superfluous")
+    uploading = Checkpoint.objects.filter(trial__experiment=experiment, state=CheckpointState.PARTIAL)
+    if not uploading.exists():
+        Experiment.objects.filter(pk=experiment_id).update(collect_due=False)
+    if superfluous:
+        wake(REMOVE)
+    return len(superfluous)
+
+
+@transaction.atomic
+def delete(uuids: Collection[uuid.UUID], *, actor: str) -> list[Checkpoint]:
+    """Delete all of these, or none: raises NotDeletable. Those that are gone already are passed over."""
+    chosen = _locked(uuids)
+    if problems := list(objections(chosen)):
+        raise NotDeletable(" ".join(problems))
+    doomed = [checkpoint for checkpoint in chosen if checkpoint.state not in GONE]
+    for checkpoint in doomed:
+        _doom(checkpoint, actor=actor, reason="deleted")
+    wake(REMOVE)
+    return doomed
+
+
+@transaction.atomic
+def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: str) -> int:
+    """Remove the files whose paths match a glob (`**` crosses folders) from these checkpoints; how many they are.
+
+    One that loses all its files is deleted. Raises NotDeletable.
+    """
+    chosen = [row for row in _locked(uuids) if row.state not in GONE]
+    matching = {row.pk: [path for path in row.resources if matches(path, globs)] for row in chosen}
+    losing = [row for row in chosen if matching[row.pk]]
+    if problems := list(objections(losing)):
+        raise NotDeletable(" ".join(problems))
+    for row in losing:
+        rest = {path: size for path, size in row.resources.items() if path not in matching[row.pk]}
+        if not any(not path.endswith("/") for path in rest):
+            _doom(row, actor=actor, reason="deleted")
+            continue
+        doomed = sorted({*(row.doomed or []), *matching[row.pk]})
+        Checkpoint.objects.filter(pk=row.pk).update(
+            doomed=doomed, resources=rest, size_bytes=sum(map(int, rest.values()))
+        )
+        if row.state != CheckpointState.PARTIALLY_DELETED:
+            set_checkpoint_state(row, CheckpointState.PARTIALLY_DELETED, reason="files removed", actor=actor)
+    wake(REMOVE)
+    return sum(map(len, matching.values()))
+
+
+def matches(path: str, globs: Sequence[str]) -> bool:
+    """Whether a glob names this file as a whole; `*` stays within a folder, `**` is any number of folders."""
+    return not path.endswith("/") and any(_fits(path.split("/"), glob.split("/")) for glob in globs)
+
+
+def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern or not parts:
+        return not parts and all(each == "**" for each in pattern)
+    if pattern[0] == "**":
+        return _fits(parts, pattern[1:]) or _fits(parts[1:], pattern)
+    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
+
+
+def objections(chosen: Iterable[Checkpoint]) -> Iterable[str]:
+    """A sentence for each that may not go now."""
+    for row in chosen:
+        if row.state == CheckpointState.PARTIAL:
+            yield f"Checkpoint {row.pk} is still being uploaded; delete it once it is complete."
+            continue
+        living = Trial.objects.filter(latest_checkpoint=row.pk).exclude(state__in=TRIAL_END_STATES)
+        going_on = Experiment.objects.exclude(state__in=[*EXPERIMENT_END_STATES, *_LEAVING])
+        began = Trial.objects.filter(source_checkpoint=row.pk, experiment__in=going_on)
+        if trial := living.order_by("pk").first():
+            yield (
+                f"Checkpoint {row.pk} cannot be deleted while trial {trial.pk} goes on from it; "
+                "end its experiment first, or wait for its next checkpoint."
+            )
+        elif trial := began.order_by("pk").first():
+            yield (
+                f"Checkpoint {row.pk} cannot be deleted while experiment {trial.experiment_id} goes on, "
+                "whose trials begin with it."
+            )
+
+
+_LEAVING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
+
+
+def _locked(uuids: Collection[uuid.UUID]) -> list[Checkpoint]:
+    """The checkpoints, their experiments locked in order. Raises NotDeletable for one that does not exist."""
+    rows = Checkpoint.objects.filter(pk__in=uuids)
+    for experiment_id in sorted(set(rows.values_list("trial__experiment_id", flat=True))):
+        lock(experiment_id)
+    found = list(rows.select_related("trial__experiment").order_by("reported_at"))
+    if missing := set(uuids) - {row.pk for row in found}:
+        raise NotDeletable(f"checkpoint {min(map(str, missing))} not found; nothing was deleted.")
+    return found
+
+
+def _doom(checkpoint: Checkpoint, *, actor: str, reason: str) -> None:
+    """Nothing starts from it from now on; its files go after this transaction."""
+    set_checkpoint_state(checkpoint, CheckpointState.DELETING, reason=reason, actor=actor)
+    for trial in Trial.objects.filter(latest_checkpoint=checkpoint):
+        newest = trial.checkpoints.filter(state__in=USABLE).order_by("-steps_completed", "-reported_at")
+        Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest.first())
+
+
+def to_remove() -> QuerySet[Checkpoint]:
+    """Checkpoints with files that are to go."""
+    waiting = Q(state=CheckpointState.DELETING) | Q(doomed__isnull=False)
+    return Checkpoint.objects.filter(waiting).select_related("trial__experiment")
+
+
+@transaction.atomic
+def gone(checkpoint: Checkpoint, removed: Sequence[str] | None) -> None:
+    """These files are gone from its storage, or all of them (None)."""
+    lock(checkpoint.trial.experiment_id)
+    row = Checkpoint.objects.select_related("trial").get(pk=checkpoint.pk)
+    if row.state == CheckpointState.DELETING:
+        if removed is None:
+            Checkpoint.objects.filter(pk=row.pk).update(doomed=None, deletion_waits_for="")
+            set_checkpoint_state(row, CheckpointState.DELETED, reason="files removed", actor="server")
+        return
+    rest = [path for path in row.doomed or [] if path not in (removed or [])]
+    Checkpoint.objects.filter(pk=row.pk).update(doomed=rest or None, deletion_waits_for="")
+    announce(f"experiment:{row.trial.experiment_id}")
+
+
+def waits(checkpoint: Checkpoint, why: str) -> None:
+    """The files cannot be removed now; it is tried again."""
+    if (
+        Checkpoint.objects.filter(pk=checkpoint.pk)
+        .exclude(deletion_waits_for=why)
+        .update(deletion_waits_for=why)
+    ):
+        announce(f"experiment:{checkpoint.trial.experiment_id}")
+
+
+def lost_with(checkpoint: Checkpoint, facts: Standing) -> list[str]:
+    """Sentences on what deleting it takes away, for who is about to."""
+    told: list[str] = []
+    trial: Any = checkpoint.trial
+    others = trial.checkpoints.filter(state__in=USABLE).exclude(pk=checkpoint.pk)
+    newest = others.order_by("-steps_completed", "-reported_at").first()
+    if trial.latest_checkpoint_id == checkpoint.pk:
+        then = f"from step {newest.steps_completed}" if newest else "from its beginning"
+        told.append(f"It is the latest of trial {trial.pk}, which can then be continued only {then}.")
+    told += [f"It is the {why}." for why in facts.kept.get(checkpoint.pk, []) if why.startswith("best")]
+    for other in checkpoint.started.exclude(pk=trial.pk).order_by("pk")[:5]:
+        told.append(f"Trial {other.pk} of experiment {other.experiment_id} began with it.")
+    return told

@@ -1,0 +1,46 @@
+"""Removes the files of checkpoints that are to go (experiments.checkpoint_deletion), however often it takes.
+
+What is to go is in rows, and removing what is gone already is fine: a worker that dies in the middle, a storage that
+does not answer and a host that is away cost time alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+
+from events.announce import wake
+from experiments import checkpoint_deletion, stored_files
+from experiments.models import Checkpoint
+from experiments.states import CheckpointState
+
+log = logging.getLogger(__name__)
+
+
+def remove_due(seconds: float) -> bool:
+    """Remove files for about so long, of each checkpoint once; True when the time was up before all were tried."""
+    until = time.monotonic() + seconds
+    tried: set[uuid.UUID] = set()
+    while checkpoint := checkpoint_deletion.to_remove().exclude(pk__in=tried).first():
+        if time.monotonic() > until:
+            return True
+        tried.add(checkpoint.pk)
+        _remove(checkpoint)
+    return False
+
+
+def go_on() -> None:
+    """Another task does the rest."""
+    wake(checkpoint_deletion.REMOVE)
+
+
+def _remove(checkpoint: Checkpoint) -> None:
+    paths = None if checkpoint.state == CheckpointState.DELETING else list(checkpoint.doomed or [])
+    try:
+        stored_files.delete(checkpoint, paths)
+    except OSError as error:  # a sentence of the storage: it does not answer, or is not the server's to reach
+        log.warning("files of checkpoint %s are still there: %s", checkpoint.pk, error)
+        checkpoint_deletion.waits(checkpoint, str(error))
+        return
+    checkpoint_deletion.gone(checkpoint, paths)

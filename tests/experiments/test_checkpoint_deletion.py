@@ -1,0 +1,165 @@
+"""Superfluous checkpoints go at the end, what others need stays, and a wish outlives whoever carries it out."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounts.models import User
+from dispatch import checkpoint_files, tasks
+from experiments import checkpoint_deletion, transitions
+from experiments.keeping import Policy
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import CheckpointState, ExperimentState
+from jobs.states import Reason
+from metrics import ingest
+from metrics.ingest import Report
+from tests.rig import trial_rows
+from tests.rig.world import make_project, make_user
+
+pytestmark = pytest.mark.django_db
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+METRICS = {10: 0.5, 20: 0.2, 30: 0.4, 40: 0.3}
+
+
+@pytest.fixture
+def trial(settings: Any, tmp_path: Path) -> Trial:
+    settings.DATA_DIR = tmp_path
+    make_project()
+    User.objects.filter(pk=make_user().pk).update(username="admin")
+    trial = trial_rows.add("one", "ACTIVE")
+    ingest.store(
+        trial.pk, [Report(1, "validation", step, 0.0, {"loss": loss}) for step, loss in METRICS.items()]
+    )
+    for step in METRICS:
+        stored(trial, step)
+    return trial
+
+
+def stored(trial: Trial, step: int, state: CheckpointState = CheckpointState.COMPLETED) -> Checkpoint:
+    row = Checkpoint.objects.create(
+        trial=trial, allocation_id=f"{trial.task_id}.1", state=state, steps_completed=step,
+        resources={"model.pt": 7, "opt/state.pt": 5, "opt/": 0}, size_bytes=12, storage={"type": "server"},
+        reported_at=START + timedelta(seconds=step),
+    )  # fmt: skip
+    folder = folder_of(row)
+    (folder / "opt").mkdir(parents=True)
+    (folder / "model.pt").write_bytes(b"weights")
+    (folder / "opt/state.pt").write_bytes(b"state")
+    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=row)
+    return row
+
+
+def folder_of(row: Checkpoint) -> Path:
+    from django.conf import settings
+
+    return Path(settings.DATA_DIR) / "checkpoints" / str(row.pk)
+
+
+def end(trial: Trial) -> None:
+    experiment = transitions.lock(trial.experiment_id)
+    Trial.objects.filter(pk=trial.pk).update(state="COMPLETED")
+    transitions.set_experiment_state(
+        experiment, ExperimentState.COMPLETED, reason=Reason.COMPLETED, actor="server"
+    )
+
+
+def states(trial: Trial) -> dict[int, str]:
+    return dict(trial.checkpoints.values_list("steps_completed", "state"))
+
+
+def test_at_the_end_the_best_and_the_latest_stay_and_the_files_of_the_others_go(trial: Trial) -> None:
+    end(trial)
+    tasks.collect_garbage()
+    assert states(trial) == {10: "DELETED", 20: "COMPLETED", 30: "DELETED", 40: "COMPLETED"}
+    assert [folder_of(row).exists() for row in trial.checkpoints.order_by("steps_completed")] == [
+        False, True, False, True,
+    ]  # fmt: skip
+    assert not Experiment.objects.get(pk=trial.experiment_id).collect_due
+
+
+def test_what_is_still_being_uploaded_lets_the_latest_complete_one_stay(trial: Trial) -> None:
+    late = stored(trial, 50, CheckpointState.PARTIAL)
+    end(trial)
+    checkpoint_deletion.collect(trial.experiment_id)
+    assert states(trial)[40] == "COMPLETED", "the upload of 50 may fail yet"
+    Checkpoint.objects.filter(pk=late.pk).update(state=CheckpointState.COMPLETED)
+    checkpoint_deletion.collect(trial.experiment_id)
+    assert states(trial) == {10: "DELETING", 20: "COMPLETED", 30: "DELETING", 40: "DELETING", 50: "COMPLETED"}
+
+
+def test_what_another_trial_began_with_is_never_superfluous(trial: Trial) -> None:
+    source = trial.checkpoints.get(steps_completed=10)
+    other = trial_rows.add("other", "COMPLETED")
+    Trial.objects.filter(pk=other.pk).update(source_checkpoint=source)
+    end(trial)
+    checkpoint_deletion.collect(trial.experiment_id)
+    assert states(trial)[10] == "COMPLETED"
+    assert checkpoint_deletion.standing(trial.experiment).kept[source.pk] == [
+        f"trial {other.pk} began with it"
+    ]
+
+
+def test_a_changed_policy_deletes_now_but_not_what_a_living_trial_goes_on_from(trial: Trial) -> None:
+    assert checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0))
+    assert not checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0))
+    checkpoint_deletion.collect(trial.experiment_id)
+    assert states(trial) == {10: "DELETING", 20: "DELETING", 30: "DELETING", 40: "COMPLETED"}
+
+
+def test_a_deletion_waits_for_its_storage_with_a_sentence_and_goes_on(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = trial.checkpoints.get(steps_completed=10)
+    away = {"type": "shared_fs", "host_path": "/away"}
+    Checkpoint.objects.filter(pk=row.pk).update(storage=away)
+    checkpoint_deletion.delete([row.pk], actor="user:ada")
+    checkpoint_files.remove_due(20)
+    row.refresh_from_db()
+    assert row.state == CheckpointState.DELETING
+    assert row.deletion_waits_for
+    Checkpoint.objects.filter(pk=row.pk).update(storage={"type": "server"})
+    tasks.remove_checkpoint_files()
+    row.refresh_from_db()
+    assert (row.state, row.deletion_waits_for) == (CheckpointState.DELETED, "")
+    assert not folder_of(row).exists()
+
+
+def test_one_that_a_living_trial_needs_is_not_deleted_nor_any_other_with_it(trial: Trial) -> None:
+    latest, first = (trial.checkpoints.get(steps_completed=step) for step in (40, 10))
+    with pytest.raises(checkpoint_deletion.NotDeletable, match=f"while trial {trial.pk} goes on from it"):
+        checkpoint_deletion.delete([first.pk, latest.pk], actor="user:ada")
+    assert states(trial)[10] == "COMPLETED"
+
+
+def test_after_the_latest_was_deleted_the_next_one_is(trial: Trial) -> None:
+    end(trial)
+    latest = trial.checkpoints.get(steps_completed=40)
+    lost = checkpoint_deletion.lost_with(latest, checkpoint_deletion.standing(trial.experiment))
+    assert lost == []  # of the row that was read before it had a latest
+    latest.trial.refresh_from_db()
+    lost = checkpoint_deletion.lost_with(latest, checkpoint_deletion.standing(trial.experiment))
+    assert lost == [f"It is the latest of trial {trial.pk}, which can then be continued only from step 30."]
+    checkpoint_deletion.delete([latest.pk], actor="user:ada")
+    trial.refresh_from_db()
+    assert trial.latest_checkpoint is not None
+    assert trial.latest_checkpoint.steps_completed == 30
+
+
+def test_files_go_by_their_names_and_a_checkpoint_without_files_is_deleted(trial: Trial) -> None:
+    row = trial.checkpoints.get(steps_completed=10)
+    assert checkpoint_deletion.remove_files([row.pk], ["opt/*.pt"], actor="user:ada") == 1
+    tasks.remove_checkpoint_files()
+    row.refresh_from_db()
+    assert (row.state, row.resources, row.size_bytes, row.doomed) == (
+        "PARTIALLY_DELETED", {"model.pt": 7, "opt/": 0}, 7, None,
+    )  # fmt: skip
+    assert not (folder_of(row) / "opt/state.pt").exists()
+    assert (folder_of(row) / "model.pt").exists()
+    assert checkpoint_deletion.remove_files([row.pk], ["*/*.pt", "model"], actor="user:ada") == 0
+    checkpoint_deletion.remove_files([row.pk], ["**/*.pt"], actor="user:ada")
+    tasks.remove_checkpoint_files()
+    row.refresh_from_db()
+    assert row.state == CheckpointState.DELETED
