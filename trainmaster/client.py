@@ -11,6 +11,7 @@ import io
 import json
 import random
 import socket
+import ssl
 import time
 import uuid
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -45,7 +46,7 @@ class StreamQuiet(Unreachable):
 
 
 class Client:
-    """The server at `url`; `notify` hears a sentence when it is away and tried again."""
+    """The server at `url`; `notify` hears a sentence when it is away and tried again. `tls` is who vouches for it."""
 
     def __init__(
         self,
@@ -55,9 +56,10 @@ class Client:
         notify: Callable[[str], None] = lambda sentence: None,
         retry_limit_seconds: float = RETRY_LIMIT_SECONDS,
         stream_timeout_seconds: float = STREAM_TIMEOUT_SECONDS,
+        tls: Optional[ssl.SSLContext] = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._http = ServerClient(url, token=token, cert_sha256=cert_sha256)
+        self._http = ServerClient(url, token=token, cert_sha256=cert_sha256, tls=tls)
         self._notify = notify
         self._limit = retry_limit_seconds
         self._stream_timeout = stream_timeout_seconds
@@ -117,9 +119,10 @@ class Client:
                     raise _stream_failure(record["error"])
                 yield record.get("result", record)
 
-    def pieces(self, path: str, query: Query = ()) -> Iterator[bytes]:
+    def pieces(self, path: str, query: Query = (), headers: Mapping[str, str] = {}) -> Iterator[bytes]:
         """A file, piece by piece. Raises Unreachable when it breaks off."""
-        with self._http.stream("GET", path, query=query, timeout=self._stream_timeout) as response:
+        timeout = self._stream_timeout
+        with self._http.stream("GET", path, query=query, headers=headers, timeout=timeout) as response:
             while True:
                 piece = response.read1(65536)
                 if not piece:

@@ -1,4 +1,4 @@
-"""Exceptions that training code raises."""
+"""Exceptions that training code raises or catches."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ class InvalidHP(Exception):
 
     The searcher is told, and the trial ends without an error.
     """
+
+
+class CheckpointStateException(Exception):
+    """A checkpoint is in a state in which its files cannot be read: still being uploaded, failed, or deleted."""

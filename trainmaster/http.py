@@ -88,7 +88,12 @@ class ServerClient:
     """Requests to one server URL, with bearer token, pinned certificate and timeouts in seconds."""
 
     def __init__(
-        self, url: str, token: Optional[str] = None, cert_sha256: Optional[str] = None, timeout: float = 30.0
+        self,
+        url: str,
+        token: Optional[str] = None,
+        cert_sha256: Optional[str] = None,
+        timeout: float = 30.0,
+        tls: Optional[ssl.SSLContext] = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -97,6 +102,7 @@ class ServerClient:
         self.token = token
         self.timeout = timeout
         self._parts = parts
+        self._given_tls = tls
         self._pin = cert_sha256.replace(":", "").lower() if cert_sha256 else None
         self._connection: Optional[http.client.HTTPConnection] = None
 
@@ -250,6 +256,8 @@ class ServerClient:
         return connection
 
     def _tls(self) -> ssl.SSLContext:
+        if self._given_tls is not None:
+            return self._given_tls
         context = ssl.create_default_context()
         if self._pin:  # the fingerprint is the whole proof: an own certificate has no authority behind it
             context.check_hostname = False

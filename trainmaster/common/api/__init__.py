@@ -1,0 +1,1 @@
+"""Namespace of Determined's `determined.common.api`: what scripts import of it."""

@@ -1,0 +1,200 @@
+"""Trials, as scripts hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Union
+
+from trainmaster.experimental import _logs, _metrics
+from trainmaster.experimental._checkpoint import Checkpoint
+from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+from trainmaster.experimental._session import Json, Session
+from trainmaster.experimental._vocabulary import (
+    CheckpointSortBy,
+    LogLevel,
+    OrderBy,
+    TrialState,
+    checkpoint_query,
+    metric_order,
+)
+
+if TYPE_CHECKING:
+    from trainmaster.experimental._experiment import Experiment
+
+_GOING_ON = (
+    "STATE_ACTIVE",
+    "STATE_PAUSED",
+    "STATE_QUEUED",
+    "STATE_PULLING",
+    "STATE_STARTING",
+    "STATE_RUNNING",
+)
+
+
+class Trial:
+    """One trial. What it says of itself is of its last `reload`."""
+
+    def __init__(self, trial_id: int, session: Session) -> None:
+        self.id = trial_id
+        self._session = session
+        self.experiment_id: Optional[int] = None
+        self.hparams: Optional[Dict[str, Any]] = None
+        self.summary_metrics: Optional[Dict[str, Any]] = None
+        self.metadata: Optional[Dict[str, Any]] = None
+        self.state: Optional[TrialState] = None
+
+    def iter_logs(
+        self,
+        follow: bool = False,
+        *,
+        head: Optional[int] = None,
+        tail: Optional[int] = None,
+        container_ids: Optional[List[str]] = None,
+        rank_ids: Optional[List[int]] = None,
+        stdtypes: Optional[List[str]] = None,
+        min_level: Optional[LogLevel] = None,
+        timestamp_before: Union[str, int, None] = None,
+        timestamp_after: Union[str, int, None] = None,
+        sources: Optional[List[str]] = None,
+        search_text: Optional[str] = None,
+    ) -> Iterator[str]:
+        """The lines of the log that fit, each with its end of line; with `follow`, to the trial's end.
+
+        A time is RFC 3339 (2026-01-31T12:00:00Z) or seconds since the epoch. Raises ValueError.
+        """
+        if (head or 0) < 0 or (tail or 0) < 0:
+            raise ValueError(f"head is {head} and tail is {tail}; allowed: 0 or more.")
+        if sum([follow, head is not None, tail is not None]) > 1:
+            raise ValueError("Only one of follow, head and tail can be given.")
+        query = _logs.query_of(
+            container_ids,
+            rank_ids,
+            stdtypes,
+            min_level,
+            timestamp_before,
+            timestamp_after,
+            sources,
+            search_text,
+        )
+        path = f"{self._path()}/logs"
+        records = (
+            _logs.follow(self._session, path, query, self._is_over)
+            if follow
+            else _logs.read(self._session, path, query, head, tail)
+        )
+        return (record["message"] for record in records)
+
+    def logs(self, *args: Any, **options: Any) -> Iterator[str]:
+        """The older name of iter_logs."""
+        return self.iter_logs(*args, **options)
+
+    def kill(self) -> None:
+        """End this trial now."""
+        self._session.post(f"{self._path()}/kill")
+
+    def list_checkpoints(
+        self,
+        sort_by: Union[str, CheckpointSortBy, None] = None,
+        order_by: Optional[OrderBy] = None,
+        max_results: Optional[int] = None,
+    ) -> List[Checkpoint]:
+        """Its checkpoints: the best first by the searcher's metric, or as the two say together (AssertionError)."""
+        query = checkpoint_query(sort_by, order_by)
+        rows = self._session.pages(f"{self._path()}/checkpoints", "checkpoints", query, max_results or 0)
+        return [Checkpoint._of(self._session, row) for row in rows]
+
+    def get_checkpoints(
+        self, sort_by: Union[str, CheckpointSortBy, None] = None, order_by: Optional[OrderBy] = None
+    ) -> List[Checkpoint]:
+        """The older name of list_checkpoints."""
+        return self.list_checkpoints(sort_by, order_by)
+
+    def top_checkpoint(
+        self, sort_by: Optional[str] = None, smaller_is_better: Optional[bool] = None
+    ) -> Checkpoint:
+        """The best checkpoint. ValueError when there is none."""
+        return self._first(sort_by, metric_order(sort_by, smaller_is_better))
+
+    def select_checkpoint(
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: Optional[str] = None,
+        sort_by: Optional[str] = None,
+        smaller_is_better: Optional[bool] = None,
+    ) -> Checkpoint:
+        """The latest, the best or the named checkpoint: exactly one of the three must be asked for (AssertionError)."""
+        if sum([latest, best, uuid is not None]) != 1:
+            raise AssertionError("Ask for exactly one of latest, best and uuid.")
+        if (sort_by is None) != (smaller_is_better is None) or (sort_by is not None and not best):
+            raise AssertionError("sort_by and smaller_is_better belong together, and to best.")
+        if uuid is not None:
+            checkpoint = Checkpoint(self._session, uuid)
+            checkpoint.reload()
+            return checkpoint
+        if latest:
+            return self._first(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC)
+        return self._first(sort_by, metric_order(sort_by, smaller_is_better))
+
+    def _first(self, sort_by: Union[str, CheckpointSortBy, None], order_by: Optional[OrderBy]) -> Checkpoint:
+        found = self.list_checkpoints(sort_by, order_by, max_results=1)
+        if not found:
+            raise ValueError(f"Trial {self.id} has no such checkpoint.")
+        return found[0]
+
+    def iter_metrics(self, group: str) -> Iterator[TrialMetrics]:
+        """What it has reported in a group (training, validation or another), by step."""
+        return _metrics.read(self._session, [self.id], group, TrialMetrics)
+
+    def stream_metrics(self, group: str) -> Iterable[TrialMetrics]:
+        """The older name of iter_metrics."""
+        return self.iter_metrics(group)
+
+    def stream_training_metrics(self) -> Iterable[TrainingMetrics]:
+        """iter_metrics("training"), by an older name."""
+        return _metrics.read(self._session, [self.id], "training", TrainingMetrics)
+
+    def stream_validation_metrics(self) -> Iterable[ValidationMetrics]:
+        """iter_metrics("validation"), by an older name."""
+        return _metrics.read(self._session, [self.id], "validation", ValidationMetrics)
+
+    def get_experiment(self) -> Experiment:
+        """The experiment that it belongs to."""
+        from trainmaster.experimental._experiment import Experiment
+
+        if self.experiment_id is None:
+            self.reload()
+        assert self.experiment_id is not None
+        experiment = Experiment(self.experiment_id, self._session)
+        experiment.reload()
+        return experiment
+
+    def get_metadata(self) -> Dict[str, Any]:
+        """What the trial has said of itself, as of now."""
+        self.reload()
+        return self.metadata or {}
+
+    def reload(self) -> None:
+        """Ask the server anew."""
+        self._hydrate(self._session.get(self._path())["trial"])
+
+    def _is_over(self) -> bool:
+        return self._session.get(self._path())["trial"]["state"] not in _GOING_ON
+
+    def _path(self) -> str:
+        return f"/api/v1/trials/{self.id}"
+
+    def _hydrate(self, record: Json) -> None:
+        self.experiment_id = record["experimentId"]
+        self.hparams = record["hparams"]
+        self.state = TrialState(record["state"])
+        self.summary_metrics = record.get("summaryMetrics")
+        self.metadata = record.get("metadata")
+
+    @classmethod
+    def _of(cls, session: Session, record: Json) -> Trial:
+        trial = cls(record["id"], session)
+        trial._hydrate(record)
+        return trial
+
+    def __repr__(self) -> str:
+        return f"Trial(id={self.id})"

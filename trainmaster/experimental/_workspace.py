@@ -1,0 +1,157 @@
+"""Workspaces and the projects in them, as scripts hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional
+
+from trainmaster.common.api import errors
+from trainmaster.experimental._session import Json, Session
+
+if TYPE_CHECKING:
+    from trainmaster.experimental._experiment import Experiment
+
+
+class ResourcePool(NamedTuple):
+    """A pool, by name."""
+
+    name: str
+
+
+class Project:
+    """One project. What it says of itself is of its last `reload`."""
+
+    def __init__(self, session: Session, project_id: int) -> None:
+        self._session = session
+        self.id = project_id
+        self.archived: Optional[bool] = None
+        self.description: Optional[str] = None
+        self.n_active_experiments: Optional[int] = None
+        self.n_experiments: Optional[int] = None
+        self.name: Optional[str] = None
+        self.notes: Optional[List[Dict[str, str]]] = None
+        self.workspace_id: Optional[int] = None
+        self.username: Optional[str] = None
+        self.key: Optional[str] = None
+
+    def reload(self) -> None:
+        """Ask the server anew."""
+        self._hydrate(self._session.get(self._path())["project"])
+
+    def list_experiments(self) -> List[Experiment]:
+        from trainmaster.experimental._experiment import Experiment
+
+        rows = self._session.pages("/api/v1/experiments", "experiments", [("projectId", self.id)])
+        return [Experiment._of(self._session, row) for row in rows]
+
+    def set_name(self, name: str) -> None:
+        self._patch({"name": name})
+
+    def set_description(self, description: str) -> None:
+        self._patch({"description": description})
+
+    def set_key(self, key: str) -> None:
+        """1 to 5 letters and digits, of no other project."""
+        self._patch({"key": key})
+
+    def archive(self) -> None:
+        self._session.post(f"{self._path()}/archive")
+        self.archived = True
+
+    def unarchive(self) -> None:
+        self._session.post(f"{self._path()}/unarchive")
+        self.archived = False
+
+    def add_note(self, name: str, contents: str) -> None:
+        """One more note behind those that the project has now."""
+        note = {"name": name, "contents": contents}
+        self.notes = self._session.post(f"{self._path()}/notes", note)["notes"]
+
+    def remove_note(self, name: str) -> None:
+        """ValueError unless exactly one note has this name now."""
+        self.reload()
+        notes = self.notes or []
+        kept = [note for note in notes if note["name"] != name]
+        if len(kept) != len(notes) - 1:
+            raise ValueError(f"{len(notes) - len(kept)} notes are called {name!r}; exactly one is needed.")
+        self.notes = self._session.call("PUT", f"{self._path()}/notes", {"notes": kept})["notes"]
+
+    def _patch(self, changes: Json) -> None:
+        self._hydrate(self._session.call("PATCH", self._path(), changes)["project"])
+
+    def _path(self) -> str:
+        return f"/api/v1/projects/{self.id}"
+
+    def _hydrate(self, record: Json) -> None:
+        self.archived = record["archived"]
+        self.description = record.get("description")
+        self.n_active_experiments = record["numActiveExperiments"]
+        self.n_experiments = record["numExperiments"]
+        self.name = record["name"]
+        self.notes = record["notes"]
+        self.workspace_id = record["workspaceId"]
+        self.username = record["username"]
+        self.key = record["key"]
+
+    @classmethod
+    def _of(cls, session: Session, record: Json) -> Project:
+        project = cls(session, record["id"])
+        project._hydrate(record)
+        return project
+
+
+class Workspace:
+    """One workspace, by id or by name (NotFoundException when there is none of that name)."""
+
+    def __init__(
+        self, session: Session, workspace_id: Optional[int] = None, workspace_name: Optional[str] = None
+    ) -> None:
+        if (workspace_id is None) == (workspace_name is None):
+            raise ValueError("A workspace is named by its id or by its name, by one of them alone.")
+        self._session = session
+        self.name = workspace_name
+        if workspace_id is None:
+            rows = session.get("/api/v1/workspaces", [("nameCaseSensitive", workspace_name)])["workspaces"]
+            if not rows:
+                raise errors.NotFoundException(f"There is no workspace {workspace_name!r}.")
+            workspace_id = int(rows[0]["id"])
+        self.id = workspace_id
+
+    def reload(self) -> None:
+        """Ask the server anew."""
+        self.name = self._session.get(self._path())["workspace"]["name"]
+
+    def list_pools(self) -> List[ResourcePool]:
+        """The pools that its experiments may use."""
+        names = self._session.get(f"{self._path()}/available-resource-pools")["resourcePools"]
+        return [ResourcePool(name) for name in names]
+
+    def create_project(self, name: str, description: Optional[str] = None) -> Project:
+        """APIException when there is one of this name."""
+        body = {"name": name, "description": description, "workspaceId": self.id}
+        return Project._of(self._session, self._session.post(f"{self._path()}/projects", body)["project"])
+
+    def delete_project(self, name: str) -> None:
+        """Only an empty one. NotFoundException, APIException."""
+        self._session.call("DELETE", f"/api/v1/projects/{self.get_project(name).id}")
+
+    def get_project(self, project_name: str) -> Project:
+        """NotFoundException when the workspace has none of this name."""
+        for project in self.list_projects(project_name):
+            if project.name == project_name:
+                return project
+        raise errors.NotFoundException(f"There is no project {project_name!r} in this workspace.")
+
+    def list_projects(self, name: Optional[str] = None) -> List[Project]:
+        """All of them, or those whose name is or has this."""
+        query = [("name", name)] if name else []
+        rows = self._session.pages(f"{self._path()}/projects", "projects", query)
+        return [Project._of(self._session, row) for row in rows]
+
+    def _path(self) -> str:
+        return f"/api/v1/workspaces/{self.id}"
+
+    @classmethod
+    def _of(cls, session: Session, record: Json) -> Workspace:
+        workspace = cls(session, workspace_id=record["id"])
+        workspace.name = record["name"]
+        return workspace
