@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from events.announce import wake
@@ -37,7 +36,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     if not isinstance(storage, dict):
         storage = {"type": str(storage)}
     resources = {_inside(str(path)): int(size) for path, size in (data.get("resources") or {}).items()}
-    uploaded = storage.get("type") != "server"
+    uploaded = storage.get("type") != "server" and not s3_stores.is_signed(storage)
     checkpoint, new = Checkpoint.objects.get_or_create(
         uuid=uuid.UUID(str(data["uuid"])),
         defaults={
@@ -75,9 +74,19 @@ def _is_of_current_attempt(trial: Trial, allocation_id: str) -> bool:
     return Allocation.objects.filter(pk=allocation_id, number=trial.task.run_count).exists()
 
 
+def note_digest(checkpoint_uuid: uuid.UUID, path: str, sha256: str) -> None:
+    """The SHA-256 of a file that has arrived. Files of one checkpoint come from several hosts at once."""
+    added = "UPDATE experiments_checkpoint SET digests = digests || jsonb_build_object(%s::text, %s::text)"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{added} WHERE uuid = %s", [path, sha256, checkpoint_uuid])
+
+
 @transaction.atomic
-def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoint:
-    """All files have been uploaded: check their sizes, mark it, and let a waiting trial start. Raises MissingFiles."""
+def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapping[str, int]) -> Checkpoint:
+    """All files have been uploaded: check their sizes, mark it, and let a waiting trial start. Raises MissingFiles.
+
+    `there` has the files that lie in its storage (stored_files.listing).
+    """
     experiment_id = Checkpoint.objects.values_list("trial__experiment_id", flat=True).get(pk=checkpoint_uuid)
     lock(experiment_id)
     checkpoint = Checkpoint.objects.select_related("trial__latest_checkpoint", "trial__experiment").get(
@@ -85,14 +94,9 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
     )
     if checkpoint.state != CheckpointState.PARTIAL:
         return checkpoint
-    folder = settings.DATA_DIR / "checkpoints" / str(checkpoint_uuid)
     expected = {**checkpoint.resources, **resources}
-    missing = [
-        path
-        for path, size in sorted(expected.items())
-        if not path.endswith("/")
-        and not ((folder / path).is_file() and (folder / path).stat().st_size == size)
-    ]
+    files = [path for path in sorted(expected) if not path.endswith("/")]
+    missing = [path for path in files if there.get(path) != expected[path]]
     if missing:
         raise MissingFiles(missing)
     Checkpoint.objects.filter(pk=checkpoint.pk).update(resources=expected, size_bytes=sum(expected.values()))
@@ -100,11 +104,11 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int]) -> Checkpoi
         checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
     )
     _let_go_on(Trial.objects.select_related("latest_checkpoint").get(pk=checkpoint.trial_id))
+    _collect_again(experiment_id)
     return checkpoint
 
 
 @transaction.atomic
-    _collect_again(experiment_id)
 def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
     """No runner of these runs will bring the rest of its checkpoints: resume from what is complete.
 
@@ -122,17 +126,17 @@ def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
         Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
         trial.latest_checkpoint = newest
     _let_go_on(trial)
+    _collect_again(trial.experiment_id)
     return len(lost)
 
 
-def _let_go_on(trial: Trial) -> None:
-    _collect_again(trial.experiment_id)
-    """Unblock the trial unless the one that it would start from is still being uploaded."""
-    if not upload_block(trial):
-        jobs.unblock(trial.task_id)
 def _collect_again(experiment_id: int) -> None:
     """What was still being uploaded has come to its end: another checkpoint may be superfluous now."""
     if Experiment.objects.filter(pk=experiment_id, collect_due=True).exists():
         wake("dispatch.tasks.collect_checkpoints", experiment_id)
 
 
+def _let_go_on(trial: Trial) -> None:
+    """Unblock the trial unless the one that it would start from is still being uploaded."""
+    if not upload_block(trial):
+        jobs.unblock(trial.task_id)

@@ -140,6 +140,7 @@ class Checkpoint(models.Model):
     state = models.CharField(max_length=20, choices=CheckpointState.choices)
     steps_completed = models.BigIntegerField()
     resources = models.JSONField(default=dict)  # path -> bytes
+    digests = models.JSONField(default=dict)  # path -> SHA-256 in hex, of files that the server has checked
     size_bytes = models.BigIntegerField(default=0)
     metadata = models.JSONField(default=dict)
     storage = models.JSONField(default=dict)  # {"type": "server"} or the config's block

@@ -4,54 +4,71 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
-from experiments import checkpoints
+from experiments import checkpoints, s3_stores, stored_files
 from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
-from experiments.states import CheckpointState
+from experiments.states import USABLE, CheckpointState
 from webui.live.threads import on_files, reading, storing
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import Refused, endpoint, read_object
+
+#: of the answer with a file's bytes: its SHA-256 in hex, as the server has computed it
+DIGEST_HEADER = "X-Trainmaster-Sha256"
 
 
 @endpoint
 async def put_file(request: Request) -> Response:
     """PUT: the bytes of one file. Sending it again is fine."""
-    token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
-    size = _length(request)
+    token, (checkpoint_uuid, path) = access.token_of(request), named(request)
+    size = length(request)
     target = files.place(checkpoint_uuid, path)
     checkpoint = await reading(
         lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
     )
-    _check_wanted(checkpoint, path, size)
-    if await on_files(files.has, target, size) and checkpoint.state == CheckpointState.COMPLETED:
+    check_wanted(checkpoint, path, size)
+    if checkpoint.state in USABLE and await on_files(files.has, target, size):
         return JSONResponse({"path": path, "bytes": size})
-    if checkpoint.state != CheckpointState.PARTIAL:
-        raise Refused(
-            409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files do not change any more."
-        )
-    if size > await on_files(files.room_left):
-        raise Refused(507, f"The server's disk has no room for {size:,} bytes.", retry_after=60)
-    await _receive(request, target, size)
+    check_open(checkpoint)
+    await check_room(size)
+    sha256 = await _receive(request, target, size)
+    await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
     return JSONResponse({"path": path, "bytes": size})
 
 
-def _named(request: Request) -> tuple[uuid.UUID, str]:
+def check_open(checkpoint: Checkpoint) -> None:
+    """Raises Refused (409) once its files do not change any more."""
+    if checkpoint.state != CheckpointState.PARTIAL:
+        raise Refused(
+            409, f"Checkpoint {checkpoint.pk} is {checkpoint.state}; its files do not change any more."
+        )
+    if checkpoint.storage.get("type", "server") != "server":
+        raise Refused(409, f"Checkpoint {checkpoint.pk} is not kept in the server's own store.")
+
+
+async def check_room(size: int) -> None:
+    """Raises Refused (507)."""
+    if size > await on_files(files.room_left):
+        raise Refused(507, f"The server's disk has no room for {size:,} bytes.", retry_after=60)
+
+
+def named(request: Request) -> tuple[uuid.UUID, str]:
     return request.path_params["uuid"], str(request.path_params["path"])
 
 
-def _length(request: Request) -> int:
+def length(request: Request) -> int:
     text = request.headers.get("content-length", "")
     if not text.isdecimal():
         raise Refused(411, "A file needs its Content-Length.")
     return int(text)
 
 
-def _check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
+def check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
     """The record that the SDK wrote says which files there are; others would only fill the disk."""
     wanted = checkpoint.resources.get(path)
     if checkpoint.resources and wanted is None:
@@ -62,28 +79,39 @@ def _check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
         )
 
 
-async def _receive(request: Request, target: Path, size: int) -> None:
+async def _receive(request: Request, target: Path, size: int) -> str:
+    """Put the body in its place; its SHA-256."""
     incoming = await on_files(files.Incoming)
     kept = False
     try:
-        arrived, block = 0, bytearray()
-        stream = aiter(request.stream())
-        while part := await _next_part(stream):
-            arrived += len(part)
-            if arrived > size:
-                raise Refused(400, f"More than the announced {size:,} bytes came.")
-            block += part
-            if len(block) >= limits.FILE_BLOCK_BYTES:
-                await on_files(incoming.write, bytes(block))
-                block.clear()
-        if arrived != size:
-            raise Refused(400, f"{arrived:,} of {size:,} bytes came; send the file again.")
-        await on_files(incoming.write, bytes(block))
+        await receive(request, incoming.write, size)
         await on_files(incoming.keep, target)
         kept = True
+        return incoming.sha256
     finally:
         if not kept:
             await asyncio.shield(on_files(incoming.discard))
+
+
+async def receive(request: Request, write: Callable[[bytes], None], size: int) -> None:
+    """Hand the body on in blocks, also what comes before it breaks off. Raises Refused unless it has `size` bytes."""
+    arrived, block = 0, bytearray()
+    stream = aiter(request.stream())
+    try:
+        while part := await _next_part(stream):
+            arrived += len(part)
+            if arrived > size:
+                block.clear()
+                raise Refused(400, f"More than the announced {size:,} bytes came.")
+            block += part
+            if len(block) >= limits.FILE_BLOCK_BYTES:
+                await on_files(write, bytes(block))
+                block.clear()
+    finally:
+        if block:
+            await asyncio.shield(on_files(write, bytes(block)))
+    if arrived != size:
+        raise Refused(400, f"{arrived:,} of {size:,} bytes came; send the rest again.")
 
 
 async def _next_part(stream: object) -> bytes:
@@ -100,13 +128,18 @@ async def _next_part(stream: object) -> bytes:
 
 @endpoint
 async def get_file(request: Request) -> Response:
-    """GET: the bytes of one file, whole or by Range, for a restore."""
-    token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
+    """GET: the bytes of one file, whole or by Range, for a restore; of one in S3 the address where they are."""
+    token, (checkpoint_uuid, path) = access.token_of(request), named(request)
     target = files.place(checkpoint_uuid, path)
-    await reading(lambda: access.checkpoint_to_read(access.run_of(token), checkpoint_uuid))
+    checkpoint = await reading(lambda: access.checkpoint_to_read(access.run_of(token), checkpoint_uuid))
+    sha256 = checkpoint.digests.get(path)
+    headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
+    if s3_stores.is_signed(checkpoint.storage):
+        url = await on_files(stored_files.signed_url, checkpoint, path)
+        return RedirectResponse(str(url), 307, {**headers, "Cache-Control": "no-store"})
     if not await on_files(target.is_file):
         raise Refused(404, f"Checkpoint {checkpoint_uuid} has no file {path!r} on the server.")
-    return FileResponse(target, media_type="application/octet-stream")
+    return FileResponse(target, media_type="application/octet-stream", headers=headers)
 
 
 @endpoint
@@ -119,14 +152,15 @@ async def complete(request: Request) -> Response:
     for path in said:
         files.place(checkpoint_uuid, path.rstrip("/"))
 
-    def check_and_mark() -> None:
-        checkpoint = access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
-        names = {**checkpoint.resources, **said}
-        files.make_folders(checkpoint_uuid, [path for path in names if path.endswith("/")])
-        checkpoints.completed(checkpoint_uuid, said)
-
+    checkpoint = await reading(
+        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
+    )
+    if checkpoint.storage.get("type", "server") == "server":
+        folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]
+        await on_files(files.make_folders, checkpoint_uuid, folders)
+    there = await on_files(stored_files.listing, checkpoint)
     try:
-        await storing(check_and_mark)
+        await storing(checkpoints.completed, checkpoint_uuid, said, there)
     except MissingFiles as error:
         raise Refused(409, str(error), missing=error.paths) from error
     return JSONResponse({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -9,8 +10,7 @@ import uuid
 from pathlib import Path
 from typing import BinaryIO
 
-from django.conf import settings
-
+from experiments import stored_folders
 from webui.runner_api import limits
 from webui.runner_api.answers import Refused
 
@@ -18,7 +18,12 @@ _INCOMING = ".incoming"
 
 
 def root() -> Path:
-    return Path(settings.DATA_DIR) / "checkpoints"
+    return stored_folders.own_root()
+
+
+def incoming() -> Path:
+    """Where files lie until they are whole."""
+    return root() / _INCOMING
 
 
 def folder(checkpoint_uuid: uuid.UUID) -> Path:
@@ -41,13 +46,18 @@ class Incoming:
     """One file that arrives. `keep` puts it in its place; else nothing stays. Blocking: use a thread."""
 
     def __init__(self) -> None:
-        incoming = root() / _INCOMING
-        incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._descriptor, name = tempfile.mkstemp(dir=incoming)  # readable by the server's account alone
+        incoming().mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._descriptor, name = tempfile.mkstemp(dir=incoming())  # readable by the server's account alone
         self._path = Path(name)
+        self._hashed = hashlib.sha256()
         self._file: BinaryIO = os.fdopen(self._descriptor, "wb", buffering=0)
 
+    @property
+    def sha256(self) -> str:
+        return self._hashed.hexdigest()
+
     def write(self, block: bytes) -> None:
+        self._hashed.update(block)
         view = memoryview(block)
         while view:
             view = view[self._file.write(view) :]
@@ -56,15 +66,20 @@ class Incoming:
         """Durable when this returns: the bytes, and the name in each new folder."""
         os.fsync(self._descriptor)
         self._file.close()
-        new_folders = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._path.replace(target)
-        for each in {target.parent, *(folder.parent for folder in new_folders)}:
-            _sync_folder(each)
+        move_into_place(self._path, target)
 
     def discard(self) -> None:
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+def move_into_place(path: Path, target: Path) -> None:
+    """Rename a file that is durable; its name is so, too, when this returns."""
+    new_folders = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.replace(target)
+    for each in {target.parent, *(folder.parent for folder in new_folders)}:
+        _sync_folder(each)
 
 
 def _sync_folder(path: Path) -> None:

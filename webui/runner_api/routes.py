@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, nonce, streams
+from webui.runner_api import checkpoints, nonce, parts, streams
 from webui.runner_api.answers import Refused, endpoint
 
 
@@ -21,6 +21,7 @@ async def _nothing(request: Request) -> Response:
 
 _STREAM = "/streams/{allocation_id}/{member:int}"
 _FILE = "/checkpoints/{uuid:uuid}/files/{path:path}"
+_PARTS = "/checkpoints/{uuid:uuid}/parts/{path:path}"
 
 application = Router(
     [
@@ -29,6 +30,9 @@ application = Router(
         Route(f"{_STREAM}/signals", streams.signals, methods=["GET"]),
         Route(_FILE, checkpoints.put_file, methods=["PUT"]),
         Route(_FILE, checkpoints.get_file, methods=["GET"]),
+        Route(_PARTS, parts.put_part, methods=["PUT"]),
+        Route(_PARTS, parts.get_part, methods=["GET"]),
+        Route("/checkpoints/{uuid:uuid}/sign", parts.sign, methods=["POST"]),
         Route("/checkpoints/{uuid:uuid}/complete", checkpoints.complete, methods=["POST"]),
         Route("/nonce", nonce.nonce, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),

@@ -1,0 +1,163 @@
+"""Uploads of checkpoints in parts, against a real web process and a real S3 server."""
+
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from experiments import stored_files
+from experiments.models import Checkpoint, Experiment
+from experiments.states import CheckpointState
+from tests.rig.rows import RUN_TOKEN, make_gang
+from tests.rig.s3 import KEYS, Bucket, s3_server
+from tests.rig.web import Web
+from tests.webui.runner_api.test_checkpoints import make_checkpoint, make_trial
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MODEL = os.urandom(4_000_000)
+SHA256 = hashlib.sha256(MODEL).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def same_data_dir(web: Web, settings: object) -> None:
+    settings.DATA_DIR = web.data_dir  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def runner(web: Web) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {RUN_TOKEN}"}
+    with httpx.Client(base_url=f"{web.url}/runner/v1", headers=headers, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def checkpoint(db: None) -> Checkpoint:
+    member = make_gang()[0]
+    return make_checkpoint(make_trial(member), member, {"model.pt": MODEL})
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with s3_server() as found:
+        yield found
+
+
+def put_part(
+    runner: httpx.Client, checkpoint: Checkpoint, offset: int, end: int, sha256: str = ""
+) -> httpx.Response:
+    query = {"offset": offset, "size": len(MODEL), **({"sha256": sha256} if sha256 else {})}
+    return runner.put(f"/checkpoints/{checkpoint.pk}/parts/model.pt", params=query, content=MODEL[offset:end])
+
+
+def test_a_file_that_comes_in_parts_goes_on_where_it_stopped(
+    web: Web, runner: httpx.Client, checkpoint: Checkpoint
+) -> None:
+    parts = f"/checkpoints/{checkpoint.pk}/parts/model.pt"
+    assert runner.get(parts).json() == {"offset": 0}
+    assert put_part(runner, checkpoint, 0, 100_000).json() == {"offset": 100_000}
+    # the link is cut in the middle of a part: what came of it stays
+    with socket.create_connection(("127.0.0.1", urlsplit(web.url).port)) as connection:
+        connection.sendall(
+            f"PUT /runner/v1{parts}?offset=100000&size={len(MODEL)} HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {RUN_TOKEN}\r\nContent-Length: 3000000\r\n\r\n".encode()
+            + MODEL[100_000:2_100_000]
+        )
+        when(lambda: runner.get(parts).json()["offset"] > 1_000_000)
+        assert put_part(runner, checkpoint, 0, 10).status_code == 503
+    when(lambda: put_part(runner, checkpoint, 0, 10).status_code == 409)
+    standing = runner.get(parts).json()["offset"]
+    assert 1_000_000 < standing <= 2_100_000
+    answer = put_part(runner, checkpoint, 3_000_000, 3_000_001)
+    assert answer.status_code == 409 and answer.json()["offset"] == standing
+    assert put_part(runner, checkpoint, standing, len(MODEL)).status_code == 400  # the last has no digest
+    wrong = put_part(runner, checkpoint, standing, len(MODEL), "0" * 64)
+    assert wrong.status_code == 422 and wrong.json()["sha256"] == SHA256 and "send it again" in wrong.text
+    assert runner.get(parts).json() == {"offset": 0}
+    assert put_part(runner, checkpoint, 0, len(MODEL), SHA256).json() == {"offset": len(MODEL)}
+    assert put_part(runner, checkpoint, 0, len(MODEL), SHA256).json() == {"offset": len(MODEL)}
+    done = runner.post(f"/checkpoints/{checkpoint.pk}/complete", json={"resources": checkpoint.resources})
+    assert done.status_code == 200
+    back = runner.get(f"/checkpoints/{checkpoint.pk}/files/model.pt", headers={"Range": "bytes=3999000-"})
+    assert back.content == MODEL[3_999_000:] and back.headers["x-trainmaster-sha256"] == SHA256
+    checkpoint.refresh_from_db()
+    assert checkpoint.state == CheckpointState.COMPLETED and checkpoint.digests == {"model.pt": SHA256}
+    assert list((web.data_dir / "checkpoints" / ".incoming").iterdir()) == []
+    assert stored_files.listing(checkpoint) == {"model.pt": len(MODEL)}
+    with stored_files.open_file(checkpoint, "model.pt", 100) as file:
+        assert file.read() == MODEL[100:]
+    stored_files.delete(checkpoint, ["model.pt", "folder/"])
+    assert stored_files.listing(checkpoint) == {}
+    stored_files.delete(checkpoint)
+    assert not (web.data_dir / "checkpoints" / str(checkpoint.pk)).exists()
+
+
+def when(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def in_s3(checkpoint: Checkpoint, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    Experiment.objects.update(config={"checkpoint_storage": bucket.section(**KEYS)})
+    Checkpoint.objects.update(storage=bucket.section(signed=True))
+    return Checkpoint.objects.select_related("trial__experiment").get(pk=checkpoint.pk)
+
+
+def test_a_host_without_keys_brings_files_to_s3_and_back(
+    runner: httpx.Client, in_s3: Checkpoint, bucket: Bucket
+) -> None:
+    large = 38 * 1024**2
+    Checkpoint.objects.update(resources={"model.pt": len(MODEL), "deep/large.bin": large})
+    base = f"/checkpoints/{in_s3.pk}"
+    wanted = {"path": "model.pt", "size": len(MODEL)}
+    (part,) = runner.post(f"{base}/sign", json=wanted).json()["parts"]
+    assert KEYS["secret_key"] not in part["url"]
+    assert httpx.put(part["url"], content=MODEL).status_code == 200
+    assert runner.post(f"{base}/sign", json={**wanted, "sha256": SHA256}).json() == {
+        "stored": True,
+        "parts": [],
+    }
+    missing = runner.post(f"{base}/complete", json={})
+    assert missing.status_code == 409 and missing.json()["missing"] == ["deep/large.bin"]
+    # in parts, resumed: what S3 has is not asked for again
+    wanted = {"path": "deep/large.bin", "size": large}
+    content = os.urandom(1024**2) * 38
+    parts = runner.post(f"{base}/sign", json=wanted).json()["parts"]
+    first, last = 32 * 1024**2, 6 * 1024**2
+    assert [(each["offset"], each["bytes"]) for each in parts] == [(0, first), (first, last)]
+    send(parts[1], content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    lacking = runner.post(f"{base}/sign", json={**wanted, "sha256": sha256}).json()
+    assert not lacking["stored"] and [each["offset"] for each in lacking["parts"]] == [0]
+    send(lacking["parts"][0], content)
+    assert runner.post(f"{base}/sign", json={**wanted, "sha256": sha256}).json()["stored"]
+    assert runner.post(f"{base}/sign", json={**wanted, "sha256": sha256}).json()["stored"]
+    assert runner.post(f"{base}/complete", json={}).status_code == 200
+    assert bucket.names() == [f"team/a/{in_s3.pk}/deep/large.bin", f"team/a/{in_s3.pk}/model.pt"]
+    where = runner.get(f"{base}/files/model.pt")
+    assert where.status_code == 307 and where.headers["x-trainmaster-sha256"] == SHA256
+    assert httpx.get(where.headers["location"], headers={"Range": "bytes=5-"}).content == MODEL[5:]
+    in_s3.refresh_from_db()
+    assert in_s3.state == CheckpointState.COMPLETED and in_s3.digests["deep/large.bin"] == sha256
+    with stored_files.open_file(in_s3, "model.pt", 7) as file:
+        assert file.read() == MODEL[7:]
+    stored_files.delete(in_s3, ["model.pt"])
+    assert bucket.names() == [f"team/a/{in_s3.pk}/deep/large.bin"]
+    stored_files.delete(in_s3)
+    assert bucket.names() == []
+    with pytest.raises(FileNotFoundError):
+        stored_files.open_file(in_s3, "model.pt")
+
+
+def send(part: dict[str, object], content: bytes) -> None:
+    start = int(str(part["offset"]))
+    answer = httpx.put(str(part["url"]), content=content[start : start + int(str(part["bytes"]))], timeout=60)
+    assert answer.status_code == 200

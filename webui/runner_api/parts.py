@@ -1,0 +1,121 @@
+"""Uploads of a checkpoint's file in parts: into the server's own store, or into S3 by signed addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from experiments import checkpoints, signed_uploads
+from experiments.models import Checkpoint
+from experiments.states import CheckpointState
+from webui.live.threads import on_files, reading, storing
+from webui.runner_api import access, files, growing_files, limits
+from webui.runner_api.answers import Refused, endpoint, read_object
+from webui.runner_api.checkpoints import check_open, check_room, check_wanted, length, named, receive
+from webui.runner_api.growing_files import GrowingFile, WrongDigest
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@endpoint
+async def put_part(request: Request) -> Response:
+    """PUT ?offset=N&size=S: what follows byte N of a file of S bytes; the part that ends it brings `sha256`."""
+    checkpoint, path = await _to_write(request)
+    offset, size, sha256 = (
+        _number(request, "offset"),
+        _number(request, "size"),
+        request.query_params.get("sha256", ""),
+    )
+    coming = length(request)
+    check_wanted(checkpoint, path, size)
+    is_last = offset + coming == size
+    if offset + coming > size or (is_last and not _SHA256.fullmatch(sha256)):
+        raise Refused(
+            400, "A part ends within its file, and the last one brings the file's sha256 (64 hex digits)."
+        )
+    target = files.place(checkpoint.pk, path)
+    if await on_files(files.has, target, size) and (not is_last or checkpoint.digests.get(path) == sha256):
+        return JSONResponse({"offset": size})
+    check_open(checkpoint)
+    await check_room(size - offset)
+    file = await on_files(GrowingFile, checkpoint.pk, path)
+    try:
+        if offset != file.size:
+            raise Refused(
+                409, f"{file.size:,} bytes of this file are here, not {offset:,}.", offset=file.size
+            )
+        await receive(request, file.write, coming)
+        if is_last:
+            await on_files(file.keep, target, sha256)
+            await storing(checkpoints.note_digest, checkpoint.pk, path, sha256)
+    except WrongDigest as wrong:
+        sentence = f"{path!r} came with the SHA-256 {wrong.found}, announced was {sha256}; send it again."
+        raise Refused(422, sentence, sha256=wrong.found, offset=0) from wrong
+    finally:
+        await asyncio.shield(on_files(file.close))
+    return JSONResponse({"offset": offset + coming})
+
+
+@endpoint
+async def get_part(request: Request) -> Response:
+    """GET: how much of a file is here, so that an upload goes on where it stopped."""
+    checkpoint, path = await _to_write(request)
+    wanted = checkpoint.resources.get(path)
+    if wanted is not None and await on_files(files.has, files.place(checkpoint.pk, path), int(wanted)):
+        return JSONResponse({"offset": int(wanted)})
+    return JSONResponse({"offset": await on_files(growing_files.arrived, checkpoint.pk, path)})
+
+
+@endpoint
+async def sign(request: Request) -> Response:
+    """POST {"path", "size", "sha256"?}: which parts of a file S3 still lacks, each with its signed address.
+
+    `sha256` says that the sender has read, and believes to have sent, all: then the parts are put together.
+    """
+    checkpoint_uuid: uuid.UUID = request.path_params["uuid"]
+    checkpoint = await _writable(request, checkpoint_uuid)
+    body = await read_object(request, limits.SMALL_BODY_BYTES)
+    path, size, sha256 = body.get("path"), body.get("size"), body.get("sha256")
+    if not isinstance(path, str) or not isinstance(size, int) or size < 0 or isinstance(size, bool):
+        raise Refused(400, 'The body must be {"path": "…", "size": bytes, "sha256"?: 64 hex digits}.')
+    files.place(checkpoint_uuid, path)
+    check_wanted(checkpoint, path, size)
+    if sha256 is not None and not (isinstance(sha256, str) and _SHA256.fullmatch(sha256)):
+        raise Refused(400, "sha256 must be 64 hex digits.")
+    if checkpoint.state != CheckpointState.PARTIAL:
+        raise Refused(
+            409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files do not change any more."
+        )
+    try:
+        standing = await on_files(signed_uploads.go_on, checkpoint, path, size, sha256)
+    except ConnectionError as error:
+        raise Refused(503, str(error), retry_after=5) from error
+    except OSError as error:
+        raise Refused(409, str(error)) from error
+    if standing.stored and sha256:
+        await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
+    return JSONResponse({"stored": standing.stored, "parts": standing.parts})
+
+
+async def _to_write(request: Request) -> tuple[Checkpoint, str]:
+    checkpoint_uuid, path = named(request)
+    files.place(checkpoint_uuid, path)
+    return await _writable(request, checkpoint_uuid), path
+
+
+async def _writable(request: Request, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+    token = access.token_of(request)
+    return await reading(
+        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
+    )
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    if not text.isdecimal():
+        raise Refused(400, f"{name} is {text!r}; it must be a number of bytes.")
+    return int(text)
