@@ -46,8 +46,7 @@ class TensorboardFiles:
         self._rank = distributed.rank
         self._mode = mode
         self._target = _target(info, storage)
-        name = "tensorboard" if self._rank == 0 else f"tensorboard-rank{self._rank}"
-        self._folder = Path(info._run_dir, name) if info else Path(name)
+        self._folder = folder_of(info, self._rank)
         self._copied: Dict[str, Tuple[int, int]] = {}  # relative path → size and time of change
         self._closing = threading.Event()
         self._thread: Optional[threading.Thread] = None
@@ -106,6 +105,12 @@ class TensorboardFiles:
             if self._copied.get(relative) != stamp:
                 copy_file(source, self._target / mangler(Path(relative), self._rank))
                 self._copied[relative] = stamp
+
+
+def folder_of(info: Optional[ClusterInfo], rank: int) -> Path:
+    """Where a rank writes; it may not be there yet."""
+    name = "tensorboard" if rank == 0 else f"tensorboard-rank{rank}"
+    return Path(info._run_dir, name) if info else Path(name)
 
 
 def _target(info: Optional[ClusterInfo], storage: Storage) -> Optional[Path]:

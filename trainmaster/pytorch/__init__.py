@@ -8,9 +8,9 @@ Importing this imports PyTorch.
 
 from trainmaster.pytorch import experimental, samplers
 from trainmaster.pytorch._callbacks import PyTorchCallback
-from trainmaster.pytorch._data import DataLoader, TorchData, adapt_batch_sampler
+from trainmaster.pytorch._data import DataLoader, TorchData, adapt_batch_sampler, data_length, to_device
 from trainmaster.pytorch._experimental import PyTorchExperimentalContext
-from trainmaster.pytorch._loading import load_trial_from_checkpoint_path
+from trainmaster.pytorch._loading import CheckpointLoadContext, load_trial_from_checkpoint_path
 from trainmaster.pytorch._lr_scheduler import LRScheduler
 from trainmaster.pytorch._reducers import MetricReducer, Reducer, SimpleMetricReducer
 from trainmaster.pytorch._trainer import Trainer, init
@@ -22,6 +22,7 @@ PyTorchTrial.trial_context_class = PyTorchTrialContext
 
 __all__ = [
     "Batch",
+    "CheckpointLoadContext",
     "DataLoader",
     "Epoch",
     "LRScheduler",
@@ -37,8 +38,10 @@ __all__ = [
     "TrainUnit",
     "Trainer",
     "adapt_batch_sampler",
+    "data_length",
     "experimental",
     "init",
     "load_trial_from_checkpoint_path",
     "samplers",
+    "to_device",
 ]

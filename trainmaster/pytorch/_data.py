@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, g
 
 from trainmaster.pytorch import samplers
 from trainmaster.pytorch._randomness import borrowed, mixed
+
+logger = logging.getLogger("trainmaster.pytorch")
 
 _NUMPY_SEEDS = 1 << 32
 
@@ -233,8 +236,29 @@ class ForeignLoader:
         return self._loader
 
 
-def to_device(data: Any, device: Any, unmoved: Callable[[type], None]) -> Any:
-    """The same structure with tensors and arrays on `device`; numbers and text stay, `unmoved` hears of others."""
+def to_device(data: Any, device: Any, warned_types: Optional[Set[type]] = None) -> Any:
+    """The same structure (lists, tuples, dicts) with its tensors and arrays on `device`; numbers and text stay.
+
+    Of what else there is the log hears once for each type, those in `warned_types` left out, which is filled.
+    """
+    warned = set() if warned_types is None else warned_types
+
+    def unmoved(kind: type) -> None:
+        if kind not in warned:
+            warned.add(kind)
+            logger.warning(
+                "%s in a batch is not moved to the device: it is neither tensor nor array.", kind.__name__
+            )
+
+    return _moved(data, device, unmoved)
+
+
+def data_length(data: Any) -> int:
+    """How many samples a batch has, by the first tensor, array or list of plain values in it. TypeError without one."""
+    return batch_length(data)
+
+
+def _moved(data: Any, device: Any, unmoved: Callable[[type], None]) -> Any:
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
     if isinstance(data, np.ndarray):
@@ -244,11 +268,11 @@ def to_device(data: Any, device: Any, unmoved: Callable[[type], None]) -> Any:
     if callable(getattr(data, "to", None)):  # packed sequences, batches of tokenizers
         return data.to(device)
     if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(part, device, unmoved) for part in data))
+        return type(data)(*(_moved(part, device, unmoved) for part in data))
     if isinstance(data, (list, tuple)):
-        return type(data)(to_device(part, device, unmoved) for part in data)
+        return type(data)(_moved(part, device, unmoved) for part in data)
     if isinstance(data, dict):
-        return {name: to_device(part, device, unmoved) for name, part in data.items()}
+        return {name: _moved(part, device, unmoved) for name, part in data.items()}
     if not isinstance(data, (int, float, complex, str, bytes, bool, type(None))):
         unmoved(type(data))
     return data

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 
 import torch
 
-from trainmaster.pytorch._reducers import MetricReducer, Wrapped
+from trainmaster.pytorch._reducers import MetricReducer
 
 if TYPE_CHECKING:
     from trainmaster.pytorch._trial_context import PyTorchTrialContext
@@ -53,26 +53,12 @@ class PyTorchExperimentalContext:
         return self._context.wrap_reducer(reducer, name, for_training, for_validation)
 
     def reset_reducers(self) -> None:
-        """Reset all wrapped reducers; the Trainer does it at the right times."""
-        for kept in self._context._wrapped_reducers:
-            kept.reducer.reset()
+        """The old place of `context.reset_reducers`."""
+        self._context.reset_reducers()
 
     def reduce_metrics(self, for_training: bool) -> Dict[str, Any]:
-        """The metrics of the wrapped reducers; all ranks must call, and all get them."""
-        return self._reduce([kept for kept in self._context._wrapped_reducers if kept.is_for(for_training)])
-
-    def _reduce(self, chosen: List[Wrapped]) -> Dict[str, Any]:
-        if not chosen:
-            return {}
-        parts = self._context.distributed.allgather([kept.reducer.per_slot_reduce() for kept in chosen])
-        metrics: Dict[str, Any] = {}
-        for place, kept in enumerate(chosen):
-            found = kept.named(kept.reducer.cross_slot_reduce([part[place] for part in parts]))
-            twice = sorted(set(found) & set(metrics))
-            if twice:
-                raise ValueError(f"Two reducers give the metric {twice[0]!r}.")
-            metrics.update(found)
-        return metrics
+        """The old place of `context.reduce_metrics`."""
+        return self._context.reduce_metrics(for_training)
 
 
 def _scaler(device: Any) -> Any:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import logging
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Set, Union
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Set
 
 import torch
 
 from trainmaster.core import Context
-from trainmaster.pytorch import _data, _reducers, _replicas
+from trainmaster.pytorch import _data, _replicas
 from trainmaster.pytorch._experimental import PyTorchExperimentalContext
 from trainmaster.pytorch._facts import TrialFacts, note_meaningless, optimizations_of
 from trainmaster.pytorch._lr_scheduler import LRScheduler
+from trainmaster.pytorch._reducing import ReducerContext
 from trainmaster.pytorch._units import Position
 
 logger = logging.getLogger("trainmaster.pytorch")
 
 
-class PyTorchTrialContext(TrialFacts):
+class PyTorchTrialContext(TrialFacts, ReducerContext):
     """Given to the trial's constructor, by `pytorch.init()`.
 
     `models`, `optimizers` and `lr_schedulers` are what was wrapped, in that order, and so the order in checkpoints.
@@ -33,7 +34,8 @@ class PyTorchTrialContext(TrialFacts):
         aggregation_frequency: Optional[int] = None,
         enable_tensorboard_logging: bool = True,
     ) -> None:
-        super().__init__(core_context.info, core_context.distributed, hparams, config)
+        TrialFacts.__init__(self, core_context.info, core_context.distributed, hparams, config)
+        ReducerContext.__init__(self)
         self._core = core_context
         self._optimizations = optimizations_of(config, aggregation_frequency)
         note_meaningless(config)
@@ -46,7 +48,6 @@ class PyTorchTrialContext(TrialFacts):
         self._first_batch = 0
         self._unmoved: Set[type] = set()
         self._scaler: Any = None
-        self._wrapped_reducers: List[_reducers.Wrapped] = []
         self.models: List[Any] = []
         self.optimizers: List[Any] = []
         self.lr_schedulers: List[LRScheduler] = []
@@ -59,7 +60,7 @@ class PyTorchTrialContext(TrialFacts):
 
     def to_device(self, data: Any) -> Any:
         """The same structure (lists, tuples, dicts) with its tensors and arrays on this rank's device."""
-        return _data.to_device(data, self._device, self._warn_unmoved)
+        return _data.to_device(data, self._device, self._unmoved)
 
     def wrap_model(self, model: Any) -> Any:
         """Move the model to the device and keep it in checkpoints; in a gang, train it alike on all ranks.
@@ -112,23 +113,6 @@ class PyTorchTrialContext(TrialFacts):
     def configure_apex_amp(self, *_: Any, **__: Any) -> Any:
         """RuntimeError: Apex is not supported, PyTorch's own mixed precision is."""
         raise RuntimeError("Apex is not supported; call context.experimental.use_amp() instead.")
-
-    def wrap_reducer(
-        self,
-        reducer: Union[_reducers.MetricReducer, Callable[[List[Any]], Any]],
-        name: Optional[str] = None,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> _reducers.MetricReducer:
-        """Have a metric reduced from all batches of all ranks; returns the reducer, which the trial feeds.
-
-        A function gets the list of all that its reducer's `update` was given. With `name` the result is that metric,
-        without it must be a dict of metrics.
-        """
-        kept = _reducers.wrapped(reducer, name, for_training, for_validation)
-        kept.reducer.reset()
-        self._wrapped_reducers.append(kept)
-        return kept.reducer
 
     def backward(
         self, loss: Any, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False
@@ -289,13 +273,6 @@ class PyTorchTrialContext(TrialFacts):
             for parameter in _parameters(optimizer):
                 if parameter.grad is not None:
                     parameter.grad.div_(frequency)
-
-    def _warn_unmoved(self, kind: type) -> None:
-        if kind not in self._unmoved:
-            self._unmoved.add(kind)
-            logger.warning(
-                "%s in a batch is not moved to the device: it is neither tensor nor array.", kind.__name__
-            )
 
     def _close(self) -> None:
         if self._writer is not None:

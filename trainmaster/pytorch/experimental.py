@@ -13,16 +13,22 @@ import torch
 from trainmaster import core
 from trainmaster._info import get_cluster_info
 from trainmaster.pytorch import _data, _randomness, _replicas
+from trainmaster.pytorch._reducing import ReducerContext
 
 logger = logging.getLogger("trainmaster.pytorch")
 
 _SIZE = "batch_process_ranks"
 
 
-class TorchBatchProcessorContext:
-    """What a processor can ask and do on its rank."""
+class TorchBatchProcessorContext(ReducerContext):
+    """What a processor can ask and do on its rank.
+
+    What its reducers (`wrap_reducer`) make of all ranks' batches is reported at the end as validation metrics, and
+    at a pause of the batches until then: after it they begin anew.
+    """
 
     def __init__(self, core_context: core.Context) -> None:
+        super().__init__()
         self._core = core_context
         self._unmoved: Set[type] = set()
         self._rounds = 0
@@ -31,7 +37,7 @@ class TorchBatchProcessorContext:
 
     def to_device(self, data: Any) -> Any:
         """The same structure with its tensors and arrays on this rank's device."""
-        return _data.to_device(data, self.device, self._unmoved.add)
+        return _data.to_device(data, self.device, self._unmoved)
 
     def prepare_model_for_inference(self, model: Any) -> Any:
         """The model on the device, in evaluation mode."""
@@ -68,6 +74,11 @@ class TorchBatchProcessorContext:
 
     def _metadata(self) -> Dict[str, Any]:
         return {"steps_completed": self._rounds, _SIZE: self.distributed.size}
+
+
+def get_default_device(core_context: core.Context) -> Any:
+    """This rank's GPU, or the CPU."""
+    return _replicas.device_of(core_context.distributed)
 
 
 class TorchBatchProcessor(abc.ABC):
@@ -162,8 +173,10 @@ class _Process:
             if context._rounds % self._interval == 0 and context._rounds < self._rounds:
                 self._save()
                 if self._core.preempt.should_preempt():
+                    self._report()
                     logger.info("Makes room after %d batches of each rank.", context._rounds)
                     return
+        self._report()
         self._processor.on_finish()
         self._save()
 
@@ -175,6 +188,12 @@ class _Process:
             if batch is not None:
                 with profiler.timing("process_batch"), torch.no_grad():
                     self._processor.process_batch(batch, number)
+
+    def _report(self) -> None:
+        """What the reducers make of the batches since this process began."""
+        metrics = self._context.reduce_metrics(for_training=False)
+        if metrics and self._core.distributed.rank == 0:
+            self._core.train.report_validation_metrics(self._context._rounds, metrics)
 
     def _save(self) -> None:
         self._processor.on_checkpoint_start()

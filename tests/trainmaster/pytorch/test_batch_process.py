@@ -21,10 +21,13 @@ from torch.utils.data import TensorDataset
 class Doubles(experimental.TorchBatchProcessor):
     def __init__(self, context):
         self.context, self.results = context, []
+        self.total = context.wrap_reducer(sum, "total")
 
     def process_batch(self, batch, batch_idx):
         assert not torch.is_grad_enabled()
-        self.results += (2 * self.context.to_device(batch)[0]).tolist()
+        doubles = (2 * self.context.to_device(batch)[0]).tolist()
+        self.results += doubles
+        self.total.update(sum(doubles))
         if batch_idx == 3 and rank == 1 and not det.get_cluster_info().latest_checkpoint:
             open(os.path.join(os.environ["TRAINMASTER_RUN_DIR"], "control", "preempt.json"), "w").close()
 
@@ -66,6 +69,13 @@ def test_ranks_process_everything_once_across_a_pause(
         PROGRAM.replace("from determined", "from trainmaster"), names
     )  # one rank now, which takes up where the two were
     assert [record for record in records(second) if record["type"] == "progress"][-1]["progress"] == 1.0
+    totals = [
+        record["metrics"]["total"]
+        for record in records(first) + records(second)
+        if record.get("group") == "validation"
+    ]
+    assert len(totals) == 2, "one at the pause, one at the end"
+    assert sum(totals) == 2 * sum(range(23))
     files = (tmp_path / "checkpoints").glob("*/rank*.json")
     assert sorted(number for path in files for number in json.loads(path.read_text())) == list(
         range(0, 46, 2)

@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, RandomSampler, TensorDataset, Weig
 
 from trainmaster import pytorch
 from trainmaster.pytorch import samplers
-from trainmaster.pytorch._data import EpochLoader, batch_length, to_device
+from trainmaster.pytorch._data import EpochLoader
 from trainmaster.pytorch._numbers import held, to_arrays, to_numbers
 
 DATA = TensorDataset(torch.arange(23))
@@ -78,18 +78,17 @@ def test_a_dataset_without_indices_is_refused_with_a_way_out() -> None:
 
 def test_structures_are_moved_part_by_part() -> None:
     Pair = namedtuple("Pair", "x y")
-    unmoved: list[type] = []
+    unmoved: set[type] = set()
     batch = {"a": [np.ones(3, np.float32), 4], "b": Pair(torch.ones(2), "text"), "c": (object(), None)}
-    moved = to_device(batch, torch.device("meta"), unmoved.append)
+    moved = pytorch.to_device(batch, torch.device("meta"), unmoved)
     assert moved["a"][0].device.type == moved["b"].x.device.type == "meta"
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
-    assert to_device(packed, torch.device("cpu"), unmoved.append).batch_sizes.tolist() == [2, 1]
-    assert moved["a"][1] == 4 and moved["b"].y == "text" and unmoved == [object]
-    assert (
-        batch_length(batch) == 3 and batch_length([torch.zeros(5, 2)]) == 5 and batch_length(["a", "b"]) == 2
-    )
+    assert pytorch.to_device(packed, torch.device("cpu"), unmoved).batch_sizes.tolist() == [2, 1]
+    assert moved["a"][1] == 4 and moved["b"].y == "text" and unmoved == {object}
+    lengths = [pytorch.data_length(data) for data in (batch, [torch.zeros(5, 2)], ["a", "b"])]
+    assert lengths == [3, 5, 2]
     with pytest.raises(TypeError, match="get_batch_length"):
-        batch_length(3)
+        pytorch.data_length(3)
 
 
 def test_metrics_that_are_no_numbers_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:

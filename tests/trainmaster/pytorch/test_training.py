@@ -221,6 +221,8 @@ def test_a_trial_trains_without_a_cluster_and_is_loaded_again(
             pytorch.Trainer(again, context).fit(max_length=pytorch.Epoch(1), latest_checkpoint=path)
             assert not again.seen
     loaded = pytorch.load_trial_from_checkpoint_path(folder, torch_load_kwargs={"map_location": "cpu"})
+    by_hand = Squares(pytorch.CheckpointLoadContext({"global_batch_size": BATCH}))
+    assert not torch.equal(by_hand.weights()[0], trial.weights()[0]), "as it was built"
     assert type(loaded).__name__ == "Watched" and isinstance(loaded, pytorch.PyTorchTrial)
     assert all(torch.equal(a, b) for a, b in zip(trial.weights(), loaded.weights(), strict=True))  # type: ignore[attr-defined]
 

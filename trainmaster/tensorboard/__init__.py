@@ -1,0 +1,1 @@
+"""Files for TensorBoard, under the names that older scripts import."""
