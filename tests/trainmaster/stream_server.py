@@ -1,6 +1,7 @@
 """A small real HTTP server that keeps the stream contract of docs/protocol.md, for tests of the runner."""
 
 import gzip
+import hashlib
 import json
 import socket
 import threading
@@ -52,12 +53,13 @@ class StreamServer:
     def up(self) -> None:
         server = self
 
-        class Bound(_Handler):
-            stream_server = server
-
-        self._http = _Server(("127.0.0.1", self.port), Bound)
+        bound = type("Bound", (self.handler(),), {"stream_server": server})
+        self._http = _Server(("127.0.0.1", self.port), bound)
         self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        return Handler
 
     def down(self) -> None:
         """Stop listening, and break every open connection as a dying process would."""
@@ -124,7 +126,7 @@ class _Server(ThreadingHTTPServer):
                 continue
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     stream_server: StreamServer
 
@@ -146,11 +148,23 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         if self._refused():
             return
-        _, _, rest = self.path.partition("/checkpoints/")
-        uuid, _, path = rest.partition("/files/")
+        url = urlsplit(self.path)
+        _, _, rest = url.path.partition("/checkpoints/")
+        uuid, _, path = rest.partition("/parts/")
+        name, query = f"{uuid}/{unquote(path)}", parse_qs(url.query)
+        offset, size = int(query["offset"][0]), int(query["size"][0])
         with self.stream_server.lock:
-            self.stream_server.files[f"{uuid}/{unquote(path)}"] = body
-        self._answer(200, {})
+            files = self.stream_server.files
+            stands = len(files.get(name, b"")) if offset else 0
+            if offset == stands:
+                files[name] = (files[name] if offset else b"") + body
+                stands += len(body)
+        if offset + len(body) != stands:
+            self._answer(409, {"offset": stands})
+        elif stands == size and hashlib.sha256(files[name]).hexdigest() != query["sha256"][0]:
+            self._answer(422, {"message": "The digest differs."})
+        else:
+            self._answer(200, {"offset": stands})
 
     def do_GET(self) -> None:
         server, url = self.stream_server, urlsplit(self.path)
@@ -158,6 +172,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"answer": parse_qs(url.query)["value"][0][::-1]})
             return
         if self._refused():
+            return
+        if "/parts/" in url.path:
+            uuid, _, path = url.path.partition("/checkpoints/")[2].partition("/parts/")
+            self._answer(200, {"offset": len(server.files.get(f"{uuid}/{unquote(path)}", b""))})
             return
         query = parse_qs(url.query)
         have = set(query.get("have", [""])[0].split(",")) - {""}

@@ -152,6 +152,10 @@ class Runner:
         if self.paths.exit.exists():
             until = time.monotonic() + _LAUNCHER_SWEEPS_SECONDS
             while of_run(self.paths.key) and time.monotonic() < until:  # the launcher is sweeping
+    def _say_of_uploads(self) -> None:
+        for level, sentence in self.uploads.sentences():
+            self._append(own_line(time.time(), level, sentence))
+
                 if not alive(read_state(self.paths), "launcher"):
                     sweep(self.paths.key, _SWEEP_SECONDS)
                 self._collect()
@@ -177,6 +181,7 @@ class Runner:
         stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
         self._append(
             exit_record(
+        self._say_of_uploads()
                 ended["ended_at"] if ended else time.time(),
                 ended["code"] if ended else None,
                 ended["signal"] if ended else None,
@@ -217,6 +222,7 @@ class Runner:
         shipped = self.shipper.offset
         if self.outbox.freeable(shipped) >= _FREE_BYTES:
             try:
+            self._say_of_uploads()
                 self.outbox.free(shipped)
             except OSError as error:
                 say(f"The shipped part of the spool cannot be freed: {error}.")

@@ -1,28 +1,40 @@
-"""Uploads checkpoints in `server` storage in the background; they survive restarts and may outlive the ranks."""
+"""Uploads checkpoints in the background: to the server, or to S3 by addresses that it signs.
+
+They survive restarts and may outlive the ranks.
+"""
 
 from __future__ import annotations
 
 import json
+import queue
 import shutil
 import threading
 import time
 from pathlib import Path, PurePosixPath
-from typing import Any, Dict, List, Optional, TypedDict, cast
+from typing import Any, Dict, Iterator, List, Optional, Tuple, TypedDict, cast
 from urllib.parse import quote
 
 from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
 from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
+from trainmaster.runner.file_uploads import FileUpload
 from trainmaster.runner.link import Backoff, Link, Weather
 from trainmaster.runner.shipping import say
+from trainmaster.runner.upload_progress import Progress, progress_of
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
-_UPLOAD_TIMEOUT_SECONDS = 300.0
+_WRONG_DIGEST, _NO_ROOM = 422, 507
 
 
-class Upload(TypedDict):
+class _Upload(TypedDict):
     uuid: str
     resources: Dict[str, int]
+
+
+class Upload(_Upload, total=False):
+    """`to` is `server` (so it was before there was another) or `s3`."""
+
+    to: str
 
 
 class UploadsFile(TypedDict):
@@ -41,6 +53,8 @@ class Uploads:
         self._weather = weather
         self._changed = threading.Condition()
         self._queue = cast(UploadsFile, read_json(paths.uploads) or {"waiting": [], "done": []})
+        self._sentences: queue.SimpleQueue[Tuple[str, str]] = queue.SimpleQueue()
+        self._told = ""
         self.ended = threading.Event()
 
     def pending(self) -> int:
@@ -48,7 +62,8 @@ class Uploads:
 
     def on_core(self, record: Dict[str, Any]) -> None:
         """Queue a checkpoint record of the SDK, durably, before it goes into the outbox."""
-        if record.get("type") != "checkpoint" or not _in_server_storage(record.get("storage")):
+        to = _way_of(record.get("storage"))
+        if record.get("type") != "checkpoint" or to is None:
             return
         uuid, resources = record.get("uuid"), record.get("resources")
         if not isinstance(uuid, str) or not isinstance(resources, dict) or not _is_name(uuid):
@@ -57,7 +72,7 @@ class Uploads:
             known = self._queue["done"] + [upload["uuid"] for upload in self._queue["waiting"]]
             if uuid in known:
                 return
-            self._queue["waiting"].append({"uuid": uuid, "resources": resources})
+            self._queue["waiting"].append({"uuid": uuid, "resources": resources, "to": to})
             self._save()
             self._changed.notify_all()
 
@@ -77,12 +92,18 @@ class Uploads:
                 if isinstance(error, HttpError) and not _is_lasting(error):
                     refused_since = 0.0  # the server is away: its checkpoint waits as long as it takes
                 elif refused_since and now - refused_since > _GIVE_UP_SECONDS:
-                    say(f"Checkpoint {upload['uuid']} is given up; its files stay here: {error}")
+                    given_up = (
+                        f"checkpoint {upload['uuid'][:8]} is given up; its files stay on this host: {error}"
+                    )
+                    say(given_up)
+                    self._tell(given_up, "ERROR")
                     self._finish(upload)
                     refused_since = 0.0
                     continue
                 else:
                     refused_since = refused_since or now
+                if _is_news(error):
+                    self._tell(f"checkpoint {upload['uuid'][:8]} is not uploaded yet: {error}", "WARNING")
                 self._weather.wait(backoff.seconds(error.retry_after if isinstance(error, Later) else None))
                 continue
             shutil.rmtree(self._paths.checkpoint(upload["uuid"]), ignore_errors=True)
@@ -98,11 +119,14 @@ class Uploads:
         files = [path for path in sorted(upload["resources"]) if (folder / path).is_file()]
         complete = json.dumps({"resources": upload["resources"]}).encode()
         missing: Optional[List[str]] = files
+        total = sum((folder / path).stat().st_size for path in files)
+        progress = progress_of(upload["uuid"], total, self._tell)
         while missing:
             for path in missing:
-                self._put(base, folder, path)
+                self._put(upload, base, folder, path, progress)
             try:
                 self._link.request("POST", f"{base}/complete", complete)
+                progress.done()
                 return
             except Conflict as conflict:
                 still = [path for path in _missing(conflict) if path in files]
@@ -111,15 +135,28 @@ class Uploads:
                 missing = still
         self._link.request("POST", f"{base}/complete", complete)  # a checkpoint without files
 
-    def _put(self, base: str, folder: Path, path: str) -> None:
+    def _put(self, upload: Upload, base: str, folder: Path, path: str, progress: Progress) -> None:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
             raise OSError(f"The checkpoint names the file {path!r}, which lies outside of it.")
-        with (folder / path).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(0)
-            headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-            target = f"{base}/files/{quote(path)}"
-            self._link.request("PUT", target, file, headers=headers, timeout=_UPLOAD_TIMEOUT_SECONDS)
+        file = FileUpload(self._link, base, folder, path, progress.moved)
+        if upload.get("to") == "s3":
+            file.to_bucket()
+        else:
+            file.to_server()
+
+    def _tell(self, sentence: str, level: str = "INFO") -> None:
+        """For the log of the run, once: the same trouble comes again with every try."""
+        if sentence != self._told:
+            self._told = sentence
+            self._sentences.put((level, sentence))
+
+    def sentences(self) -> Iterator[Tuple[str, str]]:
+        """(level, sentence) of what has happened since the last call, for the log of the run."""
+        while True:
+            try:
+                yield self._sentences.get_nowait()
+            except queue.Empty:
+                return
 
     def _finish(self, upload: Upload) -> None:
         with self._changed:
@@ -136,9 +173,19 @@ def _is_lasting(error: HttpError) -> bool:
     return isinstance(error, Answered) and not isinstance(error, (Later, Refused))
 
 
-def _in_server_storage(storage: object) -> bool:
-    kind = storage.get("type") if isinstance(storage, dict) else storage
-    return kind == "server"
+def _is_news(error: Exception) -> bool:
+    """A server that is away, or has not heard of the checkpoint yet, is none."""
+    if isinstance(error, Answered):
+        return error.status in (_WRONG_DIGEST, _NO_ROOM)
+    return isinstance(error, OSError)
+
+
+def _way_of(storage: object) -> Optional[str]:
+    """`server`, or `s3` with signed addresses; None when the ranks have brought it to its place themselves."""
+    section = storage if isinstance(storage, dict) else {"type": storage}
+    if section.get("type") == "s3":
+        return "s3" if section.get("signed") is True else None
+    return "server" if section.get("type") == "server" else None
 
 
 def _is_name(uuid: str) -> bool:

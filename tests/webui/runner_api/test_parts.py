@@ -5,6 +5,8 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -17,6 +19,12 @@ from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.s3 import KEYS, Bucket, s3_server
 from tests.rig.web import Web
 from tests.webui.runner_api.test_checkpoints import make_checkpoint, make_trial
+from trainmaster.jsonfile import write_json
+from trainmaster.paths import RunPaths
+from trainmaster.protocol import Spec
+from trainmaster.runner import file_uploads
+from trainmaster.runner.file_uploads import FileUpload
+from trainmaster.runner.link import Link, Weather
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -104,6 +112,43 @@ def when(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def upload(web: Web, folder: Path, checkpoint: Checkpoint, name: str, moved: list[int]) -> FileUpload:
+    """As a runner makes it whose run folder says that the server is this one."""
+    paths = RunPaths(folder)
+    write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
+    spec = {"token": RUN_TOKEN, "allocation_id": checkpoint.allocation_id, "member": 0}
+    link = Link(paths, cast(Spec, spec), Weather())
+    return FileUpload(link, f"/runner/v1/checkpoints/{checkpoint.pk}", folder, name, moved.append)
+
+
+def test_a_runner_brings_its_files_whatever_is_there_already(
+    web: Web, runner: httpx.Client, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_uploads, "PART_BYTES", 1_000_000)
+    moved: list[int] = []
+    (tmp_path / "model.pt").write_bytes(MODEL)
+    assert put_part(runner, checkpoint, 0, 1_500_000).status_code == 200  # of an attempt before
+    upload(web, tmp_path, checkpoint, "model.pt", moved).to_server()
+    assert sum(moved) == len(MODEL)
+    upload(web, tmp_path, checkpoint, "model.pt", moved).to_server()
+    kept = web.data_dir / "checkpoints" / str(checkpoint.pk) / "model.pt"
+    assert kept.read_bytes() == MODEL
+    # other bytes of an attempt before: the whole is sent again
+    kept.unlink()
+    parts = f"/checkpoints/{checkpoint.pk}/parts/model.pt"
+    assert (
+        runner.put(parts, params={"offset": 0, "size": len(MODEL)}, content=b"?" * 1_200_000).status_code
+        == 200
+    )
+    upload(web, tmp_path, checkpoint, "model.pt", moved).to_server()
+    assert kept.read_bytes() == MODEL
+    (tmp_path / "model.pt").write_bytes(b"")
+    Checkpoint.objects.update(resources={"model.pt": 0})
+    kept.unlink()
+    upload(web, tmp_path, checkpoint, "model.pt", moved).to_server()
+    assert kept.read_bytes() == b""
+
+
 @pytest.fixture
 def in_s3(checkpoint: Checkpoint, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
     Experiment.objects.update(config={"checkpoint_storage": bucket.section(**KEYS)})
@@ -112,7 +157,7 @@ def in_s3(checkpoint: Checkpoint, bucket: Bucket, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_host_without_keys_brings_files_to_s3_and_back(
-    runner: httpx.Client, in_s3: Checkpoint, bucket: Bucket
+    web: Web, runner: httpx.Client, in_s3: Checkpoint, bucket: Bucket, tmp_path: Path
 ) -> None:
     large = 38 * 1024**2
     Checkpoint.objects.update(resources={"model.pt": len(MODEL), "deep/large.bin": large})
@@ -130,14 +175,16 @@ def test_a_host_without_keys_brings_files_to_s3_and_back(
     # in parts, resumed: what S3 has is not asked for again
     wanted = {"path": "deep/large.bin", "size": large}
     content = os.urandom(1024**2) * 38
-    parts = runner.post(f"{base}/sign", json=wanted).json()["parts"]
-    first, last = 32 * 1024**2, 6 * 1024**2
-    assert [(each["offset"], each["bytes"]) for each in parts] == [(0, first), (first, last)]
-    send(parts[1], content)
     sha256 = hashlib.sha256(content).hexdigest()
+    first, last = runner.post(f"{base}/sign", json=wanted).json()["parts"]
+    assert (first["offset"], first["bytes"], last["offset"]) == (0, 32 * 1024**2, 32 * 1024**2)
+    answer = httpx.put(last["url"], content=content[last["offset"] :], timeout=60)
+    assert answer.status_code == 200
     lacking = runner.post(f"{base}/sign", json={**wanted, "sha256": sha256}).json()
     assert not lacking["stored"] and [each["offset"] for each in lacking["parts"]] == [0]
-    send(lacking["parts"][0], content)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "large.bin").write_bytes(content)
+    upload(web, tmp_path, in_s3, "deep/large.bin", []).to_bucket()
     assert runner.post(f"{base}/sign", json={**wanted, "sha256": sha256}).json()["stored"]
     assert runner.post(f"{base}/sign", json={**wanted, "sha256": sha256}).json()["stored"]
     assert runner.post(f"{base}/complete", json={}).status_code == 200
@@ -155,9 +202,3 @@ def test_a_host_without_keys_brings_files_to_s3_and_back(
     assert bucket.names() == []
     with pytest.raises(FileNotFoundError):
         stored_files.open_file(in_s3, "model.pt")
-
-
-def send(part: dict[str, object], content: bytes) -> None:
-    start = int(str(part["offset"]))
-    answer = httpx.put(str(part["url"]), content=content[start : start + int(str(part["bytes"]))], timeout=60)
-    assert answer.status_code == 200

@@ -1,0 +1,66 @@
+"""Requests to addresses that the server signed: to another server than ours, without our token.
+
+Errors are those of trainmaster.http. No message has the address: whoever knows it may do what it allows.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from contextlib import contextmanager
+from typing import IO, Dict, Iterator, Mapping, Optional, Union
+from urllib.parse import urlsplit
+
+from trainmaster.http import Answered, Later, Unreachable
+
+_SHOWN_BYTES = 2000
+
+
+@contextmanager
+def opened(
+    method: str,
+    url: str,
+    body: Union[bytes, IO[bytes], None] = None,
+    *,
+    headers: Optional[Mapping[str, str]] = None,
+    timeout: float = 60.0,
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer, to be read. Raises Unreachable, Later (429, 5xx) or Answered."""
+    parts = urlsplit(url)
+    where = f"{parts.scheme}://{parts.netloc}"
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=timeout, context=ssl.create_default_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+    try:
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        sent: Dict[str, str] = dict(headers or {})
+        connection.request(method, target, body=body, headers=sent)
+        response = connection.getresponse()
+        if response.status >= 400:
+            raise _error(where, method, response)
+        yield response
+    except (OSError, http.client.HTTPException) as error:
+        reason = (
+            "no answer in time" if isinstance(error, socket.timeout) else str(error) or type(error).__name__
+        )
+        raise Unreachable(f"{where} cannot be reached: {reason}.") from error
+    finally:
+        connection.close()
+
+
+def _error(where: str, method: str, response: http.client.HTTPResponse) -> Answered:
+    text = response.read(_SHOWN_BYTES).decode("utf-8", "replace")
+    code = _between(text, "<Code>", "</Code>") or response.reason
+    body = {"message": f"{where} refused {method}: {response.status} {code}."}
+    kind = Later if response.status >= 500 or response.status == 429 else Answered
+    return kind(response.status, body, json.dumps(body))
+
+
+def _between(text: str, before: str, after: str) -> str:
+    return text.partition(before)[2].partition(after)[0]
