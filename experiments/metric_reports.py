@@ -78,8 +78,8 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
 
 
 def tell(experiment: Experiment, trial: Trial, validation: Validation) -> None:
-    """Hand a validation to the searcher, unless the experiment is being ended."""
-    if experiment.state in GOING_ON:
+    """Hand a validation to the searcher, unless the experiment is being ended or has none."""
+    if experiment.state in GOING_ON and not experiment.unmanaged:
         search.validation_reported(
             experiment, trial, validation.metric, validation.steps_completed, validation.time
         )

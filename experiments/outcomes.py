@@ -10,7 +10,7 @@ from django.utils import timezone
 
 import searching
 from events.models import Event
-from experiments import search
+from experiments import detached, search
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
@@ -18,6 +18,7 @@ from experiments.transitions import (
     end_state_of,
     finish_if_done,
     lock,
+    refuse_unmanaged,
     set_experiment_state,
     set_trial_state,
     stop_trial,
@@ -48,6 +49,9 @@ def allocation_ended(allocation: Allocation) -> None:
     experiment = lock(trial.experiment_id)
     trial.experiment = experiment
     reason = Reason(allocation.exit_reason)
+    if experiment.unmanaged:
+        detached.attempt_ended(experiment, trial, reason)
+        return
     stopped_at = end_state_of(TrialState(trial.state))
     if stopped_at is not None:
         _end(experiment, trial, stopped_at, *_wish_behind(trial, reason))
@@ -150,11 +154,12 @@ def _wish_behind(trial: Trial, otherwise: Reason) -> tuple[Reason, str]:
 
 @transaction.atomic
 def kill_trial(trial_id: int, *, actor: str) -> Trial:
-    """Kill one trial. Its search hears of it when it has ended: at once if it holds no slots."""
+    """Kill one trial. Its search hears of it when it has ended: at once if it holds no slots. Raises IllegalStep."""
     experiment_id = Trial.objects.filter(pk=trial_id).values_list("experiment_id", flat=True).first()
     if experiment_id is None:
         raise NoSuchExperiment(f"There is no trial {trial_id}.")
     experiment = lock(experiment_id)
+    refuse_unmanaged(experiment, "killed")
     trial = Trial.objects.select_related("experiment").get(pk=trial_id)
     if trial.state in TRIAL_END_STATES:
         return trial

@@ -25,7 +25,10 @@ def annotated(rows: QuerySet[Rows]) -> QuerySet[Rows]:
         if issubclass(rows.model, Experiment)
         else Q(task=OuterRef("task_id"))
     )
-    return rows.annotate(**beside(mine))
+    # a detached trial waits for nobody but its user, so an unmanaged experiment is never queued
+    unmanaged = "unmanaged" if issubclass(rows.model, Experiment) else "experiment__unmanaged"
+    found = beside(mine)
+    return rows.annotate(running=found["running"], starting=found["starting"] | Q(**{unmanaged: True}))
 
 
 def of_trials(trials: Iterable[Trial]) -> dict[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from events.announce import announce
-from experiments import checkpoints, search
+from experiments import checkpoints, detached, search
 from experiments.models import Experiment, Trial
 from jobs import transitions as jobs
 from jobs.models import Member
@@ -38,4 +38,7 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
 def progress_reported(experiment: Experiment, trial: Trial, progress: object) -> None:
     if isinstance(progress, (int, float)) and 0 <= progress <= 1:
         Trial.objects.filter(pk=trial.pk).update(progress=float(progress))
-        search.progress_reported(experiment)
+        if experiment.unmanaged:
+            detached.progress_reported(experiment)
+        else:
+            search.progress_reported(experiment)

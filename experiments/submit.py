@@ -11,10 +11,11 @@ from accounts.models import User
 from events.announce import announce
 from events.models import Event
 from events.record import record
-from experiments import search
+from experiments import search, sources
 from experiments.config import ExperimentConfig
 from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
+from jobs import detached
 from jobs import transitions as jobs
 from jobs.accepting import Refused, once, settle
 from jobs.models import Job
@@ -35,13 +36,20 @@ def create(
     activate: bool,
     idempotency_key: str | None,
     actor: str,
+    unmanaged: bool = False,
+    external_id: str | None = None,
 ) -> Experiment:
-    """Make the experiment. A repeated `idempotency_key` returns the first one. Raises Refused."""
+    """Make the experiment. A repeated `idempotency_key` returns the first one. Raises Refused.
+
+    An `unmanaged` one has no trials yet, and nothing of it is ever queued; `external_id` is its user's name for it.
+    """
     return once(
         Experiment,
         idempotency_key,
-        lambda: _create(owner, config, original, context, project, parent, activate, idempotency_key, actor),
-    )
+        lambda: _create(
+            owner, config, original, context, project, parent, activate, idempotency_key, actor, unmanaged, external_id
+        ),
+    )  # fmt: skip
 
 
 @transaction.atomic
@@ -55,23 +63,16 @@ def _create(
     activate: bool,
     idempotency_key: str | None,
     actor: str,
+    unmanaged: bool,
+    external_id: str | None,
 ) -> Experiment:
     effective = config.effective()
-    resources = effective["resources"]
-    pool = settle(resources, resources["slots_per_trial"], role=owner.role)
+    sources.found(effective)  # refuses what no trial could begin with
     seed = _seed(effective)
-    job = jobs.create_job(
-        kind=Job.Kind.EXPERIMENT,
-        name=effective["name"],
-        owner=owner,
-        pool=pool,
-        priority=resources.get("priority") or pool.default_priority,
-        weight=resources.get("weight") or 1.0,
-        max_slots=resources.get("max_slots"),
-        preemptible=effective.get("preemptible") is not False,
-        active=activate,
-        actor=actor,
-    )
+    if unmanaged:
+        job = detached.create_job(name=effective["name"], owner=owner, actor=actor)
+    else:
+        job = _queued(effective, owner, activate, actor)
     experiment = Experiment.objects.create(
         job=job,
         state=ExperimentState.ACTIVE if activate else ExperimentState.PAUSED,
@@ -86,6 +87,8 @@ def _create(
         context=context,
         seed=seed,
         idempotency_key=idempotency_key,
+        unmanaged=unmanaged,
+        external_id=external_id,
     )
     Job.objects.filter(pk=job.pk).update(entity_id=str(experiment.pk))
     job.entity_id = str(experiment.pk)
@@ -98,9 +101,28 @@ def _create(
         job_id=job.pk,
         experiment_id=experiment.pk,
     )
-    search.start(experiment, actor=actor)
+    if not unmanaged:
+        search.start(experiment, actor=actor)
     announce("experiments")
     return experiment
+
+
+def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:
+    """The job of an experiment, in the queue of its pool. Raises Refused."""
+    resources = effective["resources"]
+    pool = settle(resources, resources["slots_per_trial"], role=owner.role)
+    return jobs.create_job(
+        kind=Job.Kind.EXPERIMENT,
+        name=effective["name"],
+        owner=owner,
+        pool=pool,
+        priority=resources.get("priority") or pool.default_priority,
+        weight=resources.get("weight") or 1.0,
+        max_slots=resources.get("max_slots"),
+        preemptible=effective.get("preemptible") is not False,
+        active=activate,
+        actor=actor,
+    )
 
 
 def _seed(effective: dict[str, Any]) -> int:

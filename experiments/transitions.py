@@ -119,6 +119,15 @@ def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason:
 # --- what people ask for --------------------------------------------------------------------------
 
 
+def refuse_unmanaged(experiment: Experiment, what: str) -> None:
+    """Raises IllegalStep: a program that the server did not start is not the server's to stop."""
+    if experiment.unmanaged:
+        raise IllegalStep(
+            f"Experiment {experiment.pk} is unmanaged: its program runs outside the queue and cannot be {what} here. "
+            "End the program itself, where it was started."
+        )
+
+
 def _open_allocation(trial: Trial) -> Allocation | None:
     """The attempt that holds slots. None is a promise: no pass makes one before this transaction ends."""
     jobs.lock_tasks([trial.task_id])
@@ -143,6 +152,7 @@ def _preempt(trial: Trial, allocation: Allocation, reason: Reason, actor: str) -
 def pause(experiment_id: int, *, actor: str) -> Experiment:
     """Save and free the slots: allocations are preempted, waiting trials rest, the place in the queue is kept."""
     experiment = lock(experiment_id)
+    refuse_unmanaged(experiment, "paused")
     if experiment.state == ExperimentState.PAUSED:
         return experiment
     if experiment.state in EXPERIMENT_END_STATES:
@@ -166,6 +176,7 @@ def pause(experiment_id: int, *, actor: str) -> Experiment:
 def activate(experiment_id: int, *, actor: str) -> Experiment:
     """Back into the queue at the old place. Trials that still stop for the pause queue again when they have ended."""
     experiment = lock(experiment_id)
+    refuse_unmanaged(experiment, "activated")
     if experiment.state == ExperimentState.ACTIVE:
         return experiment
     if experiment.state in EXPERIMENT_END_STATES:
@@ -224,6 +235,7 @@ def _stop(
     experiment_id: int, to: ExperimentState, trials_to: TrialState, reason: Reason, actor: str
 ) -> Experiment:
     experiment = lock(experiment_id)
+    refuse_unmanaged(experiment, "killed" if to == ExperimentState.STOPPING_KILLED else "canceled")
     if experiment.state in EXPERIMENT_END_STATES or experiment.state == to:
         return experiment
     if not set_experiment_state(experiment, to, reason=reason, actor=actor):
@@ -302,7 +314,7 @@ def _set_archived(experiment_id: int, archived: bool) -> Experiment:
     if experiment.state not in EXPERIMENT_END_STATES:
         raise IllegalStep(
             f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
-            "cancel or kill it first."
+            f"{_how_to_end(experiment)} first."
         )
     Experiment.objects.filter(pk=experiment_id).update(archived=archived)
     experiment.archived = archived
@@ -327,3 +339,7 @@ def delete(experiment_id: int, *, actor: str) -> Experiment:
 
 def _illegal(experiment: Experiment, to: ExperimentState) -> IllegalStep:
     return IllegalStep(f"illegal transition {experiment.state} -> {to} for experiment {experiment.pk}")
+
+
+def _how_to_end(experiment: Experiment) -> str:
+    return "end its program" if experiment.unmanaged else "cancel or kill it"

@@ -21,8 +21,11 @@ class Sentence(NamedTuple):
 _FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
      Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
+     Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE,
      Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.TIME_LIMIT}
 )  # fmt: skip
+#: What ends all members of an attempt at once is said of the attempt alone.
+_OF_ALL_MEMBERS = frozenset({Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE})
 _COUNTED = _FAILURES - NOT_THE_CODES_FAULT  # what is tried again at the cost of a restart
 
 
@@ -51,6 +54,11 @@ def _of_allocation(event: Event) -> Sentence | None:
     if event.reason == Reason.LOG_POLICY:
         return Sentence(Level.WARNING, match_of(event).sentence)
     match event.to_state:
+        case AllocationState.STARTING if event.reason == Reason.STARTED_BY_USER:
+            names = ", ".join(str(name) for name in detail.get("hosts", []))
+            return Sentence(Level.INFO, f"{run} was started{_by(event.actor)} outside the queue, on {names}.")
+        case AllocationState.RUNNING if event.reason == Reason.HEARD_AGAIN:
+            return Sentence(Level.INFO, f"{run} was heard again and goes on.")
         case AllocationState.ASSIGNED:
             extra = " on sufferance, ahead of its turn" if event.reason == Reason.BACKFILLED else ""
             return Sentence(Level.INFO, f"{run} was assigned to {_hosts(detail)}{extra}.")
@@ -78,6 +86,8 @@ def _of_end(run: str, event: Event) -> Sentence:
     if event.reason == Reason.COMPLETED:
         return Sentence(Level.INFO, f"{run} ended with exit code 0.")
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
+    if silent := event.detail.get("silent_seconds"):
+        return Sentence(level, f"{run} is given up: no sign of life for {in_words(silent)}.")
     return Sentence(level, f"{run} ended: {_why(event.reason)}{_failure(event.detail)}.")
 
 
@@ -94,7 +104,11 @@ def _failure(detail: dict[str, Any]) -> str:
 
 def _of_member(event: Event) -> Sentence | None:
     """A gang's part that ended badly; a good end and the way there are said once, by the allocation."""
-    if event.to_state != MemberState.ENDED or event.reason not in _FAILURES:
+    if (
+        event.to_state != MemberState.ENDED
+        or event.reason not in _FAILURES
+        or event.reason in _OF_ALL_MEMBERS
+    ):
         return None
     detail = {**event.detail, "host": None}
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
@@ -110,7 +124,7 @@ def _of_task(event: Event) -> Sentence | None:
         return Sentence(Level.INFO, f"Queued again: {_why(event.reason)}{_by(event.actor)}.")
     if event.to_state == TaskState.WAITING and event.from_state:
         return Sentence(Level.INFO, f"Queued: {_why(event.reason)}{_by(event.actor)}.")
-    if event.to_state == TaskState.PAUSED and event.from_state:
+    if event.to_state == TaskState.PAUSED and event.from_state and event.reason != Reason.REPLACED:
         return Sentence(Level.INFO, f"Paused{_by(event.actor)}.")
     if event.to_state == TaskState.ENDED:
         level = Level.ERROR if event.reason in _FAILURES else Level.INFO

@@ -18,7 +18,7 @@ from logs.log_labels import Match
 #: Ends that a process of the job brought about, so that its last words tell why.
 OWN_FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.RUN_VANISHED,
-     Reason.PORT_IN_USE}
+     Reason.PORT_IN_USE, Reason.REPORTED_FAILURE}
 )  # fmt: skip
 
 
@@ -197,6 +197,10 @@ def _what_follows(allocation: Allocation) -> list[str]:
     if event is None:
         return []
     restarts, most = event.detail.get("restarts"), event.detail.get("max_restarts")
+    if event.reason == Reason.REPLACED:
+        return ["The next run has taken its place."]
+    if allocation.exit_reason == Reason.NO_SIGN_OF_LIFE:
+        return ["It goes on as soon as it is heard again, or may be resumed as another run."]
     if event.to_state == TaskState.PAUSED:
         return ["It rests until it is activated."]
     if event.to_state == TaskState.WAITING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from dispatch import log_policies, log_records, report_records, settle
+from dispatch import detached, log_policies, log_records, report_records, settle
 from dispatch.log_policies import Found
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
@@ -69,7 +69,7 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
         _apply(member, records, trial)
     if found:
         log_policies.done(member_id, found)
-    observe.heartbeat_of(member.host)
+    _heard(member)
     return Intake(offset + len(body), *_orders_of(member.allocation))
 
 
@@ -80,21 +80,29 @@ def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[
     task_id, host = member.allocation.task_id, member.host.name
     if log_store.append_shipped(task_id, member, host, blocks, offset, new_offset) is None:
         return None
-    observe.heartbeat_of(member.host)
+    _heard(member)
     return Intake(new_offset, *_orders_of(member.allocation))
+
+
+def _heard(member: Member) -> None:
+    """Its host has spoken, or the user who runs it (dispatch.detached)."""
+    if member.host.transport == Host.Transport.NONE:
+        detached.note_sign(member.pk)
+    else:
+        observe.heartbeat_of(member.host)
 
 
 #: Written out, since every batch comes by here: what the rows lack is read when it is asked for.
 _READ = """
 SELECT member.id, member.index, member.state, member.allocation_id, member.host_id,
-  host.id, host.name, host.last_heartbeat_at,
+  host.id, host.name, host.transport, host.last_heartbeat_at,
   allocation.id, allocation.task_id, allocation.state,
   allocation.stop_kind, allocation.stop_reason, allocation.stop_grace_seconds
 FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = member.allocation_id
 JOIN hosts_host host ON host.id = member.host_id WHERE member.id = %s
 """
 _MEMBER_COLUMNS = ("id", "index", "state", "allocation_id", "host_id")
-_HOST_COLUMNS = ("id", "name", "last_heartbeat_at")
+_HOST_COLUMNS = ("id", "name", "transport", "last_heartbeat_at")
 _ALLOCATION_COLUMNS = ("id", "task_id", "state", "stop_kind", "stop_reason", "stop_grace_seconds")
 
 
@@ -106,8 +114,8 @@ def _read(member_id: int) -> Member:
     if row is None:
         raise Over("The run is over: it was deleted.")
     member = Member.from_db(connection.alias, _MEMBER_COLUMNS, row[:5])
-    member.host = Host.from_db(connection.alias, _HOST_COLUMNS, row[5:8])
-    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[8:])
+    member.host = Host.from_db(connection.alias, _HOST_COLUMNS, row[5:9])
+    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[9:])
     return member
 
 
@@ -180,7 +188,7 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
 
 #: Written out, since metrics come with every other batch; what the rows lack is read when it is asked for.
 _EXPERIMENT = """
-SELECT experiment.id, experiment.state, experiment.best_trial_id, experiment.best_metric
+SELECT experiment.id, experiment.state, experiment.best_trial_id, experiment.best_metric, experiment.unmanaged
 FROM experiments_experiment experiment WHERE experiment.id = (
   SELECT trial.experiment_id FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
   JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id = %s)
@@ -191,6 +199,7 @@ _EXPERIMENT_COLUMNS = (
     "state",
     "best_trial_id",
     "best_metric",
+    "unmanaged",
 )  # in the order of the model, as `from_db` wants
 #: A statement of its own, which sees what others have stored under the experiment's lock before.
 _TRIAL = """

@@ -87,7 +87,8 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
         if not cursor.fetchone()[0]:
             return None
     pool = ResourcePool.objects.filter(pk=pool_id).first()
-    if pool is None:  # removed since it was marked
+    if pool is None:  # removed since it was marked, or never seen (jobs.detached)
+        PoolChange.objects.filter(pool_id=pool_id).delete()
         return None
     # Read before the snapshot: what commits later stays, and the next pass sees it.
     seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))

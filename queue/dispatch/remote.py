@@ -50,6 +50,8 @@ def verb(
 
     A host that lacks the current bundle gets it first. Raises RemoteError (one of the types above).
     """
+    if host.transport == Host.Transport.NONE:
+        raise RemoteError(f"{host.name} is the machine of a detached run, which the server never speaks to.")
     try:
         answer = _verb(host, name, payload, body, timeout_seconds)
     except HostKeyChanged as error:

@@ -9,7 +9,7 @@ from hosts.models import Host, Slot
 from jobs.models import Allocation, Member
 from jobs.run import Run
 from jobs.transitions import run_token
-from trainmaster.protocol import PROTOCOL, Spec
+from trainmaster.protocol import PROTOCOL, Limits, Spec
 
 
 def build(member: Member, members: list[Member], run: Run) -> Spec:
@@ -47,16 +47,21 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "trial": run.trial,  # type: ignore[typeddict-item]  # the job's room builds it as plain JSON
         "user_data": run.user_data,
         "checkpoint_storage": run.checkpoint_storage,
-        "limits": {
-            "spool_bytes": settings.SPOOL_BYTES,
-            "line_bytes": settings.LOG_LINE_BYTES,
-            "flush_seconds": 0.05,
-            "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
-            "grace_seconds": run.grace_seconds or settings.STOP_GRACE_SECONDS,
-            "batch_bytes": 1024 * 1024,
-            "sample_seconds": _sample_seconds(run),
-            "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
-        },
+        "limits": limits(run.sample_seconds, run.grace_seconds),
+    }
+
+
+def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> Limits:
+    """What a runner keeps to; `sample_seconds` and `grace_seconds` as the job's config says, None where it does not."""
+    return {
+        "spool_bytes": settings.SPOOL_BYTES,
+        "line_bytes": settings.LOG_LINE_BYTES,
+        "flush_seconds": 0.05,
+        "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
+        "grace_seconds": grace_seconds or settings.STOP_GRACE_SECONDS,
+        "batch_bytes": 1024 * 1024,
+        "sample_seconds": _sample_seconds(sample_seconds),
+        "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
     }
 
 
@@ -65,7 +70,7 @@ def _address(host: Host, wanted: str, pools: str) -> str:
     return (wanted and host.address_on(wanted)) or host.peer_address(pools)
 
 
-def _sample_seconds(run: Run) -> float:
+def _sample_seconds(wanted: float | None) -> float:
     """As the config says; 0, never, where the server takes no samples."""
     seconds = float(settings.SAMPLE_SECONDS)
-    return seconds if seconds <= 0 or run.sample_seconds is None else run.sample_seconds
+    return seconds if seconds <= 0 or wanted is None else wanted

@@ -33,6 +33,7 @@ LEFT JOIN experiments_experiment e ON e.job_id = j.id
 LEFT JOIN experiments_project p ON p.id = e.project_id
 LEFT JOIN experiments_workspace w ON w.id = p.workspace_id
 WHERE a.state <> 'TERMINATED' AND a.assigned_at < %(before)s AND coalesce(m.ended_at, %(now)s) > %(after)s
+  AND e.unmanaged IS NOT TRUE
 """
 _SUMS = f"""
 WITH sums AS (
@@ -94,8 +95,14 @@ class Held:
 
 
 def keep(allocation: Allocation, members: Sequence[Member]) -> None:
-    """Record what an attempt held, in the transaction that ends it; all its members have ended."""
-    labels, number, workspace = _about(allocation.task)
+    """Record what an attempt held, in the transaction that ends it; all its members have ended.
+
+    A detached run holds nothing of any pool.
+    """
+    about = _about(allocation.task)
+    if about is None:
+        return
+    labels, number, workspace = about
     UsageRecord.objects.bulk_create(
         UsageRecord(
             run_key=member.run_key,
@@ -113,11 +120,14 @@ def keep(allocation: Allocation, members: Sequence[Member]) -> None:
     )
 
 
-def _about(task: Task) -> tuple[list[str], int | None, str]:
+def _about(task: Task) -> tuple[list[str], int | None, str] | None:
+    """Labels, experiment and workspace; None for a detached run."""
     if task.kind != Task.Kind.TRIAL:
         return [], None, ""
-    found = Experiment.objects.select_related("project__workspace").only("labels", "project__workspace__name")
-    experiment = found.get(job_id=task.job_id)
+    found = Experiment.objects.select_related("project__workspace")
+    experiment = found.only("labels", "unmanaged", "project__workspace__name").get(job_id=task.job_id)
+    if experiment.unmanaged:
+        return None
     return experiment.labels, experiment.pk, experiment.project.workspace.name
 
 

@@ -50,6 +50,8 @@ def _number(rows: QuerySet[Any], by: str, what: Any, field: Any) -> Coalesce:
 def effective_config(experiment: Experiment) -> Json:
     """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
     config = masked(copy.deepcopy(experiment.config))
+    if experiment.unmanaged:
+        return config
     job = experiment.job
     config["resources"] = {
         **(config.get("resources") or {}),
@@ -95,9 +97,10 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> Json:
             "displayName": experiment.owner.display_name,
             "userId": experiment.owner_id,
             "jobId": str(experiment.job_id),
-            "resourcePool": experiment.job.pool.name,
+            "resourcePool": "" if experiment.unmanaged else experiment.job.pool.name,
             "forkedFrom": experiment.parent_id,
-            "unmanaged": False,
+            "unmanaged": experiment.unmanaged,
+            "externalExperimentId": experiment.external_id,
             **_place(experiment),
         }
     )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
-from experiments import edits, submit, transitions
+from experiments import detached, edits, submit, transitions
 from experiments.config import ConfigError, ExperimentConfig, masked, parse
 from experiments.models import Experiment, Project, Template
 from jobs import accepting, queue_edits
 from submissions import contexts
 from submissions.models import Context
 from webui.api import encoding
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.experiment_encoding import encode_experiment, with_numbers
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen
 from webui.api.job_queue_rows import summary_of
@@ -89,8 +89,6 @@ class Experiments(ApiView):
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
-        if body.get("unmanaged"):
-            raise BadRequest("unmanaged experiments (detached mode) are not accepted by this server.")
         config = _config(body)
         project = _project(config, body.get("projectId"))
         parent = _parent(body.get("parentId"))
@@ -98,6 +96,40 @@ class Experiments(ApiView):
             _validate_only(config, body, parent)
             return Response(_skeleton(config, project, user))
         return Response(_create(request, body, config, project, parent))
+
+
+class ExperimentByExternalId(ApiView):
+    """The unmanaged experiment that its user calls so; made if there is none."""
+
+    bodies = {"PUT": NewExperiment}
+
+    def put(self, request: Request, external_id: str) -> Response:
+        body = self.body(request)
+        if not body.get("unmanaged"):
+            raise BadRequest("Only unmanaged experiments have an external id: send unmanaged: true.")
+        if found := self._found(request, external_id):
+            return Response(found)
+        config = _config(body)
+        project, parent = _project(config, body.get("projectId")), _parent(body.get("parentId"))
+        try:
+            with transaction.atomic():
+                return Response(_create(request, body, config, project, parent, external_id))
+        except IntegrityError:  # somebody was faster
+            if found := self._found(request, external_id):
+                return Response(found)
+            raise
+
+    def _found(self, request: Request, external_id: str) -> Json | None:
+        experiment = with_numbers().filter(external_id=external_id).first()
+        if experiment is None:
+            return None
+        require_owner(person(request), experiment)
+        try:
+            detached.refuse_closed(experiment)
+        except transitions.IllegalStep as error:
+            raise Conflict(str(error)) from error
+        encoded = encode_experiment(experiment, full=True)
+        return {"experiment": encoded, "config": encoded["config"]}
 
 
 def _config(body: Json) -> ExperimentConfig:
@@ -108,7 +140,7 @@ def _config(body: Json) -> ExperimentConfig:
             raise Missing(f"template {name} not found")
         template = row.config
     try:
-        return parse(body["config"], template=template)
+        return parse(body["config"], template=template, managed=not body.get("unmanaged"))
     except ConfigError as error:
         raise BadRequest(str(error)) from error
 
@@ -137,6 +169,10 @@ def _parent(parent_id: int | None) -> Experiment | None:
     parent = Experiment.objects.select_related("context").filter(pk=parent_id).first()
     if parent is None:
         raise Missing(f"experiment {parent_id} not found: nothing to fork from")
+    if parent.unmanaged:
+        raise BadRequest(
+            f"experiment {parent_id} is unmanaged: its code is where it was started, so it cannot be forked here."
+        )
     return parent
 
 
@@ -154,7 +190,8 @@ def _context(body: Json, parent: Experiment | None) -> Context:
 def _validate_only(config: ExperimentConfig, body: Json, parent: Experiment | None) -> None:
     """Everything that creating would refuse, with nothing kept."""
     try:
-        accepting.pool_for(config.resources.resource_pool or "")
+        if not body.get("unmanaged"):
+            accepting.pool_for(config.resources.resource_pool or "")
     except accepting.Refused as error:
         raise BadRequest(str(error)) from error
     with transaction.atomic():
@@ -175,7 +212,12 @@ def _skeleton(config: ExperimentConfig, project: Project, user: User) -> Json:
 
 
 def _create(
-    request: Request, body: Json, config: ExperimentConfig, project: Project, parent: Experiment | None
+    request: Request,
+    body: Json,
+    config: ExperimentConfig,
+    project: Project,
+    parent: Experiment | None,
+    external_id: str | None = None,
 ) -> Json:
     user = person(request)
     try:
@@ -190,10 +232,19 @@ def _create(
                 activate=body.get("activate") is not False,
                 idempotency_key=_idempotency_key(request, user),
                 actor=actor(request),
+                unmanaged=bool(body.get("unmanaged")),
+                external_id=external_id,
             )
     except submit.Refused as error:
         raise BadRequest(str(error)) from error
     encoded = encode_experiment(find(experiment.pk), full=True)
+    if experiment.unmanaged:
+        return {
+            "experiment": encoded,
+            "config": encoded["config"],
+            "warnings": [],
+            "notices": config.remarks(),
+        }
     warnings, notices = warnings_for(experiment.job.pool, experiment.job.tasks.first())
     return {
         "experiment": encoded, "config": encoded["config"], "warnings": warnings, "notices": notices + config.remarks(),

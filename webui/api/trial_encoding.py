@@ -147,6 +147,7 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "totalCheckpointSize": str(trial.checkpoint_bytes),
             "summaryMetrics": trial.summary_metrics,
             "metadata": trial.metadata,
+            "externalTrialId": trial.external_id,
             "logPolicyMatched": trial.log_labels[-1] if trial.log_labels else None,
             "logLabels": trial.log_labels,
             "logRetentionDays": log_retention.kept(trial.task_id).days if full else None,

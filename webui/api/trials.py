@@ -11,13 +11,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from dispatch import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from metrics import profiler_batches
 from webui.api import encoding
 from webui.api.authentication import Run
 from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial, trials_with_numbers
 from webui.api.views import ApiView
@@ -32,12 +33,44 @@ def find(request: Request, trial_id: int) -> Any:
     return trial
 
 
+def find_to_report(request: Request, trial_id: int) -> Any:
+    """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
+    trial = find(request, trial_id)
+    if not isinstance(request.user, Run):
+        require_owner(person(request), trial.experiment)
+        if trial.experiment.unmanaged:
+            detached.sign_of_life(trial)
+    return trial
+
+
+class TrialPatch(serializers.Serializer[Any]):
+    trialId = serializers.IntegerField(required=False)
+    state = serializers.CharField(required=False, allow_null=True)
+
+
 class OneTrial(ApiView):
-    """One trial."""
+    """One trial. Of a detached one its user says by PATCH that it lives (no state), runs or has ended."""
 
     run_methods = frozenset({"GET"})
+    bodies = {"PATCH": TrialPatch}
 
     def get(self, request: Request, trial_id: int) -> Response:
+        return Response({"trial": encode_trial(find(request, trial_id))})
+
+    def patch(self, request: Request, trial_id: int) -> Response:
+        state = (self.body(request).get("state") or "").removeprefix("STATE_")
+        trial = find_to_report(request, trial_id)
+        if not trial.experiment.unmanaged:
+            raise BadRequest(f"trial {trial_id} is run by the queue, which alone says how it stands.")
+        try:
+            if state in {"RUNNING", "ACTIVE"}:
+                detached.set_running(trial_id)
+            elif state in {"COMPLETED", "ERROR"}:
+                detached.set_ended(trial_id, completed=state == "COMPLETED")
+            elif state not in {"", "UNSPECIFIED"}:
+                raise BadRequest(f"state is {state!r}; allowed: STATE_RUNNING, STATE_COMPLETED, STATE_ERROR.")
+        except transitions.IllegalStep as error:
+            raise Conflict(str(error)) from error
         return Response({"trial": encode_trial(find(request, trial_id))})
 
 
@@ -46,7 +79,10 @@ class TrialKill(ApiView):
 
     def post(self, request: Request, trial_id: int) -> Response:
         require_owner(person(request), find(request, trial_id).experiment)
-        outcomes.kill_trial(trial_id, actor=actor(request))
+        try:
+            outcomes.kill_trial(trial_id, actor=actor(request))
+        except transitions.IllegalStep as error:
+            raise Conflict(str(error)) from error
         return Response({})
 
 
@@ -106,9 +142,7 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
 
     What the published SDK's profiler has measured of its host comes without a step and belongs to the host's samples.
     """
-    trial = find(request, trial_id)
-    if not isinstance(request.user, Run):
-        require_owner(person(request), trial.experiment)
+    trial = find_to_report(request, trial_id)
     values = report["metrics"].get("avgMetrics")
     if not isinstance(values, dict):
         raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
@@ -154,9 +188,7 @@ class TrialProgress(ApiView):
     bodies = {"POST": ProgressBody}
 
     def post(self, request: Request, trial_id: int) -> Response:
-        trial = find(request, trial_id)
-        if not isinstance(request.user, Run):
-            require_owner(person(request), trial.experiment)
+        trial = find_to_report(request, trial_id)
         data = self._number(request)
         reports.progress_reported(trial.experiment, trial, data)
         return Response({})
@@ -179,9 +211,7 @@ class EarlyExit(ApiView):
     bodies = {"POST": EarlyExitBody}
 
     def post(self, request: Request, trial_id: int) -> Response:
-        trial = find(request, trial_id)
-        if not isinstance(request.user, Run):
-            require_owner(person(request), trial.experiment)
+        trial = find_to_report(request, trial_id)
         reason = (
             self.body(request)["reason"].removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
         )
@@ -201,8 +231,6 @@ class RunnerMetadata(ApiView):
     bodies = {"POST": RunnerStateBody}
 
     def post(self, request: Request, trial_id: int) -> Response:
-        trial = find(request, trial_id)
-        if not isinstance(request.user, Run):
-            require_owner(person(request), trial.experiment)
+        find_to_report(request, trial_id)
         Trial.objects.filter(pk=trial_id).update(runner_state=self.body(request)["state"])
         return Response({})

@@ -15,6 +15,7 @@ from webui.api import (
     checkpoints,
     cluster,
     commands,
+    detached,
     docs,
     experiment_actions,
     experiment_files,
@@ -153,6 +154,16 @@ _experiments = [
     ),
     _at(f"{_BULK}/delete", experiment_actions.BulkDelete),
 ]
+_detached = [
+    _at("experiments/by-external-id/<path:external_id>", experiments.ExperimentByExternalId),
+    _at("trials", detached.Trials),
+    _at("trials/by-external-id/<path:experiment>/<str:trial>", detached.TrialByExternalId),
+    _at(f"{_T}/start", detached.TrialStart),
+    _at("runs/start", detached.RunPrepare),
+    _at("runs/<int:trial_id>/metadata", detached.RunMetadata),
+    _at("task/logs", detached.TaskLogs),
+    path("task-logs", detached.TaskLogs.as_view()),
+]
 _log_retention = [
     _at("logs/retention", log_retention.LogRetention),
     _at("cleanup_logs", log_retention.CleanupLogs),
@@ -207,6 +218,7 @@ urlpatterns: list[URLPattern] = [
     *_commands,
     *_experiments,
     *_trials,
+    *_detached,
     *_log_retention,
     *_places,
     *async_routes.urlpatterns,

@@ -6,14 +6,14 @@ import asyncio
 import math
 import time
 import zlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from dispatch import heartbeats, intake
+from dispatch import detached, heartbeats, intake
 from webui.live.threads import reading, storing
 from webui.live.wakeups import wakeups
 from webui.runner_api import access, limits
@@ -70,7 +70,17 @@ async def batch(request: Request) -> Response:
 def _store(member_id: int, offset: int, sent: bytes, coding: str) -> tuple[intake.Intake, int]:
     """The answer, and how many bytes of the outbox the batch was."""
     body = unpacked(sent, coding)
-    return intake.store(member_id, offset, body), len(body)
+    return _unless_over(member_id, lambda: intake.store(member_id, offset, body)), len(body)
+
+
+def _unless_over(member_id: int, work: Callable[[], intake.Intake]) -> intake.Intake:
+    """The work; an attempt that was given up in silence is opened again for it. Raises Over."""
+    try:
+        return work()
+    except intake.Over:
+        if not detached.reopen(member_id):
+            raise
+        return work()
 
 
 def _coding(request: Request) -> str:
@@ -116,7 +126,7 @@ async def heartbeat(request: Request) -> Response:
         sender = access.known_sender(token, allocation_id, index) or access.sender_of(
             token, allocation_id, index
         )
-        return heartbeats.heartbeat(sender.member_id, said)
+        return _unless_over(sender.member_id, lambda: heartbeats.heartbeat(sender.member_id, said))
 
     return answer_of(await storing(note))
 
@@ -129,8 +139,8 @@ async def signals(request: Request) -> Response:
     until = time.monotonic() + _wait_seconds(request)
 
     def look() -> intake.Intake:
-        access.sender_of(token, allocation_id, index)
-        return intake.signals(allocation_id)
+        sender = access.sender_of(token, allocation_id, index)
+        return _unless_over(sender.member_id, lambda: intake.signals(allocation_id))
 
     with wakeups().watch(f"allocation:{allocation_id}") as watch, changes().watching(allocation_id):
         while True:

@@ -1,0 +1,157 @@
+"""Attempts that their user starts outside the queue: they hold no slots, and nobody launches, stops or removes them.
+
+A part of `jobs.transitions`, the one writer; the steps that no other attempt may take are in the DETACHED tables of
+`jobs.states`. What a detached run has none of stands in rows that the rest never meets: its job is born ENDED, so no
+queue has it; its pool is one that nobody sees; its machine is a host that `Host.objects` leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.expressions import Combinable
+from django.utils import timezone
+
+from accounts.models import User, token_hash
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts.models import Host, ResourcePool
+from jobs.assigning import run_token
+from jobs.job_transitions import lock_tasks, record_task, topics_of
+from jobs.models import Allocation, Job, Member, Task
+from jobs.states import (
+    DETACHED_ALLOCATION_STEPS,
+    DETACHED_MEMBER_STEPS,
+    DETACHED_TASK_STEPS,
+    AllocationState,
+    JobState,
+    MemberState,
+    Reason,
+    TaskState,
+)
+
+#: No pool of a person's can have this name (hosts.pool_edits), and as a removed one it is nowhere shown.
+POOL = "(unmanaged)"
+#: The machine of a run that names none, as Determined's clients do.
+UNNAMED_MACHINE = "unmanaged"
+
+
+def pool() -> ResourcePool:
+    """Where detached jobs belong, since every job belongs to a pool; made on first use."""
+    return ResourcePool.with_removed.get_or_create(
+        name=POOL, defaults={"removed": True, "description": "Detached runs, outside every queue."}
+    )[0]
+
+
+def machine(name: str) -> Host:
+    """The row of a user's own machine; made on first use."""
+    return Host.with_machines.get_or_create(
+        name=name or UNNAMED_MACHINE,
+        transport=Host.Transport.NONE,
+        defaults={"pool": pool(), "admission": Host.Admission.READY},
+    )[0]
+
+
+def create_job(*, name: str, owner: User, actor: str) -> Job:
+    """A job that asks for nothing and so stands in no queue."""
+    job = Job.objects.create(
+        kind=Job.Kind.EXPERIMENT, name=name, owner=owner, pool=pool(), state=JobState.ENDED, position=0.0
+    )
+    record(Event.Kind.JOB, job.id, to_state=job.state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
+    return job
+
+
+def create_task(*, job: Job, task_id: str, name: str, actor: str) -> Task:
+    """A task that rests until its user starts it."""
+    task = Task.objects.create(
+        id=task_id, job=job, kind=Task.Kind.TRIAL, name=name, slots=0, state=TaskState.PAUSED
+    )
+    record_task(task, "", task.state, Reason.SUBMITTED, actor)
+    return task
+
+
+@transaction.atomic
+def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | None:
+    """A new attempt with a member on each machine; None while the task has an open one. Its experiment is locked."""
+    lock_tasks([task_id])
+    task = Task.objects.select_related("job").get(pk=task_id)
+    if TaskState.RUNNING not in DETACHED_TASK_STEPS.get(TaskState(task.state), frozenset()):
+        return None
+    now = timezone.now()
+    allocation = Allocation(
+        id=f"{task.pk}.{task.run_count + 1}",
+        task=task,
+        number=task.run_count + 1,
+        pool_id=task.job.pool_id,
+        slots=0,
+        state=AllocationState.STARTING,
+    )
+    allocation.token_hash = token_hash(run_token(allocation))
+    allocation.save(force_insert=True)
+    hosts = {name: machine(name) for name in set(machines)}
+    Member.objects.bulk_create(
+        Member(
+            allocation=allocation, index=index, host=hosts[name], slots=0,
+            state=MemberState.LAUNCHED, launched_at=now, heartbeat_at=now,
+        )
+        for index, name in enumerate(machines)
+    )  # fmt: skip
+    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=F("run_count") + 1)
+    names = list(dict.fromkeys(hosts[name].name for name in machines))
+    _record(allocation, "", Reason.STARTED_BY_USER, actor, {"hosts": names})
+    return allocation
+
+
+@transaction.atomic
+def heard_again(allocation: Allocation) -> None:
+    """An attempt that was given up in silence goes on; it is locked, with its task."""
+    assert AllocationState.RUNNING in DETACHED_ALLOCATION_STEPS[AllocationState(allocation.state)]
+    now = timezone.now()
+    allocation.members.filter(
+        state__in=DETACHED_MEMBER_STEPS, exit_reason=Reason.NO_SIGN_OF_LIFE
+    ).update(
+        state=MemberState.RUNNING, started_at=F("launched_at"), heartbeat_at=now, ended_at=None, exit_reason="",
+    )  # fmt: skip
+    fields = {
+        "state": AllocationState.RUNNING, "started_at": allocation.started_at or now, "ended_at": None,
+        "exit_reason": "", "exit_code": None, "exit_detail": {}, "stop_kind": "", "stop_reason": "", "stop_actor": "",
+        "stop_requested_at": None, "stop_grace_seconds": None,
+    }  # fmt: skip
+    from_state = allocation.state
+    Allocation.objects.filter(pk=allocation.pk).update(**fields)
+    for name, value in fields.items():
+        setattr(allocation, name, value)
+    task = Task.objects.select_related("job").get(pk=allocation.task_id)
+    _task_runs(task, Reason.HEARD_AGAIN, "server")
+    _record(allocation, from_state, Reason.HEARD_AGAIN, "server")
+
+
+def _task_runs(task: Task, reason: Reason, actor: str, **fields: Combinable) -> None:
+    from_state = task.state
+    Task.objects.filter(pk=task.pk).update(state=TaskState.RUNNING, ended_at=None, **fields)
+    record_task(task, from_state, TaskState.RUNNING, reason, actor)
+
+
+def _record(
+    allocation: Allocation,
+    from_state: str,
+    reason: Reason,
+    actor: str,
+    detail: dict[str, list[str]] | None = None,
+) -> None:
+    task = allocation.task
+    record(
+        Event.Kind.ALLOCATION,
+        allocation.pk,
+        from_state=from_state,
+        to_state=allocation.state,
+        reason=reason,
+        actor=actor,
+        detail=detail,
+        job_id=task.job_id,
+        task_id=task.pk,
+    )
+    announce(f"allocation:{allocation.pk}", *topics_of(task))

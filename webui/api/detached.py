@@ -1,0 +1,240 @@
+"""Detached runs over REST: their user makes trials, starts attempts and says how they go (docs/protocol.md)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Cluster, User
+from dispatch import detached as runs
+from dispatch.spec import limits
+from experiments import detached
+from experiments.models import Experiment, Trial
+from experiments.transitions import IllegalStep, lock
+from jobs.detached import UNNAMED_MACHINE
+from jobs.models import Allocation, Member
+from jobs.transitions import run_token
+from logs import store as log_store
+from logs.lines import STDERR, STDOUT, NewLine, blocks_of
+from trainmaster.runner.levels import level_of
+from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.permissions import actor, person, require_owner
+from webui.api.trial_encoding import encode_trial, trials_with_numbers
+from webui.api.trials import find, find_to_report
+from webui.api.views import ApiView, Json
+
+#: Members that one attempt may have: each has a row, a token's worth of trust and a stream.
+MOST_MEMBERS = 1024
+
+
+class NewTrial(serializers.Serializer[Any]):
+    experimentId = serializers.IntegerField()
+    hparams = serializers.DictField(required=False, allow_null=True)
+    unmanaged = serializers.BooleanField(required=False, allow_null=True)
+
+
+class NamedTrial(serializers.Serializer[Any]):
+    createTrialRequest = NewTrial()
+    externalTrialId = serializers.CharField(max_length=255)
+
+
+class Trials(ApiView):
+    """A new trial of an unmanaged experiment; with PUT the one of this external id, made if there is none."""
+
+    bodies = {"POST": NewTrial, "PUT": NamedTrial}
+
+    def post(self, request: Request) -> Response:
+        return self._answer(request, self.body(request), None)
+
+    def put(self, request: Request) -> Response:
+        body = self.body(request)
+        return self._answer(request, body["createTrialRequest"], body["externalTrialId"])
+
+    @transaction.atomic
+    def _answer(self, request: Request, wanted: Json, external_id: str | None) -> Response:
+        experiment = _unmanaged(request, wanted["experimentId"])
+        trial = experiment.trials.filter(external_id=external_id).first() if external_id is not None else None
+        if trial is None:
+            try:
+                trial = detached.create_trial(
+                    experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
+                )
+            except IllegalStep as error:
+                raise Conflict(str(error)) from error
+        return Response({"trial": encode_trial(trials_with_numbers().get(pk=trial.pk))})
+
+
+def _unmanaged(request: Request, experiment_id: int) -> Experiment:
+    """The experiment of the user's, locked. Raises Missing, BadRequest, Forbidden."""
+    if not Experiment.objects.filter(pk=experiment_id).exists():
+        raise Missing(f"experiment {experiment_id} not found")
+    experiment = lock(experiment_id)
+    require_owner(person(request), experiment)
+    if not experiment.unmanaged:
+        raise BadRequest(f"experiment {experiment_id} is run by the queue: its searcher makes its trials.")
+    return experiment
+
+
+class TrialByExternalId(ApiView):
+    """The trial that its user calls so, of the experiment that its user calls so."""
+
+    def get(self, request: Request, experiment: str, trial: str) -> Response:
+        row = trials_with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
+        if row is None:
+            raise Missing(f"no trial {trial} of an experiment {experiment} found")
+        return Response({"trial": encode_trial(row)})
+
+
+class StartBody(serializers.Serializer[Any]):
+    trialId = serializers.IntegerField(required=False)
+    resume = serializers.BooleanField(required=False, default=False, allow_null=True)
+    members = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=MOST_MEMBERS)
+    hosts = serializers.ListField(
+        child=serializers.CharField(max_length=128, allow_blank=True), required=False, allow_null=True
+    )
+
+
+class TrialStart(ApiView):
+    """A new attempt of a detached trial. With `members` the answer has what their runners need, the run token too."""
+
+    bodies = {"POST": StartBody}
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        require_owner(person(request), find(request, trial_id).experiment)
+        body = self.body(request)
+        machines = _machines(body)
+        try:
+            allocation = runs.start(trial_id, machines, resume=bool(body.get("resume")), actor=actor(request))
+        except (runs.AttemptOpen, IllegalStep) as error:
+            raise Conflict(str(error)) from error
+        trial = Trial.objects.select_related("experiment", "latest_checkpoint").get(pk=trial_id)
+        answer: Json = {"trialRunId": allocation.number, "stepsCompleted": trial.steps_completed}
+        if trial.latest_checkpoint:
+            answer["latestCheckpoint"] = str(trial.latest_checkpoint.pk)
+        if body.get("members"):
+            answer["run"] = _run(trial, allocation)
+        return Response(answer)
+
+
+def _machines(body: Json) -> list[str]:
+    """A name per member. Raises BadRequest."""
+    count, names = body.get("members") or 1, [name.strip() for name in body.get("hosts") or []]
+    if len(names) > count:
+        raise BadRequest(f"hosts: {len(names)} names for {count} members; send at most one for each.")
+    return names + [""] * (count - len(names))
+
+
+def _run(trial: Trial, allocation: Allocation) -> Json:
+    """What the members' runners must know. The token is shown here alone."""
+    experiment, cluster = trial.experiment, Cluster.get()
+    members = Member.objects.filter(allocation=allocation).select_related("host").order_by("index")
+    config = experiment.config
+    return {
+        "allocationId": allocation.pk,
+        "taskId": trial.task_id,
+        "jobId": str(experiment.job_id),
+        "experimentId": experiment.pk,
+        "trialId": trial.pk,
+        "runId": allocation.number,
+        "trialSeed": trial.seed,
+        "token": run_token(allocation),
+        "members": len(members),
+        "hosts": [member.host.name for member in members],
+        "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
+        "hparams": trial.hparams,
+        "config": config,
+        "checkpointStorage": config.get("checkpoint_storage") or {"type": "server"},
+        "limits": limits((config.get("profiling") or {}).get("sampling_interval")),
+    }
+
+
+class PrepareBody(serializers.Serializer[Any]):
+    runId = serializers.IntegerField()
+    checkpointStorage = serializers.JSONField(required=False, allow_null=True)
+
+
+class RunPrepare(ApiView):
+    """Before it reports, a run of Determined's client says where it stores; the config says so here already."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": PrepareBody}
+
+    def post(self, request: Request) -> Response:
+        find_to_report(request, self.body(request)["runId"])
+        return Response({})
+
+
+class MetadataBody(serializers.Serializer[Any]):
+    metadata = serializers.DictField()
+    runId = serializers.IntegerField(required=False)
+
+
+class RunMetadata(ApiView):
+    """What training code wants to be kept of its trial; a run of the dialect is a trial here."""
+
+    run_methods = frozenset({"GET", "POST"})
+    bodies = {"POST": MetadataBody}
+
+    def get(self, request: Request, trial_id: int) -> Response:
+        return Response({"metadata": find(request, trial_id).metadata})
+
+    def post(self, request: Request, trial_id: int) -> Response:
+        metadata = self.body(request)["metadata"]
+        find_to_report(request, trial_id)
+        Trial.objects.filter(pk=trial_id).update(metadata=metadata)
+        return Response({"metadata": metadata})
+
+
+class TaskLogs(ApiView):
+    """Lines of detached runs, as Determined's client ships them: [{"task_id", "rank", "log", "level"?, "stdtype"?}].
+
+    Its `timestamp` is that of its start, for every line alike, so a line has the time at which it came.
+    """
+
+    def post(self, request: Request) -> Response:
+        body: Any = request.data
+        rows = body.get("logs") if isinstance(body, dict) else body
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise BadRequest("The body must be a list of log records, each with task_id and log.")
+        by_task: dict[str, list[Json]] = {}
+        for row in rows:
+            by_task.setdefault(str(row.get("task_id") or row.get("taskId") or ""), []).append(row)
+        for task_id, lines in by_task.items():
+            trial = _detached_trial(person(request), task_id)
+            runs.sign_of_life(trial)
+            _store(task_id, lines)
+        return Response({})
+
+
+def _detached_trial(user: User, task_id: str) -> Trial:
+    trial = Trial.objects.select_related("experiment").filter(task_id=task_id).first()
+    if trial is None:
+        raise Missing(f"task {task_id} not found")
+    require_owner(user, trial.experiment)
+    if not trial.experiment.unmanaged:
+        raise BadRequest(f"task {task_id} is run by the queue: its hosts ship its log.")
+    return trial
+
+
+def _store(task_id: str, rows: Sequence[Json]) -> None:
+    newest = Member.objects.filter(allocation__task_id=task_id, index=0).order_by("-allocation__number")
+    member = newest.select_related("host").first()
+    now = time.time()
+    blocks = blocks_of(_line(row, now) for row in rows)
+    log_store.append(task_id, member, member.host.name if member else UNNAMED_MACHINE, blocks)
+
+
+def _line(row: Json, now: float) -> NewLine:
+    rank = row.get("rank", row.get("rank_id", row.get("rankId")))
+    text = str(row.get("log") or "").rstrip("\r\n")
+    stream = STDERR if row.get("stdtype") == "stderr" else STDOUT
+    level = level_of(text.encode("utf-8", "surrogatepass"))
+    number = int(rank) if isinstance(rank, int) or (isinstance(rank, str) and rank.isdecimal()) else None
+    return NewLine(now, number, stream, level, text)
