@@ -6,11 +6,11 @@ import uuid
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from dispatch import detached
 from experiments import checkpoints, transitions
 from experiments.config import masked
 from experiments.models import Checkpoint, Trial
@@ -19,6 +19,7 @@ from metrics import reported
 from webui.api import encoding
 from webui.api.authentication import Run
 from webui.api.errors import BadRequest, Forbidden, Missing
+from webui.api.permissions import person, require_owner
 from webui.api.trial_encoding import checkpoint_state
 from webui.api.views import ApiView, Json
 
@@ -151,6 +152,25 @@ class Checkpoints(ApiView):
             )
         with transaction.atomic():
             transitions.lock(trial.experiment_id)
-            member = Member.objects.filter(allocation=who.allocation, index=0).first()
-            checkpoints.reported(trial, who.allocation.pk, member.run_key if member else "", data)
+            checkpoints.reported(trial, member.allocation_id, member.run_key, data)
         return Response({})
+
+
+def _reporting(request: Request, body: Json) -> tuple[Trial, Member]:
+    """Whose checkpoint it is: the run's that asks, or the newest attempt's of a detached trial of the user's."""
+    who: Any = request.user
+    trials = Trial.objects.select_related("experiment", "task")
+    if isinstance(who, Run):
+        trial = trials.filter(task_id=who.allocation.task_id).first()
+        members = Member.objects.filter(allocation=who.allocation)
+    else:
+        trial = trials.filter(task_id=body.get("taskId") or "", experiment__unmanaged=True).first()
+        if trial is None:
+            raise Forbidden("Only a run may report a checkpoint; its token was not sent.")
+        require_owner(person(request), trial.experiment)
+        detached.sign_of_life(trial)
+        members = Member.objects.filter(allocation__task_id=trial.task_id).order_by("-allocation__number")
+    member = members.filter(index=0).first()
+    if trial is None or member is None:
+        raise Missing("the checkpoint is of no trial, or of one that was never started")
+    return trial, member
