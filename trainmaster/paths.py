@@ -167,6 +167,19 @@ class RunPaths:
         return self.spool / f"sign.rank{rank}"
 
     @property
+    def ranks(self) -> Path:
+        """Which processes are the ranks here of a run that its user has started; there only in detached runs."""
+        return self.root / "ranks.json"
+
+    def rank_end(self, rank: int) -> Path:
+        """What a rank of a detached run says about its end."""
+        return self.root / f"rank{rank}.end.json"
+
+    def tee_lock(self, rank: int) -> Path:
+        """Held while what a rank of a detached run writes is on its way into the spool."""
+        return self.spool / f".rank{rank}.tee.lock"
+
+    @property
     def stacks(self) -> Path:
         """Where Python processes of the run write their stacks when they are asked for them."""
         return self.root / "stacks"

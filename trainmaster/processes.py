@@ -35,6 +35,14 @@ def reference(pid: int) -> Optional[ProcessRef]:
     return {"pid": pid, "start_time": int(fields[19])}
 
 
+def status_of_corpse(process: ProcessRef) -> Optional[int]:
+    """The wait status of a process that has ended and that nobody has waited for yet; None when it cannot be seen."""
+    fields = _stat_fields(process["pid"])
+    if fields is None or fields[0] not in ("Z", "X") or int(fields[19]) != process["start_time"]:
+        return None
+    return int(fields[49])
+
+
 def is_alive(process: Optional[ProcessRef], boot: str) -> bool:
     """True if this very process still runs; `boot` is the boot id at which it was recorded."""
     return process is not None and boot == boot_id() and reference(process["pid"]) == process

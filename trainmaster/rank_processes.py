@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Protocol, Set, Tuple
 
 from trainmaster.processes import PROC
 from trainmaster.protocol import MARKER, RANK
@@ -41,6 +41,16 @@ class Seen(NamedTuple):
     state: str
     cpu_seconds: float
     resident_bytes: int
+
+
+class ProcessesOfRanks(Protocol):
+    """Finds the processes of each rank on this host. `ranked`: what has no rank is no rank's."""
+
+    @property
+    def ranked(self) -> bool: ...
+
+    def look(self) -> Dict[int, List[Seen]]:
+        """The living processes of each rank."""
 
 
 class RankProcesses:

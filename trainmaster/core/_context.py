@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from types import TracebackType
-from typing import Any, Dict, Optional, Type, Union
+from typing import Any, Dict, Optional, Type, TypeVar, Union
 
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._checkpoint import CheckpointContext
@@ -18,7 +18,7 @@ from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
 from trainmaster.core._searcher import SearcherContext
-from trainmaster.core._storage import storage_for
+from trainmaster.core._storage_choice import storage_for
 from trainmaster.core._tensorboard import TensorboardFiles, TensorboardMode
 from trainmaster.core._train import EarlyExitReason, TrainContext, announce
 from trainmaster.errors import InvalidHP
@@ -84,6 +84,9 @@ class Context:
             raise SystemExit(0)
 
 
+Kind = TypeVar("Kind", bound=Context)
+
+
 def init(
     *,
     distributed: Optional[DistributedContext] = None,
@@ -106,13 +109,25 @@ def init(
                 "core.DistributedContext.from_torch_distributed()."
             )
         distributed = single()
-    records = Records(info._run_dir, distributed.rank) if info else None
     announce(info)
+    return build(Context, info, distributed, checkpoint_storage, preempt_mode, tensorboard_mode)
+
+
+def build(
+    kind: Type[Kind],
+    info: Optional[ClusterInfo],
+    distributed: DistributedContext,
+    checkpoint_storage: Optional[Union[str, Dict[str, Any]]] = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+) -> Kind:
+    """A context for this worker of the run that `info` describes; None: off the cluster."""
+    records = Records(info._run_dir, distributed.rank) if info else None
     step = info._trial._steps_completed if info and info._trial else 0
     profiler = ProfilerContext(records, distributed._sign, distributed.rank, profiling_of(info), step)
     storage = storage_for(info, checkpoint_storage)
     tensorboard = TensorboardFiles(info, distributed, storage, tensorboard_mode)
-    return Context(
+    return kind(
         checkpoint=CheckpointContext(info, distributed, storage, records),
         distributed=distributed,
         preempt=PreemptContext(

@@ -1,4 +1,4 @@
-"""`python <bundle>/trainmaster/runner keep|ship|stop <run folder>`: the host processes of one run.
+"""`python <bundle>/trainmaster/runner keep|ship|detached|stop <run folder>`: the host processes of one run.
 
 They are started by the verbs in trainmaster/host and by each other, never by hand.
 """
@@ -26,12 +26,17 @@ def main(arguments: list[str]) -> int:
         from trainmaster.runner.running import run_runner
 
         return run_runner(folder)
+    elif verb == "detached":
+        from trainmaster.runner.detached_run import DetachedRunner
+        from trainmaster.runner.running import run_runner
+
+        return run_runner(folder, DetachedRunner)
     elif verb == "stop":
         from trainmaster.runner.stopping import carry_out
 
         carry_out(folder)
     else:
-        sys.stderr.write(f"There is no {verb!r} here; known are keep, ship and stop.\n")
+        sys.stderr.write(f"There is no {verb!r} here; known are keep, ship, detached and stop.\n")
         return 2
     return 0
 

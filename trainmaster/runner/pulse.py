@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from trainmaster.paths import SIGN_BYTES, RunPaths, rank_of
 from trainmaster.protocol import Spec
-from trainmaster.rank_processes import RankProcesses, Seen, waits_in
+from trainmaster.rank_processes import ProcessesOfRanks, RankProcesses, Seen, waits_in
 from trainmaster.runner.gpu_work import GpuWork
 from trainmaster.runner.shipping import say
 
@@ -112,9 +112,10 @@ class RankPulse:
 class Pulse:
     """The ranks of a run on this host; `run` is the body of a thread, `facts` the newest answer."""
 
-    def __init__(self, paths: RunPaths, spec: Spec) -> None:
+    def __init__(self, paths: RunPaths, spec: Spec, processes: Optional[ProcessesOfRanks] = None) -> None:
+        """`processes` tells those of each rank; without it they are found by the run's marker."""
         self._paths = paths
-        self._processes = RankProcesses(paths.key, alone=spec["members"] == 1)
+        self._processes = processes or RankProcesses(paths.key, alone=spec["members"] == 1)
         self._gpus = GpuWork([slot["uuid"] for slot in spec["slots"] if slot["kind"] == "cuda"])
         self._ranks: Dict[int, RankPulse] = {}
         self._ended: Dict[int, float] = {}  # -> when it was first seen without a process

@@ -13,6 +13,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, boot_id, of_run
 from trainmaster.protocol import LOOK_NOW, Limits
+from trainmaster.rank_processes import ProcessesOfRanks
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.full_disk import FullDisk
@@ -66,7 +67,7 @@ class Runner:
             paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core
         )
         self.full_disk = FullDisk(paths.spool, self.spec["host"]["name"])
-        self.pulse = Pulse(paths, self.spec)
+        self.pulse = Pulse(paths, self.spec, self._processes())
         self.sampler = Sampler(self.spec, self.limits, self.pulse)
         self.ended = threading.Event()  # the entrypoint has: no orders, no heartbeats any more
         self._state_seen = False
@@ -125,6 +126,10 @@ class Runner:
                 time.sleep(_DISK_FULL_SECONDS)
                 self._upkeep()
 
+    def _processes(self) -> Optional[ProcessesOfRanks]:
+        """How the ranks' processes are found; None: by the run's marker."""
+        return None
+
     def _note_running(self) -> None:
         if self.outbox.running or self._state_seen:
             return
@@ -147,15 +152,15 @@ class Runner:
         if sentence:
             self._append(own_line(time.time(), "ERROR", sentence))
 
+    def _say_of_uploads(self) -> None:
+        for level, sentence in self.uploads.sentences():
+            self._append(own_line(time.time(), level, sentence))
+
     def _has_ended(self) -> bool:
         """True when nobody is left who could write."""
         if self.paths.exit.exists():
             until = time.monotonic() + _LAUNCHER_SWEEPS_SECONDS
             while of_run(self.paths.key) and time.monotonic() < until:  # the launcher is sweeping
-    def _say_of_uploads(self) -> None:
-        for level, sentence in self.uploads.sentences():
-            self._append(own_line(time.time(), level, sentence))
-
                 if not alive(read_state(self.paths), "launcher"):
                     sweep(self.paths.key, _SWEEP_SECONDS)
                 self._collect()
@@ -176,12 +181,12 @@ class Runner:
             pass
         self._keep_trying(self.collector.finish)
         self._say_in_log(self.full_disk.look(at_the_end=True))
+        self._say_of_uploads()
         self._append_samples(all_of_them=True)
         ended = read_exit(self.paths)
         stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
         self._append(
             exit_record(
-        self._say_of_uploads()
                 ended["ended_at"] if ended else time.time(),
                 ended["code"] if ended else None,
                 ended["signal"] if ended else None,
@@ -217,12 +222,12 @@ class Runner:
             os._exit(0)
         if not self.outbox.exited:
             self._say_in_log(self.full_disk.look())
+            self._say_of_uploads()
             self._append_samples()
         self._save_shipped(finished=False)
         shipped = self.shipper.offset
         if self.outbox.freeable(shipped) >= _FREE_BYTES:
             try:
-            self._say_of_uploads()
                 self.outbox.free(shipped)
             except OSError as error:
                 say(f"The shipped part of the spool cannot be freed: {error}.")
@@ -271,7 +276,7 @@ def _guarded(body: Callable[[], None]) -> None:
         os._exit(1)
 
 
-def run_runner(paths: RunPaths) -> int:
+def run_runner(paths: RunPaths, make: Callable[[RunPaths], Runner] = Runner) -> int:
     """Exit code of the runner's process: 0 when nothing is left to do for this run."""
     lock: Optional[int] = try_lock(paths.runner_lock)
     if lock is None:
@@ -281,5 +286,5 @@ def run_runner(paths: RunPaths) -> int:
     register(paths, "runner")
     os.nice(_NICE)
     warm.cool_down()  # it has threads
-    Runner(paths).run()
+    make(paths).run()
     return 0

@@ -1,0 +1,118 @@
+"""The last wait of a detached run: until the server has everything, with a word about what it still lacks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import List, NamedTuple
+
+from trainmaster.jsonfile import read_json
+from trainmaster.paths import RunPaths
+from trainmaster.runner.state import read_shipped
+
+_LOOK_SECONDS = 0.05
+#: a wait that is longer is explained, and again this often
+QUIET_SECONDS = 2.0
+TOLD_EVERY_SECONDS = 10.0
+#: given up when nothing has moved for so long, and in any case after the limit
+STUCK_SECONDS = 30.0
+LIMIT_SECONDS = 600.0
+
+
+class Left(NamedTuple):
+    """What is still to be done: ranks here that go on, bytes of records, checkpoints and their bytes."""
+
+    ranks: List[int]
+    record_bytes: int
+    checkpoints: int
+    checkpoint_bytes: int
+
+    def __str__(self) -> str:
+        parts = []
+        if self.record_bytes:
+            parts.append(f"{size_in_words(self.record_bytes)} of records")
+        if self.checkpoints:
+            noun = "checkpoint" if self.checkpoints == 1 else "checkpoints"
+            parts.append(f"{self.checkpoints} {noun} ({size_in_words(self.checkpoint_bytes)})")
+        return " and ".join(parts) or "the last records"
+
+
+class Farewell:
+    """`wait` is called by the first rank of a machine when it has ended."""
+
+    def __init__(self, paths: RunPaths, url: str) -> None:
+        self._paths = paths
+        self._url = url
+
+    def wait(self) -> None:
+        """Until all is sent, or nothing moves any more; then the runner goes on alone."""
+        began = moved = time.monotonic()
+        told_at, before = began + QUIET_SECONDS - TOLD_EVERY_SECONDS, self.left()
+        while not self._finished():
+            time.sleep(_LOOK_SECONDS)
+            now, left = time.monotonic(), self.left()
+            if left != before:
+                before, moved = left, now
+            if now - moved > STUCK_SECONDS or now - began > LIMIT_SECONDS:
+                self._say_left(left)
+                return
+            if now - told_at > TOLD_EVERY_SECONDS:
+                told_at = now
+                self._say_progress(left)
+        refusal = read_shipped(self._paths)["refused"]
+        if refusal:
+            tell(f"The server did not take the rest of this run ({refusal}); it stays in {self._paths.root}.")
+
+    def left(self) -> Left:
+        known = (read_json(self._paths.ranks) or {}).get("ranks", {})
+        ranks = [int(rank) for rank in known if not self._paths.rank_end(int(rank)).exists()]
+        size = self._paths.outbox.stat().st_size if self._paths.outbox.exists() else 0
+        waiting = (read_json(self._paths.uploads) or {}).get("waiting", [])
+        total = sum(sum(upload["resources"].values()) for upload in waiting)
+        return Left(ranks, max(0, size - read_shipped(self._paths)["offset"]), len(waiting), total)
+
+    def _finished(self) -> bool:
+        return read_shipped(self._paths)["finished"] or not self._paths.spec.exists()
+
+    def _say_progress(self, left: Left) -> None:
+        if left.ranks:
+            tell(f"Waiting for {ranks_in_words(left.ranks)} of this machine, which has not ended yet.")
+        else:
+            tell(f"Still to be sent to {self._url}: {left}.")
+
+    def _say_left(self, left: Left) -> None:
+        if left.ranks:
+            tell(
+                f"The run ends when {ranks_in_words(left.ranks)} of this machine has ended too; a process in the "
+                "background goes on sending."
+            )
+        else:
+            tell(
+                f"Not sent to {self._url} yet: {left}. It lies in {self._paths.root}, and a process in the background "
+                "goes on sending it while this machine runs; a later detached run here does so too."
+            )
+
+
+def ranks_in_words(ranks: List[int]) -> str:
+    return (
+        f"rank {ranks[0]}" if len(ranks) == 1 else f"each of the ranks {', '.join(map(str, sorted(ranks)))}"
+    )
+
+
+def size_in_words(size: int) -> str:
+    """1536 is "1.5 KiB"."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+def tell(sentence: str) -> None:
+    """To the terminal; the log of the run is over."""
+    try:
+        sys.stderr.write(f"trainmaster: {sentence}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # nobody listens there any more
+        return

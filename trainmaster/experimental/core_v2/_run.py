@@ -1,0 +1,172 @@
+"""One detached run as this process sees it: begun by all ranks together, ended by each for itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Callable, List, Optional, Type, cast
+
+from trainmaster._info import ClusterInfo
+from trainmaster.core import Context, DistributedContext
+from trainmaster.core._sign import sign_of
+from trainmaster.experimental.core_v2._attempt import Attempt, on_chief
+from trainmaster.experimental.core_v2._ending import ProcessEnd, code_of_exception
+from trainmaster.experimental.core_v2._farewell import Farewell
+from trainmaster.experimental.core_v2._folder import (
+    LocalRank,
+    machine_name,
+    make_folder,
+    start_runner,
+    take_care_of_others,
+)
+from trainmaster.experimental.core_v2._streams import KeptStreams
+from trainmaster.jsonfile import read_json, write_json
+from trainmaster.paths import RunPaths
+from trainmaster.processes import reference
+from trainmaster.protocol import Spec
+from trainmaster.runner.state import read_server, read_shipped, try_lock
+
+logger = logging.getLogger("trainmaster.core")
+
+_LOOK_SECONDS = 1.0
+_RESTART_SECONDS = 5.0
+
+
+def begin_together(
+    distributed: DistributedContext, make_attempt: Callable[[List[str]], Attempt]
+) -> DetachedRun:
+    """All ranks call: rank 0 asks the server by `make_attempt(machine names)`, each machine makes its folder.
+
+    RuntimeError on the others when rank 0 or their machine's first rank cannot.
+    """
+    places = distributed.allgather((distributed.cross_rank, distributed.local_size, machine_name()))
+    machines = {member: (size, name) for member, size, name in places}
+    hosts = [machines[member][1] for member in sorted(machines)]
+    attempt: Attempt = on_chief(distributed, lambda: make_attempt(hosts))
+    own = LocalRank(distributed.rank, reference(os.getpid()), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    here = distributed.gather_local(own)
+    paths, problem = None, ""
+    if distributed.local_rank == 0:
+        try:
+            slot_counts = [machines[member][0] for member in sorted(machines)]
+            paths = make_folder(attempt, distributed.cross_rank, cast(List[LocalRank], here), slot_counts)
+        except OSError as error:
+            problem = f"The folder of the detached run cannot be made on {machine_name()}: {error}."
+    paths, problem = distributed.broadcast_local((paths, problem))
+    if paths is None:
+        raise RuntimeError(problem)
+    return DetachedRun(paths, distributed)
+
+
+class DetachedRun:
+    """This rank's part of the run in the folder `paths`."""
+
+    def __init__(self, paths: RunPaths, distributed: DistributedContext) -> None:
+        self.paths = paths
+        self.info = ClusterInfo(cast(Spec, read_json(paths.spec)), read_server(paths), str(paths.root))
+        self._rank = distributed.rank
+        self._leads = distributed.local_rank == 0
+        self._pid = os.getpid()
+        self._ended = threading.Event()
+        self._told_refusal = False
+        self._runner: Optional[int] = None
+        self._started_at = 0.0
+        distributed._sign = sign_of(self.info, distributed.rank)
+        self._streams = KeptStreams(paths, self._rank)
+        if self._leads:
+            self._start_runner()
+            take_care_of_others(paths)
+        threading.Thread(target=self._tend, name="detached run", daemon=True).start()
+
+    def end(self, code: int) -> None:
+        """Say how this rank has ended; the first one of a machine waits until the server has all. Once."""
+        if self._ended.is_set() or os.getpid() != self._pid:
+            return
+        self._ended.set()
+        self._streams.close()
+        try:
+            write_json(self.paths.rank_end(self._rank), {"code": code, "t": time.time()})
+        except OSError as error:  # then it counts as killed once the process has ended
+            logger.warning("The end of rank %d cannot be written to its run: %s", self._rank, error)
+        if self._leads:
+            Farewell(self.paths, self.info.master_url).wait()
+
+    def _tend(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            self._streams.tend()
+            if self._leads:
+                self._tend_runner()
+                self._tell_refusal()
+
+    def _start_runner(self) -> None:
+        self._started_at = time.monotonic()
+        try:
+            self._runner = start_runner(self.paths)
+        except OSError as error:
+            logger.warning(
+                "The reports of this run wait on this machine: their sender cannot be started: %s", error
+            )
+
+    def _tend_runner(self) -> None:
+        """A runner that was killed is started anew, and goes on where that one was."""
+        if self._runner is not None:
+            try:
+                os.waitpid(self._runner, os.WNOHANG)
+            except ChildProcessError:
+                self._runner = None
+        if time.monotonic() - self._started_at < _RESTART_SECONDS or read_shipped(self.paths)["finished"]:
+            return
+        lock = try_lock(self.paths.runner_lock)
+        if lock is not None:
+            os.close(lock)
+            self._start_runner()
+
+    def _tell_refusal(self) -> None:
+        refusal = read_shipped(self.paths)["refused"]
+        if refusal and not self._told_refusal:
+            self._told_refusal = True
+            logger.warning(
+                "The server takes no more reports of this run (%s). The training is not disturbed; another start of "
+                "the same external ids, or the removal of the experiment, is the usual reason.",
+                refusal,
+            )
+
+
+class DetachedContext(Context):
+    """The Core API's context of a detached run; its end is the run's."""
+
+    _run: Optional[DetachedRun] = None
+    _process: Optional[ProcessEnd] = None
+
+    def belong_to(self, run: DetachedRun) -> None:
+        self._run = run
+        self._process = ProcessEnd(self._close_at_exit)
+
+    def close(self) -> None:
+        """End the run: as an error where this is called while an exception is on its way or after a bad `sys.exit`."""
+        self._end(code_of_exception(sys.exc_info()[1]))
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if error is not None and self._process is not None:
+            self._process.code = code_of_exception(error)
+        super().__exit__(kind, error, trace)
+
+    def _close_at_exit(self) -> None:
+        self._end(0)
+
+    def _end(self, code: int) -> None:
+        run, process, self._run, self._process = self._run, self._process, None, None
+        super().close()
+        if process is not None:
+            process.forget()
+        if run is not None:
+            run.end(code or (process.code if process is not None else 0))

@@ -1,0 +1,142 @@
+"""What this rank writes to stdout and stderr goes where it went, and into the run's spool too.
+
+The descriptors themselves are led through pipes to a small process (runner/tee.py), so children's and C libraries'
+output is there as well. It cannot hold up or end the training: where that process cannot be started nothing is changed,
+and where it dies a thread of this one does its work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional
+
+from trainmaster.paths import RunPaths
+from trainmaster.runner import tee
+
+logger = logging.getLogger("trainmaster.core")
+
+_STREAMS = ((1, "stdout"), (2, "stderr"))
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1024 * 1024
+_DRAIN_SECONDS = 6.0
+_REAP_SECONDS = 0.2
+
+
+class _Led(NamedTuple):
+    """A stream of this process: its descriptor, the pipe's other end, where it went before, and its spool file."""
+
+    number: int
+    source: int
+    original: int
+    file: str
+
+
+class KeptStreams:
+    """The streams of this process while its run lasts."""
+
+    def __init__(self, paths: RunPaths, rank: int) -> None:
+        self._led: List[_Led] = []
+        self._control: Optional[socket.socket] = None
+        self._tee: Optional["subprocess.Popen[bytes]"] = None
+        self._lock = threading.Lock()
+        try:
+            self._begin(paths, rank)
+        except (OSError, ValueError) as error:
+            logger.warning("What this rank writes is not kept in the log of its run: %s", error)
+
+    def _begin(self, paths: RunPaths, rank: int) -> None:
+        ends = {}
+        for number, name in _STREAMS:
+            original = os.dup(number)
+            source, ends[number] = os.pipe()
+            self._led.append(_Led(number, source, original, str(paths.rank_stream(rank, name))))
+            with contextlib.suppress(OSError):  # where less is allowed, less it is
+                fcntl.fcntl(source, _F_SETPIPE_SZ, _PIPE_BYTES)
+        self._control, theirs = socket.socketpair()
+        self._tee = self._start(paths.tee_lock(rank), theirs.fileno())
+        theirs.close()
+        _flush()
+        for number, end in ends.items():
+            os.dup2(end, number)
+            os.close(end)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a line is to be seen when it is printed
+                with contextlib.suppress(ValueError, OSError):
+                    stream.reconfigure(line_buffering=True)
+
+    def _start(self, lock: Path, control: int) -> "subprocess.Popen[bytes]":
+        words: List[Any] = [sys.executable, "-I", "-S", Path(tee.__file__), lock, control]
+        inherited = [control]
+        for led in self._led:
+            words += [led.source, led.original, led.file]
+            inherited += [led.source, led.original]
+        return subprocess.Popen(
+            [str(word) for word in words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=inherited,
+            start_new_session=True,
+            cwd="/",
+        )
+
+    def tend(self) -> None:
+        """To be called now and then: where the process has died, a thread here goes on in its place."""
+        with self._lock:
+            if self._tee is None or self._tee.poll() is None:
+                return
+            self._tee = None
+            self._restore()
+            self._close_control()
+        streams = [tee.Stream(led.source, os.dup(led.original), led.file) for led in self._led]
+        threading.Thread(
+            target=tee.copy, args=(streams, None), name="streams of the run", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Lead the streams back where they went, when all that was written has come into the spool."""
+        with self._lock:
+            if self._tee is None:
+                return
+            _flush()
+            self._restore()
+            self._drain()
+            self._close_control()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._tee.wait(_REAP_SECONDS)
+            self._tee.returncode = (
+                0  # else it ends with the last child that has the pipes, and nobody waits for it
+            )
+            self._tee = None
+            for led in self._led:
+                os.close(led.source)
+                os.close(led.original)
+
+    def _restore(self) -> None:
+        for led in self._led:
+            os.dup2(led.original, led.number)
+
+    def _drain(self) -> None:
+        assert self._control is not None
+        self._control.settimeout(_DRAIN_SECONDS)
+        with contextlib.suppress(OSError):
+            self._control.sendall(b"d")
+            self._control.recv(1)
+
+    def _close_control(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
