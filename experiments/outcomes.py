@@ -84,7 +84,13 @@ def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
     """True when the last attempts, one after the other, could not even start, whatever kept each of them."""
     if reason not in _NEVER_STARTED:
         return False
-    last = trial.task.allocations.order_by("-number").values_list("exit_reason", flat=True)
+    attempts = trial.task.allocations.order_by("-number")
+    revived = Event.objects.filter(
+        kind=Event.Kind.TASK, subject=trial.task_id, from_state=TaskState.ENDED
+    ).last()
+    if revived:
+        attempts = attempts.filter(assigned_at__gt=revived.at)
+    last = attempts.values_list("exit_reason", flat=True)
     last_ones = list(last[: settings.LAUNCH_ATTEMPTS])
     return len(last_ones) == settings.LAUNCH_ATTEMPTS and _NEVER_STARTED.issuperset(last_ones)
 

@@ -28,6 +28,13 @@ def start(experiment: Experiment, *, actor: str) -> None:
     _apply(experiment, state, operations, actor)
 
 
+def carry_on(
+    experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], *, actor: str
+) -> None:
+    """Keep the state of a search that was revived, and do what it asks for."""
+    _apply(experiment, state, operations, actor)
+
+
 def validation_reported(
     experiment: Experiment, trial: Trial, metric: float, steps_completed: int, time: float | None = None
 ) -> None:

@@ -330,7 +330,15 @@ def delete(experiment_id: int, *, actor: str) -> Experiment:
     if experiment.state not in deletable:
         raise IllegalStep(
             f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
-            "cancel or kill it before deleting it."
+            f"{_how_to_end(experiment)} before deleting it."
+        )
+    borrowed = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment).exclude(
+        state__in=TRIAL_END_STATES
+    )
+    if other := borrowed.order_by("pk").first():
+        raise IllegalStep(
+            f"Trial {other.pk} of experiment {other.experiment_id} goes on from a checkpoint of experiment "
+            f"{experiment_id}; end it first, or wait for a checkpoint of its own."
         )
     set_experiment_state(experiment, ExperimentState.DELETING, reason=Reason.KILLED_BY_USER, actor=actor)
     wake("dispatch.tasks.delete_experiment", experiment_id)

@@ -35,3 +35,15 @@ _RULES = merging.Rules(
 def merge(template: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """Both in one, neither of them changed. Raises ConfigError where the two cannot be joined."""
     return merging.merge(template, config, _RULES)
+
+
+def override(config: dict[str, Any], changes: dict[str, Any], path: Path = ()) -> dict[str, Any]:
+    """The config with some of its values replaced, lists too; maps are changed entry by entry."""
+    found = dict(config)
+    for name, value in changes.items():
+        here, kept = (*path, str(name)), config.get(name)
+        if isinstance(kept, dict) and isinstance(value, dict) and not _is_one_value(here, kept, value):
+            found[name] = override(kept, value, here)
+        else:
+            found[name] = value
+    return found

@@ -83,6 +83,31 @@ def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str
 
 
 @transaction.atomic
+def revive_job(
+    job_id: uuid.UUID,
+    *,
+    pool: ResourcePool,
+    actor: str,
+    priority: int | None = None,
+    weight: float | None = None,
+    max_slots: int | None = None,
+) -> bool:
+    """A job that has ended is active again, at the end of those of its priority; False when it has not ended.
+
+    What is None stays as it was. Raises hosts.pools.PoolRemoved.
+    """
+    hold(pool)
+    job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
+    if job.state != JobState.ENDED:
+        return False
+    given = {"priority": priority, "weight": weight, "max_slots": max_slots}
+    changes = {name: value for name, value in given.items() if value is not None}
+    position = _last_position(pool, job.priority if priority is None else priority)
+    Job.objects.filter(pk=job_id).update(pool=pool, position=position, **changes)
+    return set_job_state(job_id, JobState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
+
+
+@transaction.atomic
 def create_task(
     *,
     job: Job,

@@ -29,6 +29,7 @@ from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
 from jobs.job_transitions import lock_tasks as lock_tasks
+from jobs.job_transitions import revive_job as revive_job
 from jobs.job_transitions import set_job_state as set_job_state
 from jobs.job_transitions import set_task_state as set_task_state
 from jobs.job_transitions import unblock as unblock

@@ -16,7 +16,7 @@ from searching.events import (
     TrialExited,
     ValidationReported,
 )
-from searching.search import on_event, progress, start
+from searching.search import on_event, progress, revive, start
 
 __all__ = [
     "BadSearch",
@@ -31,5 +31,6 @@ __all__ = [
     "ValidationReported",
     "on_event",
     "progress",
+    "revive",
     "start",
 ]

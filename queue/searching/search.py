@@ -74,6 +74,29 @@ def on_event(state: State, event: Event) -> tuple[State, list[Operation]]:
     return state, _exited(state, trial, event)
 
 
+def revive(
+    state: State, searcher: dict[str, Any], hparams: dict[str, Any]
+) -> tuple[State, dict[str, dict[str, Any]], list[Operation]]:
+    """Go on with a search that has ended, of the kinds single, random and grid, by these sections of the config.
+
+    Returns the state, the trials that are to run again (request id -> hyperparameters), and what to do besides. Those
+    that completed stay as they are, but for the one of a single search; `hparams` changes what that one gets.
+    """
+    state = copy.deepcopy(state)
+    state["searcher"] = {**_DEFAULTS, **{key: value for key, value in searcher.items() if value is not None}}
+    state["hparams"], state["over"] = hparams, False
+    drawn = [_drawn(state, number) for number in range(state["drawn"])]
+    is_single = searcher.get("name") == "single"
+    again: dict[str, dict[str, Any]] = {}
+    for made in drawn[-1:] if is_single else drawn:
+        trial = state["trials"][made.request_id]
+        done = trial["stopped"] or trial["ended"] == ExitReason.COMPLETED
+        if is_single or not (done or trial["ended"] == ExitReason.INVALID_HP):
+            trial.update(ended=None, stopped=False)
+            again[made.request_id] = made.hparams
+    return state, again, _fill(state)
+
+
 def progress(state: State, reported: Mapping[str, float] | None = None) -> float:
     """How much of the search is done, 0 to 1, by trials; all of it once it has come to a good end.
 
@@ -157,9 +180,21 @@ def _fill(state: State) -> list[Operation]:
 
 
 def _create(state: State, bracket: int) -> Create:
-    """The next sample: the n-th draw depends on the seed and n alone."""
-    number = state["drawn"]
+    """The next sample."""
+    made = _drawn(state, state["drawn"])
     state["drawn"] += 1
+    state["trials"][made.request_id] = {
+        "bracket": bracket,
+        "rung": 0,
+        "time": 0,
+        "stopped": False,
+        "ended": None,
+    }
+    return made
+
+
+def _drawn(state: State, number: int) -> Create:
+    """The n-th draw depends on the seed and n alone."""
     random = Random(f"{state['seed']}:{number}")
     request_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
     seed = random.getrandbits(31)
@@ -167,7 +202,6 @@ def _create(state: State, bracket: int) -> Create:
         hparams = hyperparameters.grid_point(state["hparams"], number)
     else:
         hparams = hyperparameters.sample(state["hparams"], random)
-    state["trials"][request_id] = {"bracket": bracket, "rung": 0, "time": 0, "stopped": False, "ended": None}
     return Create(request_id, hparams, seed)
 
 

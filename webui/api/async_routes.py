@@ -9,6 +9,7 @@ from django.urls import URLPattern, path
 
 from webui.api import (
     allocations,
+    checkpoint_files,
     log_files,
     log_streams,
     metric_streams,
@@ -50,6 +51,9 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("trials/<int:trial_id>/profiler/metrics", profiler.metrics, ("GET",)),
     ("trials/<int:trial_id>/tensorboard", tensorboard_files.of_trial, ("GET",)),
     ("experiments/<int:experiment_id>/tensorboard", tensorboard_files.of_experiment, ("GET",)),
+    ("checkpoints/<uuid:checkpoint_uuid>/files", checkpoint_files.listing, ("GET",)),
+    ("checkpoints/<uuid:checkpoint_uuid>/files/<path:path>", checkpoint_files.file, ("GET",)),
+    ("checkpoints/<uuid:checkpoint_uuid>/archive", checkpoint_files.whole, ("GET",)),
     ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank, ("POST",)),
     ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks, ("POST",)),
 ]
@@ -69,6 +73,7 @@ _QUERIES: dict[str, frozenset[str]] = {
         {"follow", "labels.name", "labels.agentId", "labels.gpuUuid", "labels.metricType"}
     ),
     "/logs": STREAMED,
+    "checkpoints/<uuid:checkpoint_uuid>/archive": frozenset({"format"}),
     "/logs/fields": frozenset({"follow"}),
     "/logs/raw": FILTERS,
     "/logs/archive": FILTERS,

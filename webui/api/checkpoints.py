@@ -11,74 +11,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dispatch import detached
+from events.announce import announce
 from experiments import checkpoints, transitions
-from experiments.config import masked
 from experiments.models import Checkpoint, Trial
 from jobs.models import Member
-from metrics import reported
-from webui.api import encoding
 from webui.api.authentication import Run
+from webui.api.checkpoint_deletion import ChosenCheckpoints, delete_all, described
+from webui.api.checkpoint_encoding import encode_checkpoint
 from webui.api.errors import BadRequest, Forbidden, Missing
 from webui.api.permissions import person, require_owner
-from webui.api.trial_encoding import checkpoint_state
 from webui.api.views import ApiView, Json
-
-CHECKPOINT_SORT = {
-    "SORT_BY_UUID": "uuid",
-    "SORT_BY_TRIAL_ID": "trial_id",
-    "SORT_BY_BATCH_NUMBER": "steps_completed",
-    "SORT_BY_END_TIME": "reported_at",
-    "SORT_BY_STATE": "state",
-    "SORT_BY_SEARCHER_METRIC": "trial__searcher_metric",
-}
-_STATES = ["STATE_ACTIVE", "STATE_COMPLETED", "STATE_ERROR", "STATE_DELETED", "STATE_PARTIALLY_DELETED"]
-
-
-class CheckpointsQuery(encoding.PageQuery):
-    sortByAttr = serializers.ChoiceField(required=False, choices=["SORT_BY_UNSPECIFIED", *CHECKPOINT_SORT])
-    sortByMetric = serializers.CharField(required=False)
-    states = serializers.ListField(child=serializers.ChoiceField(choices=_STATES), required=False)
-
-
-def chosen_checkpoints(rows: QuerySet[Checkpoint], query: Json) -> QuerySet[Checkpoint]:
-    """The rows of a list, filtered and in order."""
-    if states := query.get("states"):
-        rows = rows.filter(
-            state__in=["PARTIAL" if s == "STATE_ACTIVE" else s.removeprefix("STATE_") for s in states]
-        )
-    query = {**query, "sortBy": query.get("sortByAttr")}
-    return rows.select_related("trial__experiment").order_by(
-        *encoding.ordering(query, CHECKPOINT_SORT, "reported_at")
-    )
-
-
-def encode_checkpoint(checkpoint: Checkpoint) -> Json:
-    trial = checkpoint.trial
-    experiment = trial.experiment
-    training: Json = {
-        "trialId": trial.pk,
-        "experimentId": experiment.pk,
-        "experimentConfig": masked(experiment.config),
-        "hparams": trial.hparams,
-    }
-    step = checkpoint.steps_completed
-    for report in reported.read([trial.pk], ["training", "validation"], first_step=step, last_step=step):
-        training[f"{report.group}Metrics"] = {"avgMetrics": report.values}
-        if report.group == "validation":
-            metric = report.values.get((experiment.config.get("searcher") or {}).get("metric", ""))
-            if isinstance(metric, (int, float)):
-                training["searcherMetric"] = metric
-    return {
-        "uuid": str(checkpoint.pk),
-        "taskId": trial.task_id,
-        "allocationId": checkpoint.allocation_id,
-        "reportTime": encoding.time(checkpoint.reported_at),
-        "state": checkpoint_state(checkpoint),
-        "resources": {path: str(size) for path, size in checkpoint.resources.items()},
-        "metadata": {"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
-        "storage": checkpoint.storage.get("type", "server"),
-        "training": training,
-    }
 
 
 def _find(checkpoint_uuid: uuid.UUID) -> Checkpoint:
@@ -96,7 +38,9 @@ class OneCheckpoint(ApiView):
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
         checkpoint = _find(checkpoint_uuid)
         who: Any = request.user
-        if isinstance(who, Run) and not _may_read(who.trial, checkpoint):
+        if not isinstance(who, Run):
+            return Response({"checkpoint": described(checkpoint)})
+        if not _may_read(who.trial, checkpoint):
             raise Missing(f"checkpoint {checkpoint_uuid} not found")
         return Response({"checkpoint": encode_checkpoint(checkpoint)})
 
@@ -106,6 +50,28 @@ def _may_read(trial: Trial | None, checkpoint: Checkpoint) -> bool:
         return False
     own = checkpoint.trial.experiment_id == trial.experiment_id
     return own or checkpoint.pk in {trial.latest_checkpoint_id, trial.source_checkpoint_id}
+
+
+class WithMetadata(serializers.Serializer[Any]):
+    metadata = serializers.DictField()
+
+
+class NewMetadata(serializers.Serializer[Any]):
+    checkpoint = WithMetadata()
+
+
+class CheckpointMetadata(ApiView):
+    """Replace what is written about a checkpoint. Its step stays."""
+
+    bodies = {"POST": NewMetadata}
+
+    def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+        checkpoint = _find(checkpoint_uuid)
+        require_owner(person(request), checkpoint.trial.experiment)
+        checkpoint.metadata = self.body(request)["checkpoint"]["metadata"]
+        checkpoint.save(update_fields=["metadata"])
+        announce(f"experiment:{checkpoint.trial.experiment_id}")
+        return Response({"checkpoint": encode_checkpoint(checkpoint)})
 
 
 class ReportedCheckpoint(serializers.Serializer[Any]):
@@ -121,18 +87,18 @@ class ReportedCheckpoint(serializers.Serializer[Any]):
 
 
 class Checkpoints(ApiView):
-    """A run reports a checkpoint that it has put into its storage itself."""
+    """A run reports a checkpoint that it has put into its storage itself; people delete some."""
 
     run_methods = frozenset({"POST"})
-    bodies = {"POST": ReportedCheckpoint}
+    bodies = {"POST": ReportedCheckpoint, "DELETE": ChosenCheckpoints}
+
+    def delete(self, request: Request) -> Response:
+        delete_all(request, self.body(request)["checkpointUuids"])
+        return Response({})
 
     def post(self, request: Request) -> Response:
-        who: Any = request.user
-        if not isinstance(who, Run):
-            raise Forbidden("Only a run may report a checkpoint; its token was not sent.")
-        body, trial = self.body(request), who.trial
-        if trial is None:
-            raise Missing(f"allocation {who.allocation.pk} belongs to no trial")
+        body = self.body(request)
+        trial, member = _reporting(request, body)
         metadata = body.get("metadata") or {}
         try:
             data: Json = {

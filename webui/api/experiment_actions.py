@@ -10,11 +10,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
-from experiments import edits, transitions
+from experiments import continuing, edits, transitions
+from experiments.config import ConfigError
 from experiments.models import Experiment, Project
-from webui.api.errors import Conflict, Forbidden, Missing
-from webui.api.experiment_encoding import with_numbers
+from jobs.accepting import Refused
+from submissions.config.reading import read_yaml
+from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.experiment_encoding import encode_experiment, with_numbers
 from webui.api.experiment_filters import Filters, chosen
+from webui.api.experiments import find
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -53,6 +57,36 @@ class ExperimentAction(ApiView):
                 raise Missing(str(error)) from error  # Determined answers so
             raise Conflict(str(error)) from error
         return Response({})
+
+
+class ContinueBody(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    overrideConfig = serializers.CharField(
+        required=False, allow_blank=True, allow_null=True, trim_whitespace=False
+    )
+
+
+class ExperimentContinue(ApiView):
+    """An experiment that has ended goes on from the latest checkpoints of its trials; the config may be changed."""
+
+    bodies = {"POST": ContinueBody}
+
+    def post(self, request: Request) -> Response:
+        body, user = self.body(request), person(request)
+        require_owner(user, find(body["id"]))
+        go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.role)
+        return Response({"experiment": encode_experiment(find(body["id"]), full=True)})
+
+
+def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> None:
+    """Continue it with these changes to its config, as YAML. Raises BadRequest or Conflict."""
+    try:
+        values = read_yaml(changes, "change of the config") if changes.strip() else {}
+        continuing.go_on(experiment_id, values, actor=who, role=role)
+    except (ConfigError, Refused) as error:
+        raise BadRequest(str(error)) from error
+    except transitions.IllegalStep as error:
+        raise Conflict(str(error)) from error
 
 
 class MoveBody(serializers.Serializer[Any]):

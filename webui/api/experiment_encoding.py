@@ -22,14 +22,14 @@ from django.utils import timezone
 from experiments import phases
 from experiments.config import masked, masked_text
 from experiments.models import Checkpoint, Experiment, Trial
-from experiments.states import CheckpointState
+from experiments.states import GONE
 from webui.api import encoding
 from webui.api.views import Json
 
 
 def with_numbers() -> QuerySet[Experiment]:
     """Experiments with num_trials, checkpoint_count, checkpoint_bytes and their phase beside their columns."""
-    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state=CheckpointState.DELETED)
+    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE)
     trials = Trial.objects.filter(experiment=OuterRef("pk"))
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     return phases.annotated(rows).annotate(

@@ -12,7 +12,7 @@ from experiments.models import Checkpoint, Experiment
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
+from webui.api.checkpoint_encoding import CheckpointsQuery, page_of
 from webui.api.errors import Missing
 from webui.api.experiments import find, refuse_other_runs
 from webui.api.permissions import person, require_owner
@@ -47,10 +47,9 @@ class ExperimentCheckpoints(ApiView):
     queries = {"GET": CheckpointsQuery}
 
     def get(self, request: Request, experiment_id: int) -> Response:
-        find(experiment_id)
-        query = self.query(request)
-        rows = chosen_checkpoints(Checkpoint.objects.filter(trial__experiment_id=experiment_id), query)
-        return Response(encoding.page(rows, query, "checkpoints", encode_checkpoint))
+        experiment = find(experiment_id)
+        rows = Checkpoint.objects.filter(trial__experiment_id=experiment_id)
+        return Response(page_of(rows, experiment, self.query(request)))
 
 
 class ValidationHistory(ApiView):

@@ -18,6 +18,7 @@ from jobs import accepting, queue_edits
 from submissions import contexts
 from submissions.models import Context
 from webui.api import encoding
+from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.experiment_encoding import encode_experiment, with_numbers
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen
@@ -65,6 +66,7 @@ class ExperimentPatch(serializers.Serializer[Any]):
         child=serializers.CharField(max_length=128), required=False, allow_null=True
     )
     resources = PatchResources(required=False, allow_null=True)
+    checkpointStorage = PatchCheckpointStorage(required=False, allow_null=True)
 
 
 def find(experiment_id: int) -> Any:
@@ -280,6 +282,8 @@ class OneExperiment(ApiView):
         fields = {name: body[name] for name in ("name", "description", "labels", "notes") if name in body}
         edits.edit(experiment_id, **fields)
         _patch_resources(experiment, body.get("resources") or {}, actor(request), user.role)
+        if storage := body.get("checkpointStorage"):
+            patch_policy(experiment, storage)
         return Response({"experiment": encode_experiment(find(experiment_id), full=True)})
 
     def delete(self, request: Request, experiment_id: int) -> Response:

@@ -23,7 +23,7 @@ from rest_framework import serializers
 from dispatch import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
-from experiments.states import CheckpointState
+from experiments.states import GONE, USABLE, CheckpointState
 from webui.api import encoding
 from webui.api.views import Json
 
@@ -54,7 +54,7 @@ def trials_with_numbers() -> QuerySet[Trial]:
 @cache
 def _with_numbers() -> QuerySet[Trial]:
     """Resolving the subqueries takes Django 4 ms, as long as all the rest of a short request."""
-    kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state=CheckpointState.DELETED).order_by()
+    kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state__in=GONE).order_by()
     per_trial = kept.values("trial")
     return phases.annotated(Trial.objects.select_related("experiment")).annotate(
         checkpoint_count=Coalesce(
@@ -103,8 +103,9 @@ def checkpoint_workload(checkpoint: Checkpoint | None) -> Json | None:
 
 
 def checkpoint_state(checkpoint: Checkpoint) -> str:
-    """The client knows no PARTIAL: what is still being uploaded is ACTIVE to it."""
-    return "STATE_ACTIVE" if checkpoint.state == CheckpointState.PARTIAL else f"STATE_{checkpoint.state}"
+    """The client knows neither PARTIAL nor DELETING: what is being uploaded is ACTIVE to it, what is to go DELETED."""
+    told = {CheckpointState.PARTIAL: "ACTIVE", CheckpointState.DELETING: "DELETED"}
+    return f"STATE_{told.get(CheckpointState(checkpoint.state), checkpoint.state)}"
 
 
 def best_checkpoint(trial: Trial) -> Checkpoint | None:
@@ -112,7 +113,7 @@ def best_checkpoint(trial: Trial) -> Checkpoint | None:
     steps = (trial.best_validation or {}).get("steps_completed")
     if steps is None:
         return None
-    return trial.checkpoints.filter(steps_completed=steps, state=CheckpointState.COMPLETED).first()
+    return trial.checkpoints.filter(steps_completed=steps, state__in=USABLE).first()
 
 
 def _failure(trial: Trial) -> Json | None:
@@ -143,6 +144,9 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "bestValidation": _validation(trial.best_validation),
             "latestValidation": _validation(trial.latest_validation),
             "bestCheckpoint": checkpoint_workload(best_checkpoint(trial)) if full else None,
+            "warmStartCheckpointUuid": str(trial.source_checkpoint_id)
+            if trial.source_checkpoint_id
+            else None,
             "checkpointCount": trial.checkpoint_count,
             "totalCheckpointSize": str(trial.checkpoint_bytes),
             "summaryMetrics": trial.summary_metrics,

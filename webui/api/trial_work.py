@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from experiments.models import Checkpoint
-from experiments.states import CheckpointState
+from experiments.states import GONE
 from metrics import reported, series
 from metrics.reported import Reported
 from metrics.values import number
@@ -100,7 +100,7 @@ def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
         return []
     rows = Checkpoint.objects.filter(trial_id=trial_id)
     if query["removeDeletedCheckpoints"]:
-        rows = rows.exclude(state=CheckpointState.DELETED)
+        rows = rows.exclude(state__in=GONE)
     return [(row.steps_completed, 1, {"checkpoint": checkpoint_workload(row)}) for row in rows]
 
 

@@ -15,9 +15,8 @@ from dispatch import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from metrics import profiler_batches
-from webui.api import encoding
 from webui.api.authentication import Run
-from webui.api.checkpoints import CheckpointsQuery, chosen_checkpoints, encode_checkpoint
+from webui.api.checkpoint_encoding import CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial, trials_with_numbers
@@ -93,10 +92,9 @@ class TrialCheckpoints(ApiView):
     queries = {"GET": CheckpointsQuery}
 
     def get(self, request: Request, trial_id: int) -> Response:
-        find(request, trial_id)
-        query = self.query(request)
-        rows = chosen_checkpoints(Checkpoint.objects.filter(trial_id=trial_id), query)
-        return Response(encoding.page(rows, query, "checkpoints", encode_checkpoint))
+        trial = find(request, trial_id)
+        rows = Checkpoint.objects.filter(trial_id=trial_id)
+        return Response(page_of(rows, trial.experiment, self.query(request)))
 
 
 class Report(serializers.Serializer[Any]):

@@ -12,6 +12,8 @@ from webui.api import (
     agents,
     async_routes,
     auth,
+    checkpoint_deletion,
+    checkpoint_files,
     checkpoints,
     cluster,
     commands,
@@ -131,6 +133,7 @@ _commands = [
 ]
 _experiments = [
     _at("experiments", experiments.Experiments),
+    _at("experiments/continue", experiment_actions.ExperimentContinue),
     _at("experiment/labels", experiment_results.AllLabels),
     _at(_E, experiments.OneExperiment),
     *(
@@ -190,7 +193,13 @@ _trials = [
     _at(f"{_T}/early_exit", trials.EarlyExit),
     _at(f"{_T}/runner/metadata", trials.RunnerMetadata),
     _at("checkpoints", checkpoints.Checkpoints),
+    _at("checkpoints/rm", checkpoint_deletion.RemoveFiles),
+    _at("checkpoints/deletion-preview", checkpoint_deletion.DeletionPreview),
     _at("checkpoints/<uuid:checkpoint_uuid>", checkpoints.OneCheckpoint),
+    _at("checkpoints/<uuid:checkpoint_uuid>/metadata", checkpoints.CheckpointMetadata),
+    path(f"{_E}/preview_gc", checkpoint_deletion.PreviewGc.as_view()),
+    # the published client asks here, without /api/v1; browsers get the page of the checkpoint at this address
+    path("checkpoints/<uuid:checkpoint_uuid>", checkpoint_files.whole),
 ]
 _places = [
     _at("workspaces", workspaces.Workspaces),

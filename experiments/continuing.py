@@ -1,0 +1,132 @@
+"""An experiment that has ended goes on: the same trials, from their latest checkpoints (features.md 4.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+import searching
+from experiments import search
+from experiments.config import check
+from experiments.config.merging import override
+from experiments.models import Experiment, Trial
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState, TrialState
+from experiments.transitions import IllegalStep, lock, set_experiment_state, set_trial_state, upload_block
+from jobs import transitions as jobs
+from jobs.accepting import Refused, settle
+from jobs.models import Job, Task
+from jobs.states import Reason, TaskState
+from jobs.time_limits import in_words, time_used
+
+_SEARCHERS = ("single", "random", "grid")
+_REASON = Reason.ACTIVATED_BY_USER
+
+
+@transaction.atomic
+def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str) -> Experiment:
+    """Continue it with `changes` laid over its config. Restarts count anew; its job stands last of its priority.
+
+    A single search runs its trial again, also one that completed; a random or grid search those that did not.
+    Raises IllegalStep for one that cannot go on, Refused and ConfigError for changes that cannot be.
+    """
+    experiment = lock(experiment_id)
+    _check_state(experiment)
+    _check_changes(experiment, changes)
+    config = _config(experiment, changes, role)
+    state, again, operations = searching.revive(
+        experiment.search, config["searcher"], config.get("hyperparameters") or {}
+    )
+    if not again and not any(isinstance(each, searching.Create) for each in operations):
+        raise IllegalStep(
+            f"experiment {experiment_id} has been completed, cannot continue this experiment; fork it instead."
+        )
+    trials = list(experiment.trials.filter(request_id__in=again).select_related("latest_checkpoint", "task"))
+    jobs.lock_tasks([trial.task_id for trial in trials])
+    if (
+        "hyperparameters" not in changes
+    ):  # as they were when the trial was made, whatever a template says by now
+        again = {str(trial.request_id): trial.hparams for trial in trials}
+    Experiment.objects.filter(pk=experiment_id).update(config=config, search=state)
+    experiment.config, experiment.search = config, state
+    set_experiment_state(experiment, ExperimentState.ACTIVE, reason=_REASON, actor=actor)
+    pool = settle(config["resources"], config["resources"]["slots_per_trial"], role=role)
+    jobs.revive_job(experiment.job_id, pool=pool, actor=actor, **_of_the_job(changes))
+    experiment.job = Job.objects.get(pk=experiment.job_id)
+    for trial in trials:
+        trial.experiment = experiment
+        _revive(trial, again[str(trial.request_id)], config["resources"], actor)
+    search.carry_on(experiment, state, operations, actor=actor)
+    return experiment
+
+
+def _check_state(experiment: Experiment) -> None:
+    if experiment.unmanaged:
+        raise IllegalStep(
+            f"experiment {experiment.pk} is unmanaged: its program goes on where it was started."
+        )
+    if experiment.state not in EXPERIMENT_END_STATES:
+        raise IllegalStep(f"experiment in non terminal state '{experiment.state}', try again later")
+    if experiment.archived:
+        raise IllegalStep(f"experiment {experiment.pk} is archived; unarchive it before continuing it.")
+    name = (experiment.config.get("searcher") or {}).get("name")
+    if name not in _SEARCHERS:
+        raise IllegalStep(
+            f"Unsupported searcher type provided: '{name}'; only single, random and grid searches can be continued."
+        )
+
+
+def _check_changes(experiment: Experiment, changes: dict[str, Any]) -> None:
+    searcher = experiment.config["searcher"]["name"]
+    if changes and searcher != "single":
+        raise Refused(f"a {searcher} search is continued as it was: its config cannot be changed.")
+    if _section(changes, "searcher").get("name", "single") != "single":
+        raise Refused("searcher.name: a single search stays one when it is continued.")
+    for field in ("workspace", "project"):
+        if changes.get(field):
+            raise Refused(f"{field}: a continued experiment stays in its project; move it afterwards.")
+
+
+def _config(experiment: Experiment, changes: dict[str, Any], role: str) -> dict[str, Any]:
+    """The config from now on. Raises Refused or ConfigError."""
+    pool = {"resources": {"resource_pool": experiment.job.pool.name}}
+    config = check(override(override(experiment.config, pool), changes)).effective()
+    resources, before = config["resources"], experiment.config["checkpoint_storage"]
+    settle(resources, resources["slots_per_trial"], role=role)
+    moved = [name for name, value in before.items() if config["checkpoint_storage"].get(name) != value]
+    if not all(name.startswith("save_") for name in moved):
+        raise Refused("checkpoint_storage: a continued experiment keeps its storage; fork it to use another.")
+    limit = resources.get("max_time")
+    used = time_used(list(experiment.trials.values_list("task_id", flat=True)))
+    if limit is not None and any(seconds >= limit for seconds in used.values()):
+        raise Refused(
+            f"resources.max_time: its {in_words(limit)} are used up; continue it with a greater one, such as "
+            f"resources.max_time={2 * limit}."
+        )
+    return config
+
+
+def _of_the_job(changes: dict[str, Any]) -> dict[str, Any]:
+    resources = _section(changes, "resources")
+    return {name: resources[name] for name in ("priority", "weight", "max_slots") if resources.get(name)}
+
+
+def _section(changes: dict[str, Any], name: str) -> dict[str, Any]:
+    """What is changed in a section; nothing where it is no section, which the check of the whole says."""
+    section = changes.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _revive(trial: Trial, hparams: dict[str, Any], resources: dict[str, Any], actor: str) -> None:
+    Trial.objects.filter(pk=trial.pk).update(
+        restarts=0, early_exit="", runner_state="", progress=None, hparams=hparams
+    )
+    Task.objects.filter(pk=trial.task_id).update(
+        slots=resources["slots_per_trial"],
+        single_host=bool(resources.get("is_single_node")),
+        max_time_seconds=resources.get("max_time"),
+    )
+    set_trial_state(trial, TrialState.ACTIVE, reason=_REASON, actor=actor, detail={"continued": True})
+    jobs.set_task_state(
+        trial.task_id, TaskState.WAITING, reason=_REASON, actor=actor, blocked_by=upload_block(trial)
+    )

@@ -1,0 +1,113 @@
+"""An experiment that has ended goes on with its trials, from their latest checkpoints, by a changed config."""
+
+import pytest
+from django.utils import timezone
+
+from dispatch import passes
+from experiments import continuing, runs
+from experiments import transitions as experiments
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import CheckpointState, ExperimentState, TrialState
+from experiments.transitions import IllegalStep
+from jobs.accepting import Refused
+from jobs.models import Allocation
+from jobs.states import JobState, TaskState
+from tests.experiments.test_search import RANDOM, end, submitted, trials
+from tests.rig.world import make_host
+
+pytestmark = pytest.mark.django_db
+
+SINGLE = """
+name: single
+entrypoint: python3 train.py
+hyperparameters: {lr: 0.1}
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+resources: {slots_per_trial: 1}
+max_restarts: 0
+"""
+
+
+def go_on(experiment: Experiment, **changes: object) -> Experiment:
+    return continuing.go_on(experiment.pk, changes, actor="user:ada", role="editor")
+
+
+def completed_single() -> tuple[Experiment, Trial, Checkpoint]:
+    """A single search that ran to its end, with a checkpoint at step 10."""
+    make_host("gpu0", 1)
+    experiment = submitted(SINGLE)
+    passes.run(experiment.job.pool_id)
+    (trial,) = trials(experiment)
+    checkpoint = Checkpoint.objects.create(
+        trial=trial, allocation_id=f"{trial.task_id}.1", state=CheckpointState.COMPLETED, steps_completed=10,
+        storage={"type": "server"}, reported_at=timezone.now(),
+    )  # fmt: skip
+    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint, restarts=3, early_exit="X")
+    end(trial)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
+    return experiment, trial, checkpoint
+
+
+def test_a_completed_single_search_goes_on_for_longer() -> None:
+    experiment, trial, checkpoint = completed_single()
+    go_on(experiment, searcher={"max_length": {"epochs": 2}}, resources={"priority": 7})
+    experiment.refresh_from_db()
+    trial.refresh_from_db()
+    assert (experiment.state, experiment.ended_at) == (ExperimentState.ACTIVE, None)
+    assert experiment.config["searcher"]["max_length"] == {"epochs": 2}
+    assert not experiment.collect_due
+    assert (trial.state, trial.restarts, trial.early_exit) == (TrialState.ACTIVE, 0, "")
+    assert (trial.task.state, experiment.job.state) == (TaskState.WAITING, JobState.ACTIVE)
+    assert experiment.job.priority == 7
+    passes.run(experiment.job.pool_id)
+    attempt = Allocation.objects.get(task=trial.task, number=2)
+    told = runs.describe(attempt, "cpu").trial
+    assert told is not None
+    assert (told["latest_checkpoint"], told["steps_completed"]) == (str(checkpoint.pk), 10)
+    end(trial)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
+
+
+def test_a_changed_hyperparameter_reaches_the_trial() -> None:
+    experiment, trial, _ = completed_single()
+    go_on(experiment, hyperparameters={"lr": 0.5})
+    trial.refresh_from_db()
+    assert trial.hparams == {"lr": 0.5}
+
+
+def test_of_a_random_search_those_trials_go_on_that_did_not_complete() -> None:
+    make_host("gpu0", 2)
+    experiment = submitted(RANDOM % (3, 2))
+    passes.run(experiment.job.pool_id)
+    first, second = trials(experiment)
+    end(first)
+    experiments.kill(experiment.pk, actor="user:ada")
+    end(second, code=1)
+    for trial in trials(experiment):
+        trial.refresh_from_db()
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.CANCELED
+    go_on(experiment)
+    states = [trial.state for trial in trials(experiment)]
+    assert states == ["COMPLETED", "ACTIVE", "ACTIVE"]
+    passes.run(experiment.job.pool_id)
+    for trial in trials(experiment)[1:]:
+        end(trial)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
+    with pytest.raises(IllegalStep, match="has been completed, cannot continue"):
+        go_on(experiment)
+
+
+def test_what_cannot_go_on_says_why() -> None:
+    experiment, _, _ = completed_single()
+    with pytest.raises(Refused, match="a single search stays one"):
+        go_on(experiment, searcher={"name": "random", "max_trials": 3})
+    with pytest.raises(Refused, match="stays in its project"):
+        go_on(experiment, project="other", workspace="w")
+    with pytest.raises(Refused, match="keeps its storage"):
+        go_on(experiment, checkpoint_storage={"type": "directory", "container_path": "/x"})
+    go_on(experiment)
+    with pytest.raises(IllegalStep, match="non terminal state 'ACTIVE'"):
+        go_on(experiment)

@@ -1,0 +1,136 @@
+"""Checkpoints over REST: lists in order, what would be lost, deletion, policies, and the way into a fork."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.models import Checkpoint, Trial
+from metrics import ingest
+from metrics.ingest import Report
+from tests.rig.api import CONFIG, Cast
+from tests.webui.api.conftest import Submit
+
+pytestmark = pytest.mark.django_db
+
+METRICS = {10: 0.5, 20: 0.2, 30: 0.4}
+
+
+@pytest.fixture
+def trial(submit: Submit, settings: Any, tmp_path: Path) -> Trial:
+    settings.DATA_DIR = tmp_path
+    trial = Trial.objects.get(experiment_id=submit()["id"])
+    ingest.store(
+        trial.pk, [Report(1, "validation", step, 0.0, {"loss": loss}) for step, loss in METRICS.items()]
+    )
+    for step in [*METRICS, 40]:
+        Checkpoint.objects.create(
+            trial=trial, allocation_id=f"{trial.task_id}.1", state="COMPLETED", steps_completed=step,
+            resources={"model.pt": 7, "opt/": 0}, size_bytes=7, storage={"type": "server"},
+            reported_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=step),
+        )  # fmt: skip
+    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=at(trial, 40))
+    return trial
+
+
+def at(trial: Trial, step: int) -> Checkpoint:
+    return trial.checkpoints.get(steps_completed=step)
+
+
+def steps(answer: dict[str, Any]) -> list[int]:
+    return [row["metadata"]["steps_completed"] for row in answer["checkpoints"]]
+
+
+def test_lists_are_sorted_filtered_and_cut_into_pages(cast: Cast, trial: Trial) -> None:
+    path = f"experiments/{trial.experiment_id}/checkpoints"
+    by_metric = f"{path}?sortByAttr=SORT_BY_SEARCHER_METRIC"
+    assert steps(cast.vic.get(path)) == [10, 20, 30, 40]
+    assert steps(cast.vic.get(by_metric)) == [20, 30, 10, 40], "the best first, without a metric last"
+    assert steps(cast.vic.get(f"{by_metric}&orderBy=ORDER_BY_DESC")) == [10, 30, 20, 40]
+    assert steps(cast.vic.get(f"trials/{trial.pk}/checkpoints?sortByMetric=loss&limit=1")) == [20]
+    assert steps(cast.vic.get(f"{path}?sortByAttr=SORT_BY_BATCH_NUMBER&orderBy=ORDER_BY_DESC&offset=3")) == [
+        10
+    ]
+    Checkpoint.objects.filter(pk=at(trial, 10).pk).update(state="DELETING")
+    assert steps(cast.vic.get(f"{path}?states=STATE_DELETED")) == [10]
+
+
+def test_one_says_why_it_is_kept_and_who_began_with_it(cast: Cast, trial: Trial, submit: Submit) -> None:
+    source = at(trial, 30)
+    fork = submit(config=CONFIG.replace("loss,", f"loss, source_checkpoint_uuid: {source.pk},"))
+    began = Trial.objects.get(experiment_id=fork["id"])
+    found = cast.vic.get(f"checkpoints/{source.pk}")["checkpoint"]
+    assert found["startedTrials"] == [{"trialId": began.pk, "experimentId": fork["id"]}]
+    assert found["keptBecause"] == [f"trial {began.pk} began with it"]
+    assert found["training"]["searcherMetric"] == 0.4
+    assert found["sizeBytes"] == "7"
+    assert cast.vic.get(f"checkpoints/{at(trial, 20).pk}")["checkpoint"]["keptBecause"] == [
+        "best of its trial"
+    ]
+    assert (
+        cast.ada.get(f"trials/{began.pk}")["trial"]["warmStartCheckpointUuid"] == str(source.pk)
+        and began.latest_checkpoint_id == source.pk
+    )
+
+
+def test_a_source_that_nothing_can_begin_with_is_refused(cast: Cast, trial: Trial) -> None:
+    def refused(field: str) -> str:
+        config = CONFIG.replace("loss,", f"loss, {field},")
+        return cast.ada.refused("POST", "experiments", {"config": config})[1]
+
+    Checkpoint.objects.filter(pk=at(trial, 10).pk).update(state="PARTIAL")
+    assert "still being uploaded" in refused(f"source_checkpoint_uuid: {at(trial, 10).pk}")
+    assert "no checkpoint" in refused("source_checkpoint_uuid: 00000000-0000-4000-8000-000000000000")
+    assert "no trial 999999" in refused("source_trial_id: 999999")
+    Checkpoint.objects.filter(pk=at(trial, 40).pk).update(
+        storage={"type": "directory", "container_path": "/d"}
+    )
+    assert "set checkpoint_storage to where" in refused(f"source_trial_id: {trial.pk}")
+
+
+def test_deletion_says_what_is_lost_and_asks_for_rights(cast: Cast, trial: Trial) -> None:
+    first, latest = str(at(trial, 20).pk), str(at(trial, 40).pk)
+    previewed = cast.vic.post("checkpoints/deletion-preview", {"checkpointUuids": [first, latest]})
+    assert previewed["checkpoints"][0]["losses"] == ["It is the best of its trial."]
+    assert "goes on from it" in previewed["refusals"][0]
+    assert previewed["sizeBytes"] == "14"
+    assert cast.bob.refused("DELETE", "checkpoints", {"checkpointUuids": [first]})[0] == 403
+    assert cast.ada.refused("DELETE", "checkpoints", {"checkpointUuids": [first, latest]})[0] == 409
+    cast.ada.delete("checkpoints", {"checkpointUuids": [first]})
+    assert cast.ada.get(f"checkpoints/{first}")["checkpoint"]["state"] == "STATE_DELETED"
+    cast.ada.post(
+        "checkpoints/rm", {"checkpointUuids": [str(at(trial, 10).pk)], "checkpointGlobs": ["model.*"]}
+    )
+    assert at(trial, 10).state == "DELETING", "it has no file left"
+    status, sentence = cast.ada.refused(
+        "POST", "checkpoints/rm", {"checkpointUuids": [str(at(trial, 30).pk)]}
+    )
+    assert (status, "None of the files" in sentence) == (409, True)
+
+
+def test_a_policy_is_previewed_and_set(cast: Cast, trial: Trial) -> None:
+    path = f"/experiments/{trial.experiment_id}/preview_gc"
+    asked = f"{path}?save_experiment_best=0&save_trial_best=0&save_trial_latest=1"
+    found = cast.vic.get(asked)
+    assert found["metric_name"] == "loss"
+    assert [row["StepsCompleted"] for row in found["checkpoints"]] == [10, 20, 30]
+    assert found["checkpoints"][0]["step"]["validation"]["metrics"]["validation_metrics"] == {"loss": 0.5}
+    wanted = {"saveExperimentBest": 0, "saveTrialBest": 0, "saveTrialLatest": 1}
+    cast.ada.patch(f"experiments/{trial.experiment_id}", {"checkpointStorage": wanted})
+    experiment = Trial.objects.get(pk=trial.pk).experiment
+    assert experiment.collect_due
+    assert experiment.config["checkpoint_storage"]["save_trial_best"] == 0
+    assert cast.vic.refused("GET", f"{path}?save_trial_best=-1")[0] == 400
+
+
+def test_an_ended_experiment_is_continued_by_yaml(cast: Cast, trial: Trial) -> None:
+    body = {"id": trial.experiment_id, "overrideConfig": "searcher: {max_length: {batches: 20}}"}
+    assert "non terminal" in cast.ada.refused("POST", "experiments/continue", body)[1]
+    cast.ada.post(f"experiments/{trial.experiment_id}/kill")
+    assert cast.bob.refused("POST", "experiments/continue", body)[0] == 403
+    wrong = {**body, "overrideConfig": "searcher: {max_length: none}"}
+    assert "searcher.max_length" in cast.ada.refused("POST", "experiments/continue", wrong)[1]
+    found = cast.ada.post("experiments/continue", body)["experiment"]
+    assert found["config"]["searcher"]["max_length"] == {"batches": 20}
+    assert found["state"] == "STATE_QUEUED"

@@ -1,0 +1,188 @@
+"""Deletion of checkpoints: whole ones, files of them, and what a policy would delete."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments import checkpoint_deletion, stored_files
+from experiments.keeping import Policy
+from experiments.models import Checkpoint, Experiment
+from experiments.states import USABLE
+from webui.api import encoding
+from webui.api.checkpoint_encoding import encode_checkpoint
+from webui.api.errors import Conflict, Missing
+from webui.api.permissions import actor, person, require_owner
+from webui.api.trial_encoding import checkpoint_state
+from webui.api.views import ApiView, Json
+
+
+class ChosenCheckpoints(serializers.Serializer[Any]):
+    checkpointUuids = serializers.ListField(
+        child=serializers.UUIDField(), allow_empty=False, max_length=10_000
+    )
+
+
+class ChosenFiles(ChosenCheckpoints):
+    checkpointGlobs = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+
+
+def own(request: Request, uuids: list[uuid.UUID]) -> list[Checkpoint]:
+    """The checkpoints, which must exist and be of the user's experiments. Raises Missing or Forbidden."""
+    rows = {
+        row.pk: row
+        for row in Checkpoint.objects.filter(pk__in=uuids).select_related("trial__experiment__owner")
+    }
+    user = person(request)
+    for pk in uuids:
+        if pk not in rows:
+            raise Missing(f"checkpoint {pk} not found")
+        require_owner(user, rows[pk].trial.experiment)
+    return list(rows.values())
+
+
+def delete_all(request: Request, uuids: list[uuid.UUID]) -> None:
+    """Delete all of these, or none. Raises Missing, Forbidden or Conflict."""
+    own(request, uuids)
+    try:
+        checkpoint_deletion.delete(uuids, actor=actor(request))
+    except checkpoint_deletion.NotDeletable as error:
+        raise Conflict(str(error)) from error
+
+
+class DeletionPreview(ApiView):
+    """What would be lost with these checkpoints, and what stands against it. Changes nothing."""
+
+    viewer_methods = frozenset({"POST"})
+    bodies = {"POST": ChosenCheckpoints}
+
+    def post(self, request: Request) -> Response:
+        uuids = self.body(request)["checkpointUuids"]
+        found = Checkpoint.objects.filter(pk__in=uuids).select_related("trial__experiment")
+        rows = {row.pk: row for row in found}
+        if missing := [pk for pk in uuids if pk not in rows]:
+            raise Missing(f"checkpoint {missing[0]} not found")
+        answer = [_losing(row) for row in rows.values()]
+        refusals = list(checkpoint_deletion.objections(rows.values()))
+        size = sum(row.size_bytes for row in rows.values())
+        return Response({"checkpoints": answer, "refusals": refusals, "sizeBytes": str(size)})
+
+
+def _losing(row: Checkpoint) -> Json:
+    facts = checkpoint_deletion.standing(row.trial.experiment)
+    return {
+        "uuid": str(row.pk),
+        "trialId": row.trial_id,
+        "stepsCompleted": row.steps_completed,
+        "state": checkpoint_state(row),
+        "sizeBytes": str(row.size_bytes),
+        "losses": checkpoint_deletion.lost_with(row, facts),
+    }
+
+
+class RemoveFiles(ApiView):
+    """Remove files that match globs from checkpoints; without globs, read anew which files there are."""
+
+    bodies = {"POST": ChosenFiles}
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        rows = own(request, body["checkpointUuids"])
+        if not body["checkpointGlobs"]:
+            for row in rows:
+                _refresh(row)
+            return Response({})
+        try:
+            removed = checkpoint_deletion.remove_files(
+                body["checkpointUuids"], body["checkpointGlobs"], actor=actor(request)
+            )
+        except checkpoint_deletion.NotDeletable as error:
+            raise Conflict(str(error)) from error
+        return Response({"removedFiles": removed})
+
+
+def _refresh(row: Checkpoint) -> None:
+    if row.state not in USABLE:
+        return
+    try:
+        there = stored_files.listing(row)
+    except OSError as error:
+        raise Conflict(str(error)) from error
+    if not there:
+        raise Conflict(
+            f"None of the files of checkpoint {row.pk} is in its storage; its record stays as it is."
+        )
+    Checkpoint.objects.filter(pk=row.pk).update(resources=there, size_bytes=sum(there.values()))
+
+
+class GcPolicy(serializers.Serializer[Any]):
+    """Numbers that are not given stay as they are."""
+
+    save_experiment_best = serializers.IntegerField(required=False, min_value=0)
+    save_trial_best = serializers.IntegerField(required=False, min_value=0)
+    save_trial_latest = serializers.IntegerField(required=False, min_value=0)
+
+
+class PreviewGc(ApiView):
+    """The checkpoints that a policy would delete, in the form that the published client asks for. Changes nothing."""
+
+    queries = {"GET": GcPolicy}
+
+    def get(self, request: Request, experiment_id: int) -> Response:
+        experiment = Experiment.objects.filter(pk=experiment_id).first()
+        if experiment is None:
+            raise Missing(f"experiment {experiment_id} not found")
+        query = self.query(request)
+        policy = Policy.of(experiment.config).changed(
+            query.get("save_experiment_best"), query.get("save_trial_best"), query.get("save_trial_latest")
+        )
+        facts = checkpoint_deletion.standing(experiment, policy)
+        metric = str((experiment.config.get("searcher") or {}).get("metric"))
+        rows = [_to_go(row, metric, facts) for row in facts.superfluous]
+        return Response({"checkpoints": rows, "metric_name": metric, "kept": len(facts.kept)})
+
+
+def _to_go(row: Checkpoint, metric: str, facts: checkpoint_deletion.Standing) -> Json:
+    value = facts.metrics.get((row.trial_id, row.steps_completed))
+    values = {} if value is None else {metric: value if value == value else "NaN"}
+    return {
+        "UUID": str(row.pk),
+        "TrialID": row.trial_id,
+        "StepsCompleted": row.steps_completed,
+        "State": checkpoint_state(row).removeprefix("STATE_"),
+        "ReportTime": encoding.time(row.reported_at),
+        "Resources": {path: int(size) for path, size in row.resources.items()},
+        "Size": row.size_bytes,
+        "ValidationMetrics": values,
+        # the client counts those with a validation by this
+        "step": {"validation": {"metrics": {"validation_metrics": values}} if values else None},
+    }
+
+
+class PatchCheckpointStorage(serializers.Serializer[Any]):
+    saveExperimentBest = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+    saveTrialBest = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+    saveTrialLatest = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+
+
+def patch_policy(experiment: Experiment, wanted: Json) -> None:
+    """Change how many checkpoints are kept; equal numbers change nothing."""
+    policy = Policy.of(experiment.config).changed(
+        wanted.get("saveExperimentBest"), wanted.get("saveTrialBest"), wanted.get("saveTrialLatest")
+    )
+    checkpoint_deletion.change_policy(experiment.pk, policy)
+
+
+def described(row: Checkpoint) -> Json:
+    """One checkpoint with why it is kept and which trials began with it, of ours beside the dialect."""
+    facts = checkpoint_deletion.standing(row.trial.experiment)
+    began = row.started.order_by("pk").values_list("pk", "experiment_id")
+    return {
+        **encode_checkpoint(row),
+        "keptBecause": facts.kept.get(row.pk, []),
+        "startedTrials": [{"trialId": trial, "experimentId": experiment} for trial, experiment in began],
+    }

@@ -1,0 +1,139 @@
+"""A checkpoint as the dialect shows it, and lists of them in the order that was asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from experiments import checkpoint_metrics
+from experiments.config import masked
+from experiments.models import Checkpoint, Experiment
+from experiments.states import CheckpointState
+from jobs.models import Member
+from metrics import reported
+from metrics.values import number
+from webui.api import encoding
+from webui.api.trial_encoding import checkpoint_state
+from webui.api.views import Json
+
+CHECKPOINT_SORT = {
+    "SORT_BY_UUID": "uuid",
+    "SORT_BY_TRIAL_ID": "trial_id",
+    "SORT_BY_BATCH_NUMBER": "steps_completed",
+    "SORT_BY_END_TIME": "reported_at",
+    "SORT_BY_STATE": "state",
+}
+BY_SEARCHER_METRIC = "SORT_BY_SEARCHER_METRIC"
+#: states of the dialect -> ours; it has none for what is being uploaded or is about to go
+_STATES = {
+    "STATE_ACTIVE": [CheckpointState.PARTIAL],
+    "STATE_COMPLETED": [CheckpointState.COMPLETED],
+    "STATE_ERROR": [CheckpointState.ERROR],
+    "STATE_DELETED": [CheckpointState.DELETING, CheckpointState.DELETED],
+    "STATE_PARTIALLY_DELETED": [CheckpointState.PARTIALLY_DELETED],
+}
+
+
+class CheckpointsQuery(encoding.PageQuery):
+    sortByAttr = serializers.ChoiceField(
+        required=False, choices=["SORT_BY_UNSPECIFIED", *CHECKPOINT_SORT, BY_SEARCHER_METRIC]
+    )
+    sortByMetric = serializers.CharField(required=False)
+    states = serializers.ListField(child=serializers.ChoiceField(choices=list(_STATES)), required=False)
+
+
+def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> Json:
+    """`{checkpoints, pagination}` of rows of one experiment, filtered and in order.
+
+    By a metric, the better one stands first unless an order was asked for, and those without the metric last.
+    """
+    if states := query.get("states"):
+        rows = rows.filter(state__in=[ours for state in states for ours in _STATES[state]])
+    rows = rows.select_related("trial__experiment")
+    searcher = experiment.config.get("searcher") or {}
+    metric = query.get("sortByMetric")
+    if query.get("sortByAttr") == BY_SEARCHER_METRIC:
+        metric = str(searcher.get("metric"))
+    if not metric:
+        query = {**query, "sortBy": query.get("sortByAttr")}
+        ordered = rows.order_by(*encoding.ordering(query, CHECKPOINT_SORT, "reported_at"))
+        return encoding.page(ordered, query, "checkpoints", encode_checkpoint)
+    downwards = {"ORDER_BY_ASC": False, "ORDER_BY_DESC": True}.get(
+        query["orderBy"], not searcher.get("smaller_is_better", True)
+    )
+    return encoding.page(_by_metric(rows, metric, downwards), query, "checkpoints", encode_checkpoint)
+
+
+def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list[Checkpoint]:
+    found = list(rows.order_by("reported_at"))
+    values = checkpoint_metrics.of_trials({row.trial_id for row in found}, metric)
+    sign = -1 if downwards else 1
+
+    def place(row: Checkpoint) -> tuple[bool, float]:
+        value = values.get((row.trial_id, row.steps_completed))
+        return (value is None or math.isnan(value), sign * (value or 0.0))
+
+    return sorted(found, key=place)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> Json:
+    """With `sizeBytes`, `host` and `deletionWaitsFor` of ours beside the dialect's fields."""
+    return encoding.without_none(
+        {
+            "uuid": str(checkpoint.pk),
+            "taskId": checkpoint.trial.task_id,
+            "allocationId": checkpoint.allocation_id,
+            "reportTime": encoding.time(checkpoint.reported_at),
+            "state": checkpoint_state(checkpoint),
+            "resources": {path: str(size) for path, size in checkpoint.resources.items()},
+            "sizeBytes": str(checkpoint.size_bytes),
+            "metadata": {"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
+            "storage": checkpoint.storage.get("type", "server"),
+            "host": host_of(checkpoint),
+            "deletionWaitsFor": checkpoint.deletion_waits_for or None,
+            "training": _training(checkpoint),
+        }
+    )
+
+
+def host_of(checkpoint: Checkpoint) -> str | None:
+    """The host whose rank reported it; None once that run is forgotten."""
+    allocation_id, _, index = checkpoint.run_key.rpartition(".")
+    if not index.isdecimal():
+        return None
+    member = (
+        Member.objects.filter(allocation_id=allocation_id, index=int(index)).select_related("host").first()
+    )
+    return member.host.name if member and member.host else None
+
+
+def _training(checkpoint: Checkpoint) -> Json:
+    trial = checkpoint.trial
+    experiment, step = trial.experiment, checkpoint.steps_completed
+    training: Json = {
+        "trialId": trial.pk,
+        "experimentId": experiment.pk,
+        "experimentConfig": _config(experiment),
+        "hparams": trial.hparams,
+    }
+    for report in reported.read([trial.pk], ["training", "validation"], first_step=step, last_step=step):
+        training[f"{report.group}Metrics"] = {"avgMetrics": report.values}
+        if report.group == "validation":
+            metric = number(report.values.get((experiment.config.get("searcher") or {}).get("metric", "")))
+            if metric is not None and math.isfinite(metric):
+                training["searcherMetric"] = metric
+    return training
+
+
+def _config(experiment: Experiment) -> Json:
+    """As the published client reads it: it knows no `server` storage, and asks the server for what lies in a
+    `directory` that its own machine does not have."""
+    config: Json = masked(experiment.config)
+    if (config.get("checkpoint_storage") or {}).get("type", "server") != "server":
+        return config
+    kept: Any = config.get("checkpoint_storage") or {}
+    elsewhere = {**kept, "type": "directory", "container_path": "/nonexistent/kept-by-the-server"}
+    return {**config, "checkpoint_storage": elsewhere}

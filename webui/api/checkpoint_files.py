@@ -1,0 +1,169 @@
+"""The files of checkpoints: their list, each of them (by Range too), and all as one archive.
+
+`/checkpoints/<uuid>` without `/api/v1` is where the published client asks for an archive.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.http import (
+    HttpRequest,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    JsonResponse,
+    StreamingHttpResponse,
+)
+from rest_framework import status
+from rest_framework.exceptions import APIException
+
+from experiments import stored_files
+from experiments.models import Checkpoint, Trial
+from experiments.states import USABLE, CheckpointState
+from jobs.models import Allocation
+from webui.api.async_views import Principal, async_view
+from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.log_files import as_file
+from webui.live.checkpoint_archive import FORMATS, archive, one_file
+from webui.live.threads import on_files, reading
+
+R = TypeVar("R")
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+
+
+class StorageAway(APIException):
+    """The storage does not answer now."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+
+
+@async_view("GET")
+async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
+    """Its files: path, size in bytes, SHA-256 where it is known, and an address of the storage's own where it has one.
+
+    409 with a sentence where the server cannot reach them: it says where they are.
+    """
+    checkpoint = await reading(_find, who, checkpoint_uuid)
+    files, urls = await _asked(lambda: _with_urls(checkpoint))
+    rows = [
+        {
+            "path": path,
+            "sizeBytes": str(size),
+            **({"sha256": checkpoint.digests[path]} if path in checkpoint.digests else {}),
+            **({"url": urls[path]} if urls[path] else {}),
+        }
+        for path, size in sorted(files.items())
+    ]
+    return JsonResponse({"files": rows})
+
+
+@async_view("GET")
+async def file(
+    request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID, path: str
+) -> HttpResponseBase:
+    """One file, whole or by Range; where its storage hands it out itself, the answer leads there."""
+    checkpoint = await reading(_find, who, checkpoint_uuid)
+    files = await _asked(lambda: stored_files.listing(checkpoint))
+    if path not in files:
+        raise Missing(f"checkpoint {checkpoint_uuid} has no file {path!r}")
+    if url := await _asked(lambda: stored_files.signed_url(checkpoint, path)):
+        return HttpResponseRedirect(url)
+    part = _part(request, files[path])
+    if part is None:
+        answer = JsonResponse({"message": "The file ends before that."}, status=416)
+        answer["Content-Range"] = f"bytes */{files[path]}"
+        return answer
+    return _streamed(checkpoint, path, part)
+
+
+@async_view("GET")
+async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
+    """All its files as one archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
+    kind = _format(request)
+    checkpoint = await reading(_find, who, checkpoint_uuid)
+    files = await _asked(lambda: stored_files.listing(checkpoint))
+    if not files:
+        raise Missing(f"none of the files of checkpoint {checkpoint_uuid} is in its storage")
+    return as_file(archive(checkpoint, files, kind), f"{checkpoint_uuid}.{kind}", FORMATS[kind])
+
+
+def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+    """The checkpoint, which must be complete; a run sees those of its experiment and what it began with."""
+    checkpoint = Checkpoint.objects.select_related("trial__experiment").filter(pk=checkpoint_uuid).first()
+    if checkpoint is None or (isinstance(who, Allocation) and not _is_of_run(who, checkpoint)):
+        raise Missing(f"checkpoint {checkpoint_uuid} not found")
+    if checkpoint.state not in USABLE:
+        state = {
+            CheckpointState.PARTIAL: "still being uploaded; try again once it is complete",
+            CheckpointState.ERROR: "incomplete: its files were never uploaded in full",
+        }.get(CheckpointState(checkpoint.state), "deleted")
+        raise Conflict(f"Checkpoint {checkpoint_uuid} is {state}.")
+    return checkpoint
+
+
+def _is_of_run(run: Allocation, checkpoint: Checkpoint) -> bool:
+    trial = Trial.objects.filter(task_id=run.task_id).first()
+    return trial is not None and (
+        checkpoint.trial.experiment_id == trial.experiment_id
+        or checkpoint.pk in {trial.latest_checkpoint_id, trial.source_checkpoint_id}
+    )
+
+
+def _with_urls(checkpoint: Checkpoint) -> tuple[dict[str, int], dict[str, str | None]]:
+    files = stored_files.listing(checkpoint)
+    return files, {path: stored_files.signed_url(checkpoint, path) for path in files}
+
+
+async def _asked(function: Callable[[], R]) -> R:
+    """What a storage says, or its sentence as an error."""
+    try:
+        return await on_files(function)
+    except stored_files.NotHere as error:
+        raise Conflict(str(error)) from error
+    except FileNotFoundError as error:
+        raise Missing(str(error)) from error
+    except OSError as error:
+        raise StorageAway(str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Part:
+    first: int
+    count: int
+    size: int
+
+
+def _part(request: HttpRequest, size: int) -> _Part | None:
+    """The bytes that are asked for; None where there are none. What is no simple range means the whole file."""
+    asked = _RANGE.fullmatch(request.headers.get("range", ""))
+    if asked is None:
+        return _Part(0, size, size)
+    first, last = int(asked[1]), int(asked[2]) if asked[2] else size - 1
+    if first >= size or last < first:
+        return None
+    return _Part(first, min(last, size - 1) - first + 1, size)
+
+
+def _streamed(checkpoint: Checkpoint, path: str, part: _Part) -> StreamingHttpResponse:
+    parts = one_file(checkpoint, path, part.first, part.count)
+    answer = as_file(parts, path.split("/")[-1], "application/octet-stream")
+    answer["Accept-Ranges"] = "bytes"
+    answer["Content-Length"] = str(part.count)
+    if part.count != part.size:
+        answer.status_code = 206
+        answer["Content-Range"] = f"bytes {part.first}-{part.first + part.count - 1}/{part.size}"
+    return answer
+
+
+def _format(request: HttpRequest) -> str:
+    asked = request.GET.get("format")
+    if asked is not None:
+        if asked not in FORMATS:
+            raise BadRequest(f"format is {asked!r}; allowed: {', '.join(FORMATS)}.")
+        return asked
+    accepted = request.headers.get("accept", "")
+    return next((kind for kind, media in FORMATS.items() if media in accepted), "tar.gz")
