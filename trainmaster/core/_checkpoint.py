@@ -17,7 +17,7 @@ from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._encoding import encode_strict
 from trainmaster.core._records import Records
 from trainmaster.core._shards import Agreement, Shard, agree, identity, settle
-from trainmaster.core._storage import METADATA_FILE, Selector, ServerStorage, Storage, copy_file, list_files
+from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, list_files
 
 logger = logging.getLogger("trainmaster.core")
 
@@ -92,9 +92,9 @@ class CheckpointContext:
         if shard:
             storage_id = self._distributed.broadcast(storage_id)
         path = self._storage.path(storage_id)
-        path.mkdir(parents=True, exist_ok=True)
         try:
-            with self._saving():
+            with self._saving(), self._storage.writing():
+                path.mkdir(parents=True, exist_ok=True)
                 yield path, storage_id
             agreement = (
                 self._agree_on_stored(path, plain)
@@ -171,17 +171,7 @@ class CheckpointContext:
 
     def get_metadata(self, storage_id: str) -> Dict[str, Any]:
         """The metadata that a checkpoint was stored with."""
-        stored = self._storage.path(storage_id) / METADATA_FILE
-        if isinstance(self._storage, ServerStorage) and not stored.is_file():
-            record = self._storage.listing(storage_id)
-            metadata: Dict[str, Any] = record.get("metadata") or {}
-            return metadata
-        if not stored.is_file():
-            raise FileNotFoundError(
-                f"There is no checkpoint {storage_id} with metadata: {stored} does not exist."
-            )
-        loaded: Dict[str, Any] = json.loads(stored.read_text(encoding="utf-8"))
-        return loaded
+        return self._storage.metadata(storage_id)
 
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint's files for good."""
@@ -244,7 +234,7 @@ class CheckpointContext:
     def _guarded_copy(self, folder: Path, files: Dict[str, int], storage_id: str) -> None:
         target = self._storage.path(storage_id)
         try:
-            with self._saving():
+            with self._saving(), self._storage.writing():
                 for name in files:
                     copy_file(folder / name, target / name)
         except BaseException:
@@ -263,22 +253,37 @@ class CheckpointContext:
             agreement.resources[METADATA_FILE] = self._describe(storage_id, agreement.metadata)
         if shard:
             agreement = self._distributed.broadcast(agreement)
+        if self._storage.carries:
+            self._carry(storage_id, shard)
         self._storage.stored(storage_id, agreement.resources)
         here = self._storage.path(storage_id)
         elsewhere = self._distributed.local_rank == 0 and not self._storage.shared and here.is_dir()
         if self._distributed.rank == 0 or (elsewhere and list_files(here)):
             self._record(storage_id, agreement)
 
+    def _carry(self, storage_id: str, shard: bool) -> None:
+        """Bring the files of each host to where they are kept; an error, of all ranks, if one could not."""
+        try:
+            with self._saving():
+                if self._distributed.local_rank == 0:
+                    self._storage.carry(storage_id)
+        except OSError as error:
+            if shard:
+                settle(self._distributed, str(error))
+            raise
+        if shard:
+            settle(self._distributed, None)
+
     def _describe(self, storage_id: str, metadata: Dict[str, Any]) -> int:
         """Write metadata.json and return its size."""
-        path = self._storage.path(storage_id)
-        path.mkdir(parents=True, exist_ok=True)
-        stored = path / METADATA_FILE
-        if stored.exists():
-            logger.warning("Checkpoint %s has a %s of its own, which is kept.", storage_id, METADATA_FILE)
-        else:
-            stored.write_text(json.dumps(metadata, indent=2), encoding="utf-8")
-        return stored.stat().st_size
+        stored = self._storage.path(storage_id) / METADATA_FILE
+        with self._storage.writing():
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            if stored.exists():
+                logger.warning("Checkpoint %s has a %s of its own, which is kept.", storage_id, METADATA_FILE)
+            else:
+                stored.write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+            return stored.stat().st_size
 
     def _record(self, storage_id: str, agreement: Agreement) -> None:
         steps = agreement.metadata.get("steps_completed")

@@ -83,7 +83,7 @@ def test_a_folder_all_hosts_share_is_written_directly(run: Path, tmp_path: Path)
 
 
 def test_an_unknown_storage_is_refused_with_the_known_ones(run: Path) -> None:
-    with pytest.raises(ValueError, match="server, shared_fs and directory"):
+    with pytest.raises(ValueError, match="server, shared_fs, directory, s3, gcs and azure"):
         core.init(checkpoint_storage={"type": "tape"})
 
 
