@@ -9,7 +9,15 @@ import time
 from typing import Any, Callable, Dict, List
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import experiment_tables, output, submission, tensorboard
+from trainmaster.cli import (
+    checkpoint,
+    checkpoint_deletion,
+    experiment_again,
+    experiment_tables,
+    output,
+    submission,
+    tensorboard,
+)
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_lines import plain
 from trainmaster.cli.log_options import add_log_options
@@ -52,7 +60,9 @@ def add(add_noun: Adder) -> None:
         parser.add_argument("experiment_id", type=int)
         parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
     _add_waiting(verbs)
-    add_set(verbs, "experiment")
+    experiment_again.add(verbs, _follow)
+    checkpoint_deletion.add_gc_policy(add_set(verbs, "experiment"))
+    checkpoint.add_download_of_experiment(verbs)
     tensorboard.add(verbs, "experiment")
 
 
@@ -221,15 +231,7 @@ def _list_checkpoints(client: Client, args: argparse.Namespace) -> int:
     path = f"/api/v1/experiments/{args.experiment_id}/checkpoints"
     query = [("sortByAttr", "SORT_BY_SEARCHER_METRIC")] if args.best else []
     rows = client.pages(path, "checkpoints", query, limit=args.best or 0)
-    columns = [
-        Column("Trial ID", lambda row: (row.get("training") or {}).get("trialId")),
-        Column("# of Batches", lambda row: (row.get("metadata") or {}).get("steps_completed")),
-        Column("State", lambda row: state(row["state"])),
-        Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
-        Column("UUID", lambda row: row["uuid"]),
-        Column("Resources", lambda row: row.get("resources"), lambda value: f"{len(value)} files"),
-    ]
-    output.show(rows, columns, args.output)
+    output.show(rows, checkpoint.COLUMNS, args.output)
     return OK
 
 

@@ -46,8 +46,8 @@ def _as_given(client: Client, args: argparse.Namespace) -> str:
     return str(args.entity_id)
 
 
-def add_set(verbs: Any, noun: str, find: Find = _as_given) -> None:
-    """`set log-retention` of a noun whose path under /api/v1 is its plural."""
+def add_set(verbs: Any, noun: str, find: Find = _as_given) -> Any:
+    """`set log-retention` of a noun whose path under /api/v1 is its plural; more can be set beside it."""
     settings = verbs.add_parser("set", help=f"change the {noun}").add_subparsers(
         metavar="WHAT", required=True
     )
@@ -62,6 +62,7 @@ def add_set(verbs: Any, noun: str, find: Find = _as_given) -> None:
         "--default", dest="days", action="store_const", const=None, help="as its config or the server says"
     )
     parser.set_defaults(run=_set, noun=noun, find=find, action="set the log retention")
+    return settings
 
 
 def _days(text: str) -> int:

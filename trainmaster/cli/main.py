@@ -15,6 +15,7 @@ from trainmaster import __version__
 from trainmaster.address import BadAddress
 from trainmaster.cli import (
     agent,
+    checkpoint,
     command,
     experiment,
     host,
@@ -39,6 +40,7 @@ from trainmaster.http import Answered, HttpError, Unreachable
 _NOUNS = (
     experiment,
     trial,
+    checkpoint,
     command,
     job,
     pool,

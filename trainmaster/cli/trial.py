@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any, Callable, Dict, List, Optional
 
-from trainmaster.cli import output, rank_pulse, tensorboard, trial_timings, workloads
+from trainmaster.cli import checkpoint, output, rank_pulse, tensorboard, trial_timings, workloads
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
@@ -31,6 +31,7 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("trial_id", type=int)
     parser.set_defaults(run=_kill, action="kill the trial")
     add_set(verbs, "trial")
+    checkpoint.add_download_of_trial(verbs)
     trial_timings.add(verbs)
     tensorboard.add(verbs, "trial")
     rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))

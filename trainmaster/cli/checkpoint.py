@@ -1,0 +1,235 @@
+"""`checkpoint`: list, look at, download, delete; and the downloads of `experiment` and `trial`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+from urllib.parse import quote
+
+from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
+from trainmaster.cli.checkpoint_deletion import files
+from trainmaster.cli.errors import OK, CliError, UsageError
+from trainmaster.cli.output import Column, done, local_time, state
+from trainmaster.client import Client
+from trainmaster.context import megabytes
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+_SORTS = {
+    "step": "SORT_BY_BATCH_NUMBER",
+    "metric": "SORT_BY_SEARCHER_METRIC",
+    "time": "SORT_BY_END_TIME",
+    "state": "SORT_BY_STATE",
+}
+_STATES = ["active", "completed", "error", "deleted", "partially_deleted"]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("checkpoint", aliases=["c"], help="list, download and delete checkpoints")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("list", aliases=["ls"], help="those of an experiment or a trial")
+    whose = parser.add_mutually_exclusive_group(required=True)
+    whose.add_argument("experiment_id", metavar="EXPERIMENT", type=int, nargs="?")
+    whose.add_argument("--trial", type=int, metavar="ID")
+    add_list_options(parser)
+    parser.set_defaults(run=_list, action="list the checkpoints")
+    parser = verbs.add_parser("describe", help="its files, metadata, metrics, and why it is kept")
+    parser.add_argument("uuid")
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the checkpoint")
+    parser = verbs.add_parser("download", help="its files, to this machine")
+    parser.add_argument("uuid")
+    checkpoint_download.add_options(parser, "checkpoints/UUID")
+    parser.set_defaults(run=_download, action="download the checkpoint")
+    checkpoint_deletion.add(verbs)
+
+
+def add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", action="append", choices=_STATES, help="of this state alone; repeatable")
+    parser.add_argument("--sort", choices=list(_SORTS), default="time", help="metric: the better one first")
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--limit", type=int, default=0, metavar="N")
+    parser.add_argument("--offset", type=int, default=0, metavar="N")
+    output.add_format(parser)
+
+
+def _size(record: Json) -> int:
+    return sum(int(size) for size in (record.get("resources") or {}).values())
+
+
+COLUMNS = [
+    Column("Trial ID", lambda row: (row.get("training") or {}).get("trialId")),
+    Column("# of Batches", lambda row: (row.get("metadata") or {}).get("steps_completed")),
+    Column("State", lambda row: state(row["state"])),
+    Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
+    Column("UUID", lambda row: row["uuid"]),
+    Column("Resources", lambda row: row.get("resources"), lambda value: files(len(value))),
+    Column("Size", _size, megabytes),
+    Column("Reported", lambda row: local_time(row.get("reportTime"))),
+]
+_DETAILS = [
+    Column("UUID", lambda row: row["uuid"]),
+    Column("State", lambda row: state(row["state"])),
+    Column("Experiment ID", lambda row: (row.get("training") or {}).get("experimentId")),
+    Column("Trial ID", lambda row: (row.get("training") or {}).get("trialId")),
+    Column("Steps Completed", lambda row: (row.get("metadata") or {}).get("steps_completed")),
+    Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
+    Column("Report Time", lambda row: local_time(row.get("reportTime"))),
+    Column("Storage", lambda row: row.get("storage")),
+    Column("Made On", lambda row: row.get("host")),
+    Column("Size", lambda row: f"{megabytes(_size(row))} in {files(len(row.get('resources') or {}))}"),
+    Column("Kept Because", lambda row: "; ".join(row.get("keptBecause") or []) or None),
+    Column("Began With It", lambda row: ", ".join(_trials(row)) or None),
+    Column("Deletion Waits", lambda row: row.get("deletionWaitsFor")),
+    Column("Metadata", lambda row: row.get("metadata")),
+]
+
+
+def _trials(row: Json) -> List[str]:
+    return [f"trial {each['trialId']}" for each in row.get("startedTrials") or []]
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    where = f"trials/{args.trial}" if args.trial is not None else f"experiments/{args.experiment_id}"
+    query: List[Tuple[str, Any]] = [("sortByAttr", _SORTS[args.sort])]
+    if args.reverse:
+        downwards = args.sort != "metric" or _smaller_is_better(client, where)
+        query.append(("orderBy", "ORDER_BY_DESC" if downwards else "ORDER_BY_ASC"))
+    query += [("states", f"STATE_{name.upper()}") for name in args.state or []]
+    rows = client.pages(f"/api/v1/{where}/checkpoints", "checkpoints", query, args.limit, args.offset)
+    output.show(rows, COLUMNS, args.output)
+    return OK
+
+
+def _smaller_is_better(client: Client, where: str) -> bool:
+    kind, _, number = where.partition("/")
+    experiment_id = int(number) if kind == "experiments" else int(client.trial(int(number))["experimentId"])
+    searcher = client.experiment(experiment_id)["config"].get("searcher") or {}
+    return bool(searcher.get("smaller_is_better", True))
+
+
+def record_of(client: Client, uuid: str) -> Json:
+    return dict(client.get(f"/api/v1/checkpoints/{quote(uuid, safe='')}")["checkpoint"])
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    record = record_of(client, args.uuid)
+    output.show_one(record, _DETAILS, args.output)
+    if args.output == "table":
+        print()
+        rows = [{"path": path, "size": int(size)} for path, size in sorted(record["resources"].items())]
+        columns = [Column("File", lambda row: row["path"]), Column("Bytes", lambda row: row["size"])]
+        output.show(rows, columns, "table")
+    return OK
+
+
+def _download(client: Client, args: argparse.Namespace) -> int:
+    folder = Path(args.output_dir or Path("checkpoints", args.uuid))
+    record = record_of(client, args.uuid)
+    checkpoint_download.download(client, record, folder, args)
+    _told(record, folder, args)
+    return OK
+
+
+def _told(record: Json, folder: Path, args: argparse.Namespace) -> None:
+    if not args.quiet:
+        step = (record.get("metadata") or {}).get("steps_completed")
+        done(f"Downloaded checkpoint {record['uuid']} (step {step}) to {folder}")
+
+
+def add_download_of_experiment(verbs: Any) -> None:
+    parser = verbs.add_parser("download", help="its best checkpoints, each into a folder of its UUID")
+    parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--top-n", type=int, default=1, metavar="N", help="how many (default: 1)")
+    _add_sorting(parser)
+    checkpoint_download.add_options(parser, "checkpoints")
+    parser.set_defaults(run=_download_of_experiment, action="download the checkpoints")
+
+
+def add_download_of_trial(verbs: Any) -> None:
+    parser = verbs.add_parser("download", help="its best, latest, or a chosen checkpoint")
+    parser.add_argument("trial_id", type=int)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--best", action="store_true")
+    which.add_argument("--latest", action="store_true")
+    which.add_argument("--uuid")
+    _add_sorting(parser)
+    checkpoint_download.add_options(parser, "checkpoints/UUID")
+    parser.set_defaults(run=_download_of_trial, action="download the checkpoint")
+
+
+def _add_sorting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sort-by", metavar="METRIC", help="the validation metric (default: the searcher's)")
+    parser.add_argument(
+        "--smaller-is-better", type=_boolean, metavar="true|false", help="of that metric; goes with --sort-by"
+    )
+
+
+def _boolean(text: str) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in words:
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: true or false")
+    return words[text.lower()]
+
+
+def _best(client: Client, where: str, count: int, args: argparse.Namespace) -> List[Json]:
+    """The best of those that can be downloaded and have the metric, best first. Raises CliError for none."""
+    if (args.sort_by is None) != (args.smaller_is_better is None):
+        raise UsageError("--sort-by and --smaller-is-better go together.")
+    query: List[Tuple[str, Any]] = [("states", "STATE_COMPLETED"), ("states", "STATE_PARTIALLY_DELETED")]
+    if args.sort_by is None:
+        query.append(("sortByAttr", _SORTS["metric"]))
+    else:
+        query += [
+            ("sortByMetric", args.sort_by),
+            ("orderBy", "ORDER_BY_ASC" if args.smaller_is_better else "ORDER_BY_DESC"),
+        ]
+    rows = client.pages(f"/api/v1/{where}/checkpoints", "checkpoints", query, count)
+    measured = [row for row in rows if _has_metric(row, args.sort_by)]
+    if not measured:
+        raise CliError(
+            f"{where.replace('s/', ' ')} has no complete checkpoint with "
+            f"{f'the metric {args.sort_by}' if args.sort_by else 'a validation'} at its step."
+        )
+    return measured
+
+
+def _has_metric(row: Json, metric: Any) -> bool:
+    training = row.get("training") or {}
+    if metric is None:
+        return training.get("searcherMetric") is not None
+    return metric in ((training.get("validationMetrics") or {}).get("avgMetrics") or {})
+
+
+def _download_of_experiment(client: Client, args: argparse.Namespace) -> int:
+    for record in _best(client, f"experiments/{args.experiment_id}", max(1, args.top_n), args):
+        folder = Path(args.output_dir or "checkpoints", record["uuid"])
+        checkpoint_download.download(client, record, folder, args)
+        _told(record, folder, args)
+    return OK
+
+
+def _download_of_trial(client: Client, args: argparse.Namespace) -> int:
+    if args.sort_by is not None and not args.best:
+        raise UsageError("--sort-by goes with --best.")
+    where = f"trials/{args.trial_id}"
+    if args.uuid:
+        record = record_of(client, args.uuid)
+    elif args.best:
+        record = _best(client, where, 1, args)[0]
+    else:
+        query = [
+            ("states", "STATE_COMPLETED"),
+            ("states", "STATE_PARTIALLY_DELETED"),
+            ("sortByAttr", _SORTS["step"]),
+            ("orderBy", "ORDER_BY_DESC"),
+        ]
+        rows = client.pages(f"/api/v1/{where}/checkpoints", "checkpoints", query, 1)
+        if not rows:
+            raise CliError(f"trial {args.trial_id} has no complete checkpoint yet.")
+        record = rows[0]
+    folder = Path(args.output_dir or Path("checkpoints", record["uuid"]))
+    checkpoint_download.download(client, record, folder, args)
+    _told(record, folder, args)
+    return OK

@@ -1,0 +1,130 @@
+"""`checkpoint delete`, `checkpoint rm` and `experiment set gc-policy`: what goes for ever is shown and asked first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Dict, List
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.output import Column, ask, done, say
+from trainmaster.client import Client
+from trainmaster.context import megabytes
+
+Json = Dict[str, Any]
+
+
+def files(count: int) -> str:
+    """`1 file`, `3 files`."""
+    return f"{count} file" + ("" if count == 1 else "s")
+
+
+def add(verbs: Any) -> None:
+    for verb, text in (
+        ("delete", "delete them with all their files, for ever"),
+        ("rm", "remove files that match --glob; without it, read anew which files there are"),
+    ):
+        parser = verbs.add_parser(verb, help=text)
+        parser.add_argument("uuids", metavar="UUID[,UUID…]", nargs="+")
+        parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+        if verb == "rm":
+            parser.add_argument(
+                "--glob",
+                action="append",
+                default=[],
+                help="files such as optimizer.pt or shards/**; repeatable",
+            )
+        parser.set_defaults(
+            run=_delete if verb == "delete" else _remove_files, action=f"{verb} the checkpoints"
+        )
+
+
+def _uuids(args: argparse.Namespace) -> List[str]:
+    return [part for words in args.uuids for part in words.split(",") if part]
+
+
+def _delete(client: Client, args: argparse.Namespace) -> int:
+    chosen = _uuids(args)
+    if not args.yes:
+        preview = client.post("/api/v1/checkpoints/deletion-preview", {"checkpointUuids": chosen})
+        for refusal in preview["refusals"]:
+            raise CliError(str(refusal))
+        for each in preview["checkpoints"]:
+            say(f"{each['uuid']}: trial {each['trialId']}, step {each['stepsCompleted']}")
+            for loss in each["losses"]:
+                say(f"  {loss}", "yellow")
+        what = f"{len(chosen)} checkpoint{'s' * (len(chosen) != 1)} ({megabytes(int(preview['sizeBytes']))})"
+        if not ask(f"Delete {what}? This cannot be undone.", default=False):
+            say("Nothing was deleted.")
+            return FAILED
+    client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
+    done(f"Deletion of checkpoints {', '.join(chosen)} is in progress")
+    return OK
+
+
+def _remove_files(client: Client, args: argparse.Namespace) -> int:
+    chosen = _uuids(args)
+    if args.glob and not args.yes:
+        question = f"Remove the files that match {' '.join(args.glob)} from {len(chosen)} checkpoints?"
+        if not ask(f"{question} This cannot be undone.", default=False):
+            say("Nothing was removed.")
+            return FAILED
+    answer = client.post("/api/v1/checkpoints/rm", {"checkpointUuids": chosen, "checkpointGlobs": args.glob})
+    if args.glob:
+        done(f"Removed {files(int(answer['removedFiles']))} from {', '.join(chosen)}")
+    else:
+        done(f"Read anew which files there are of {', '.join(chosen)}; whole ones go by `checkpoint delete`")
+    return OK
+
+
+def add_gc_policy(settings: Any) -> None:
+    """`experiment set gc-policy`."""
+    parser = settings.add_parser("gc-policy", help="how many checkpoints are kept; the others are deleted")
+    parser.add_argument("experiment_id", metavar="ID", type=int)
+    for name in ("experiment-best", "trial-best", "trial-latest"):
+        parser.add_argument(f"--save-{name}", type=_count, required=True, metavar="N")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_set_policy, action="set the policy")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: 0 or more")
+    return int(text)
+
+
+_TO_GO = [
+    Column("Trial ID", lambda row: row["TrialID"]),
+    Column("# of Batches", lambda row: row["StepsCompleted"]),
+    Column("State", lambda row: row["State"]),
+    Column(
+        "Validation Metric",
+        lambda row: json.dumps(row["ValidationMetrics"]) if row["ValidationMetrics"] else None,
+    ),
+    Column("UUID", lambda row: row["UUID"]),
+    Column("Size", lambda row: row["Size"], megabytes),
+]
+
+
+def _set_policy(client: Client, args: argparse.Namespace) -> int:
+    counts = [args.save_experiment_best, args.save_trial_best, args.save_trial_latest]
+    names = ["save_experiment_best", "save_trial_best", "save_trial_latest"]
+    if not args.yes:
+        preview = client.get(f"/experiments/{args.experiment_id}/preview_gc", list(zip(names, counts)))  # noqa: B905
+        going = preview["checkpoints"]
+        if going:
+            say("These checkpoints will be deleted:")
+            print(output.table([c.heading for c in _TO_GO], [_row(row) for row in going]))
+        left = f"{preview['kept']} stay" + ("s" if preview["kept"] == 1 else "")
+        if not ask(f"This deletes {len(going)} checkpoints for ever, {left}. Go on?", default=False):
+            say("Nothing was changed.")
+            return FAILED
+    wanted = dict(zip(["saveExperimentBest", "saveTrialBest", "saveTrialLatest"], counts))  # noqa: B905
+    client.call("PATCH", f"/api/v1/experiments/{args.experiment_id}", {"checkpointStorage": wanted})
+    done(f"Set checkpoint gc policy of experiment {args.experiment_id}")
+    return OK
+
+
+def _row(row: Json) -> List[Any]:
+    return [c.short(c.value(row)) if c.short else c.value(row) for c in _TO_GO]

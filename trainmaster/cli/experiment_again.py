@@ -1,0 +1,100 @@
+"""`experiment continue` and `experiment fork`: what has run goes on, or begins again as another."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli.errors import OK, CliError, UsageError
+from trainmaster.cli.output import done, say
+from trainmaster.cli.submission import config_text
+from trainmaster.client import Client
+from trainmaster.overrides import BadOverride, apply_overrides
+
+Json = Dict[str, Any]
+Follow = Callable[[Client, int, argparse.Namespace], int]
+
+
+def add(verbs: Any, follow: Follow) -> None:
+    parser = verbs.add_parser("continue", help="an ended experiment goes on from its latest checkpoints")
+    _add_options(parser, "what changes in its config")
+    parser.set_defaults(
+        run=lambda client, args: _continue(client, args, follow), action="continue the experiment"
+    )
+    parser = verbs.add_parser("fork", help="a new experiment with its code and config")
+    _add_options(parser, "the whole config instead of the one it was submitted with")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--checkpoint", metavar="UUID", help="its trials begin with this checkpoint")
+    source.add_argument(
+        "--trial", type=int, metavar="ID", help="its trials begin with that trial's latest checkpoint"
+    )
+    parser.add_argument("--paused", action="store_true", help="do not start it yet")
+    parser.set_defaults(run=lambda client, args: _fork(client, args, follow), action="fork the experiment")
+
+
+def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
+    parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help=f"YAML: {file}")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a field of the config, such as searcher.max_length.batches=2000",
+    )
+    parser.add_argument(
+        "-f",
+        "--follow",
+        "--follow-first-trial",
+        action="store_true",
+        help="follow the first trial's log; end with the result",
+    )
+
+
+def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+    given = args.config_file is not None
+    changes = config_text(args.config_file, args.config) if given else _changed({}, args)
+    client.post("/api/v1/experiments/continue", {"id": args.experiment_id, "overrideConfig": changes})
+    done(f"Continued experiment {args.experiment_id}")
+    return follow(client, args.experiment_id, args) if args.follow else OK
+
+
+def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+    if args.config_file is not None:
+        config = yamltext.load(config_text(args.config_file, []))
+    else:
+        config = yamltext.load(client.experiment(args.experiment_id)["experiment"]["originalConfig"])
+    if not isinstance(config, dict):
+        raise CliError(
+            f"the config of experiment {args.experiment_id} is no map; give one with --config-file."
+        )
+    if args.config_file is None:
+        config.setdefault("description", f"Fork of experiment {args.experiment_id}")
+    searcher = config.get("searcher")
+    if (args.checkpoint or args.trial is not None) and isinstance(searcher, dict):
+        searcher.pop("source_trial_id", None)
+        searcher.pop("source_checkpoint_uuid", None)
+        searcher.update(
+            {"source_checkpoint_uuid": args.checkpoint}
+            if args.checkpoint
+            else {"source_trial_id": args.trial}
+        )
+    body = {"config": _changed(config, args), "parentId": args.experiment_id, "activate": not args.paused}
+    answer = client.create_experiment(body)
+    for notice in answer.get("notices") or []:
+        say(notice, "yellow")
+    experiment_id = int(answer["experiment"]["id"])
+    done(f"Created experiment {experiment_id}")
+    if args.paused:
+        say(f"It is paused. To start it, run: trainmaster experiment activate {experiment_id}")
+        return OK
+    return follow(client, experiment_id, args) if args.follow else OK
+
+
+def _changed(config: Json, args: argparse.Namespace) -> str:
+    try:
+        return yamltext.dump(apply_overrides(config, args.config))
+    except BadOverride as error:
+        raise UsageError(f"{error}.") from error
