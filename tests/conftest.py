@@ -20,7 +20,8 @@ from webui.embedded.redis import Redis  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers that run side by side share no network."""
+    """Workers that run side by side share no network, but what the first of them makes for all."""
+    parts.shared_folder()
     if hasattr(config, "workerinput"):
         network.leave()
 

@@ -1,5 +1,7 @@
 """PostgreSQL and Redis for one test session, in a folder of their own, without durability."""
 
+import atexit
+import functools
 import os
 import shutil
 import signal
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from webui.embedded import account, folder, postgres, redis
 
+SHARED = "TESTS_SHARED_FOLDER"
 TEST_ACCOUNT = "nobody"  # tests make no account on the machine they run on
 
 
@@ -22,6 +25,18 @@ def private_folder(name: str) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+@functools.cache
+def shared_folder() -> Path:
+    """A folder that all workers of one run of tests share; the first process of the run makes and removes it."""
+    if given := os.environ.get(SHARED):
+        return Path(given)
+    path = Path(tempfile.mkdtemp(prefix="trainmaster-shared-"))
+    path.chmod(0o711)
+    os.environ[SHARED] = str(path)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 def databases_account() -> account.Account:

@@ -1,7 +1,7 @@
 """The whole server as a user starts it, `manage.py up`, in a data folder and on a port of its own."""
 
-import atexit
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -210,18 +209,35 @@ class Server:
 
 @functools.cache
 def _after_a_first_start() -> tuple[Path, str]:
-    """A data folder to copy, and its admin's password: made once, since an empty database costs seconds to fill."""
-    folder = Path(tempfile.mkdtemp(prefix="trainmaster-template-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    folder.chmod(0o711)
-    first = Server(folder / "data", empty=True)
+    """A data folder to copy, and its admin's password: made once, since an empty database costs seconds to fill.
+
+    Workers of one run of tests share it: the first makes it, and the others wait.
+    """
+    shared = parts.shared_folder()
+    made, password = shared / "data", shared / "password"
+    with (shared / "making").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with parts.private_folder("template") as path:
+                path.chmod(0o711)
+                first = _started_once(path / "data")
+                password.write_text(first.password)
+                first.data.rename(made)
+    return made, password.read_text()
+
+
+def _started_once(data: Path) -> Server:
+    first = Server(data, empty=True)
     try:
         first.start().stop()
     finally:
         first.close()
     for of_that_run in ("log", "pgsock", "redis"):
         shutil.rmtree(first.data / of_that_run)
-    return first.data, first.password
+    # What these servers lose when the machine fails is of no interest; killed processes lose nothing by it.
+    with next(first.data.glob("postgres/*/postgresql.auto.conf")).open("a") as settings:
+        settings.write("fsync = off\n")
+    return first
 
 
 def _clean_environment() -> dict[str, str]:
