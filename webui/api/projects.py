@@ -107,8 +107,8 @@ class WorkspaceProjects(ApiView):
         if workspace_id:
             workspaces.find(workspace_id)
             rows = rows.filter(workspace_id=workspace_id)
-        if query.get("name"):
-            rows = rows.filter(name__icontains=query["name"])
+        if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
+            rows = rows.filter(name__iexact=query["name"])
         if query["archived"] is not None:
             rows = rows.filter(archived=query["archived"])
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))

@@ -82,8 +82,8 @@ class Workspaces(ApiView):
     def get(self, request: Request) -> Response:
         query = self.query(request)
         rows = workspaces_with_numbers()
-        if query.get("name"):
-            rows = rows.filter(name__icontains=query["name"])
+        if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
+            rows = rows.filter(name__iexact=query["name"])
         if query.get("nameCaseSensitive"):
             rows = rows.filter(name=query["nameCaseSensitive"])
         if query["archived"] is not None:
