@@ -142,7 +142,7 @@ class Workspace:
         raise errors.NotFoundException(f"There is no project {project_name!r} in this workspace.")
 
     def list_projects(self, name: Optional[str] = None) -> List[Project]:
-        """All of them, or those whose name is or has this."""
+        """All of them, or those of this name, in upper or lower case."""
         query = [("name", name)] if name else []
         rows = self._session.pages(f"{self._path()}/projects", "projects", query)
         return [Project._of(self._session, row) for row in rows]

@@ -47,5 +47,5 @@ class UnauthenticatedException(BadRequestException):
     """401: nobody is logged in, or the login has expired."""
 
 
-class InvalidCredentialsException(UnauthenticatedException):
-    """Name and password do not belong together."""
+class InvalidCredentialsException(UnauthenticatedException, ForbiddenException):
+    """Name and password do not belong together; Determined's client calls that forbidden."""
