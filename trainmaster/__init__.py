@@ -31,7 +31,7 @@ __all__ = [
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
-_MODULES = ("core", "experimental", "launch", "pytorch")
+_MODULES = ("core", "experimental", "launch", "lightning", "pytorch", "transformers")
 _NAMES = {
     "ClusterInfo": "trainmaster._info",
     "TrialInfo": "trainmaster._info",

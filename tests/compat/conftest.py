@@ -1,4 +1,4 @@
-"""Determined's published client, in a virtual environment of its own, before a server with a host of this machine."""
+"""Published packages, each in a virtual environment of its own, before a server with a host of this machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.rig.server import Server
 from webui.embedded.processes import wait_until
 
 CLIENT = "determined==0.38.1"
+TRAINERS = ("transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6")
 LIMIT_SECONDS = 120
 
 
@@ -26,6 +27,24 @@ def det_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
         subprocess.run([str(venv / "bin/pip"), "install", "--quiet", CLIENT], check=True)
     return venv / "bin/det"
+
+
+@pytest.fixture(scope="session")
+def trainers_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the packages of TRAINERS beside the torch at hand: of TRAINERS_VENV, else made for this session."""
+    torch = pytest.importorskip("torch")
+    given = os.environ.get("TRAINERS_VENV")
+    if given:
+        return Path(given) / "bin/python"
+    venv = tmp_path_factory.mktemp("trainers")
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    here = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
+    (site / "of-the-tests.pth").write_text("\n".join(here))
+    (venv / "constraints.txt").write_text(f"torch=={torch.__version__}\n")  # no other torch is fetched
+    install = [str(venv / "bin/pip"), "install", "--quiet", "-c", str(venv / "constraints.txt"), *TRAINERS]
+    subprocess.run(install, check=True)
+    return venv / "bin/python"
 
 
 class PublishedClient:
