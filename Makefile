@@ -8,6 +8,8 @@ export PYTHON VENV TORCH_SPEC
 RUN = $(VENV)/bin
 SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
+# of pytest, on two cores: tests wait more than they compute
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo up test lint chaos compat bench replay clean
@@ -38,7 +40,7 @@ test: setup-dev ## lint, then every test but the long ones
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	@$(MAKE) --no-print-directory lint
-	$(RUN)/python -m pytest -m "$(NOT_LONG)" -n 2 --dist loadfile $(PYTEST)
+	$(RUN)/python -m pytest -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, Django's deployment check
 	$(RUN)/ruff check .

@@ -8,6 +8,7 @@ import pytest
 from django.conf import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+WITH_SERVERS = {"browser", "embedded", "faults", "whole"}
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
 from tests.rig import network, parts  # noqa: E402
@@ -24,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     parts.shared_folder()
     if hasattr(config, "workerinput"):
         network.leave()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start servers and hosts come first: a long one begun last would leave the other workers idle."""
+    hosts = {item.path for item in items if item.get_closest_marker("hosts")}
+    items.sort(key=lambda item: item.path not in hosts and item.path.parent.name not in WITH_SERVERS)
 
 
 @pytest.fixture(scope="session")
