@@ -52,9 +52,10 @@ def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason:
     if to not in EXPERIMENT_STEPS[from_state]:
         return False
     ended = timezone.now() if to in EXPERIMENT_END_STATES else None
-    # At its end, what is superfluous of its checkpoints is deleted (experiments.checkpoint_deletion); a detached run
-    # that is lost may come back.
-    collect_due = ended is not None and not (experiment.unmanaged and to == ExperimentState.ERROR)
+    # At its end, what is superfluous of its checkpoints is deleted (experiments.checkpoint_deletion). Those of detached
+    # runs stay, as in Determined: their scripts say nowhere how many to keep, and may resume from any; a policy that
+    # somebody sets later counts.
+    collect_due = ended is not None and not experiment.unmanaged
     Experiment.objects.filter(pk=experiment.pk).update(state=to, ended_at=ended, collect_due=collect_due)
     experiment.state, experiment.ended_at = to, ended
     record(
