@@ -33,8 +33,14 @@ from logs import log_labels
 _ACTOR = "server"
 #: An attempt that could not even start is tried again after this long, times its number.
 LAUNCH_BACKOFF_SECONDS = 2.0
+_BACKOFF_SECONDS = {
+    Reason.LAUNCH_FAILED: LAUNCH_BACKOFF_SECONDS,
+    Reason.HOST_LOST: LAUNCH_BACKOFF_SECONDS,
+    # another host may have it, or the mount comes back; one that is wrong stays wrong, so the attempts are few
+    Reason.STORAGE_FAILED: 10.0,
+}
 #: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
-_NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE})
+_NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED})
 
 
 def lock_for(allocation_id: str) -> Experiment | None:
@@ -102,9 +108,9 @@ def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:
         jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=_ACTOR, detail=detail)
         return
     not_before = None
-    if reason in {Reason.LAUNCH_FAILED, Reason.HOST_LOST}:
+    if reason in _BACKOFF_SECONDS:
         attempts = trial.task.allocations.filter(exit_reason=reason).count()
-        not_before = timezone.now() + timedelta(seconds=LAUNCH_BACKOFF_SECONDS * min(attempts, 15))
+        not_before = timezone.now() + timedelta(seconds=_BACKOFF_SECONDS[reason] * min(attempts, 15))
     jobs.set_task_state(
         trial.task_id,
         TaskState.WAITING,

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from experiments import set_back
+from experiments import s3_stores, set_back
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import Run
@@ -44,20 +44,26 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
     environment = config.get("environment") or {}
     checkpoint = trial.latest_checkpoint
     return Run(
+    storage = config.get("checkpoint_storage") or {"type": "server"}
+    shown = {**config, "checkpoint_storage": s3_stores.without_secrets(storage)}
+    if environment.get("sdk") == "installed":  # that package stores by itself, and needs the keys for it
+        shown = config
+    else:
+        storage = s3_stores.for_hosts(storage)
         entrypoint=entrypoint(config.get("entrypoint")),
         environment=variables(environment.get("environment_variables"), slot_kind),
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
         unix_user=experiment.owner.unix_user,
         user_data=config.get("data") or {},
-        checkpoint_storage=config.get("checkpoint_storage") or {"type": "server"},
+        checkpoint_storage=storage,
         grace_seconds=None,
         trial={
             "trial_id": trial.pk,
             "experiment_id": experiment.pk,
             "trial_seed": trial.seed,
             "hparams": trial.hparams,
-            "config": config,
+            "config": shown,
             "run_id": allocation.number,
             "steps_completed": trial.steps_completed,
             "latest_checkpoint": str(checkpoint.pk) if checkpoint else None,

@@ -21,7 +21,8 @@ UPLOAD_SECONDS = 3600
 DOWNLOAD_SECONDS = 3600
 _TIMEOUT_SECONDS = 20
 _DELETED_AT_ONCE = 1000  # what S3 takes in one request
-SECRETS = ("access_key", "secret_key")
+_KEYS = ("access_key", "secret_key")
+SECRETS = (*_KEYS, "connection_string", "credential")
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,14 @@ def account_of(section: dict[str, Any]) -> Account | None:
 
 
 def for_hosts(section: dict[str, Any]) -> dict[str, Any]:
-    """A `checkpoint_storage` section without its keys; `signed` says that the server signs for the hosts."""
+    """A `checkpoint_storage` section as hosts need it: `signed` instead of the keys of S3 where the server signs."""
     if section.get("type") != "s3":
         return section
-    plain = {name: value for name, value in section.items() if name not in SECRETS}
-    return {**plain, "signed": True} if account_of(section) else plain
+    return {**without_secrets(section), "signed": True} if account_of(section) else section
+
+
+def without_secrets(section: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name not in SECRETS}
 
 
 def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
     configured = checkpoint.trial.experiment.config.get("checkpoint_storage") or {}
     reported = checkpoint.storage
     same = all(configured.get(name) == reported.get(name) for name in ("type", "bucket", "endpoint_url"))
-    return {**reported, **{name: configured.get(name) for name in SECRETS}} if same else reported
+    return {**reported, **{name: configured.get(name) for name in _KEYS}} if same else reported
 
 
 def is_signed(storage: dict[str, Any]) -> bool:

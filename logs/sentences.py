@@ -20,7 +20,7 @@ class Sentence(NamedTuple):
 #: Ends that need somebody's attention; the others are somebody's wish or the plain end.
 _FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
-     Reason.PORT_IN_USE, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
+     Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
      Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE,
      Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.TIME_LIMIT}
 )  # fmt: skip

@@ -18,7 +18,7 @@ from logs.log_labels import Match
 #: Ends that a process of the job brought about, so that its last words tell why.
 OWN_FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.RUN_VANISHED,
-     Reason.PORT_IN_USE, Reason.REPORTED_FAILURE}
+     Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.REPORTED_FAILURE}
 )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 from experiments.config.hyperparameters import is_typed
-from experiments.config.storage import UNSUPPORTED
 from submissions.config.problems import NOTHING, Problem, at, look_up, shown
 from submissions.config.section import UNITS
 
@@ -81,14 +80,32 @@ def _storage_is_below_host_path(config: Config) -> Iterator[Problem]:
         yield Problem(at(path), shown(below), f"a path below {host}, without ..")
 
 
-def _storage_is_supported(config: Config) -> Iterator[Problem]:
-    kind = look_up(config, ("checkpoint_storage", "type"))
-    if isinstance(kind, str) and kind in UNSUPPORTED:
-        allowed = (
-            f"server, shared_fs or directory (checkpoints in {kind} are not supported yet; without "
-            "checkpoint_storage they are kept on the Trainmaster server)"
+def _keys_come_in_pairs(config: Config) -> Iterator[Problem]:
+    storage = config.get("checkpoint_storage")
+    if not isinstance(storage, dict):
+        return
+    if storage.get("type") == "s3" and bool(storage.get("access_key")) != bool(storage.get("secret_key")):
+        absent = "secret_key" if storage.get("access_key") else "access_key"
+        yield Problem(
+            at(("checkpoint_storage", absent)), NOTHING, "access_key and secret_key together, or neither"
         )
-        yield Problem(at(("checkpoint_storage", "type")), shown(kind), allowed)
+    if storage.get("type") == "azure" and bool(storage.get("connection_string")) == bool(
+        storage.get("account_url")
+    ):
+        found = "both" if storage.get("account_url") else NOTHING
+        yield Problem(
+            at(("checkpoint_storage",)), found, "either connection_string, or account_url with credential"
+        )
+
+
+def _installed_sdk_stores_by_itself(config: Config) -> Iterator[Problem]:
+    path = ("checkpoint_storage", "type")
+    if look_up(config, ("environment", "sdk")) == "installed" and look_up(config, path) in (None, "server"):
+        allowed = (
+            "a storage that the host's own determined knows, such as shared_fs or directory "
+            "(environment.sdk is installed, and that package cannot store on the Trainmaster server)"
+        )
+        yield Problem(at(path), shown(look_up(config, path) or "server"), allowed)
 
 
 def _is_grid(config: Config) -> bool:
@@ -123,5 +140,6 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _one_unit,
     _profiling_begins_first,
     _storage_is_below_host_path,
-    _storage_is_supported,
+    _keys_come_in_pairs,
+    _installed_sdk_stores_by_itself,
 )

@@ -49,6 +49,8 @@ Prefix = Annotated[str, BeforeValidator(_prefix)]
 
 
 class S3(_Kept):
+    """With both keys the server signs for the hosts, which see neither; without, hosts use a role of their own."""
+
     type: Literal["s3"]
     bucket: Name
     access_key: str | None = None
@@ -58,12 +60,16 @@ class S3(_Kept):
 
 
 class Gcs(_Kept):
+    """By the package gcsfs in the job's Python, with what its host is allowed."""
+
     type: Literal["gcs"]
     bucket: Name
     prefix: Prefix | None = None
 
 
 class Azure(_Kept):
+    """By the package adlfs in the job's Python; its secrets go to the hosts."""
+
     type: Literal["azure"]
     container: Name
     connection_string: str | None = None
@@ -80,5 +86,3 @@ STORAGES: dict[str, type[Section]] = {
     "gcs": Gcs,
     "azure": Azure,
 }
-#: known, and refused with a sentence rather than failing at the first checkpoint
-UNSUPPORTED = ("s3", "gcs", "azure")

@@ -272,6 +272,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         boot_id=str(record.get("boot_id") or ""),
         oom_kills=kills if isinstance(kills, dict) else None,
         port_in_use=port if isinstance(port, int) else None,
+        storage_fault=str(record.get("storage_fault") or ""),
     )
 
 

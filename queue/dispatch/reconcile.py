@@ -169,6 +169,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         boot_id=boot_id,
         oom_kills=exit_file.get("oom_kills"),
         port_in_use=exit_file.get("port_in_use"),
+        storage_fault=exit_file.get("storage_fault") or "",
     )
 
 

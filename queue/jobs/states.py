@@ -64,6 +64,7 @@ class Reason(models.TextChoices):
     INVALID_HP = "invalid_hp", "the training code refused its hyperparameters"
     LAUNCH_FAILED = "launch_failed", "could not be started on the host"
     PORT_IN_USE = "port_in_use", "a leased port was already in use"
+    STORAGE_FAILED = "storage_failed", "its checkpoint storage cannot be used"
     PEER_ENDED = "peer_ended", "another member of the gang ended"
     HOST_LOST = "host_lost", "its host was declared lost"
     HOST_RESTARTED = "host_restarted", "its host was restarted"
@@ -91,7 +92,7 @@ class Reason(models.TextChoices):
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
 NOT_THE_CODES_FAULT = frozenset(
     {Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.POOL_CHANGED, Reason.HOST_LOST, Reason.HOST_RESTARTED,
-     Reason.HOST_DISABLED, Reason.PORT_IN_USE, Reason.LAUNCH_FAILED}
+     Reason.HOST_DISABLED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.LAUNCH_FAILED}
 )  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {

@@ -11,7 +11,7 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
 from hosts import registry
 from jobs import transitions
-from jobs.models import Member, SlotHold
+from jobs.models import Member, SlotHold, Task
 from jobs.states import MemberState, Reason, StopKind, TaskState
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
@@ -179,6 +179,23 @@ def test_a_port_in_use_gets_other_ports_and_no_restart_until_attempts_run_out(se
         passes.run(experiment.job.pool_id)
     assert len(set(leased)) == len(leased)
     assert (attempt_of(experiment).number, trial_of(experiment).state) == (len(leased), TrialState.ERROR)
+
+
+def test_a_storage_that_cannot_be_used_counts_no_restart_and_is_the_reason(settings: Any) -> None:
+    experiment = running(max_restarts=0)
+    fault = "checkpoint storage /mnt/x on host gpu0 is read-only (…): mount it writable, or change checkpoint_storage"
+    for attempt in range(1, settings.LAUNCH_ATTEMPTS + 1):
+        [member] = members_of(experiment)
+        settle.member_exited(
+            member.pk, code=None, signal=None, ended_at=100.0, first_failure=None, storage_fault=fault
+        )
+        found = attempt_of(experiment)
+        assert (found.number, found.exit_reason) == (attempt, Reason.STORAGE_FAILED)
+        assert found.exit_detail["sentence"] == f"{fault}."
+        assert trial_of(experiment).restarts == 0
+        Task.objects.update(not_before=None)
+        passes.run(experiment.job.pool_id)
+    assert trial_of(experiment).state == TrialState.ERROR
 
 
 def test_an_end_without_a_code_on_the_same_boot_counts() -> None:

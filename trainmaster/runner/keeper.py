@@ -29,7 +29,7 @@ from trainmaster.protocol import (
     ServerAddress,
     Spec,
 )
-from trainmaster.runner import leased_ports, oom_kills
+from trainmaster.runner import leased_ports, oom_kills, storage_check
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -47,6 +47,7 @@ _RUN_HOOK = (
     f"{STARTUP_HOOK} ended with exit code $code; the entrypoint was not started.\" >&2; exit $code' EXIT; "
     f"set -e; . ./{STARTUP_HOOK}; set +e; trap - EXIT"
 )
+_RUN_CHECK = "python3 -m trainmaster.runner.storage_check || exit"
 
 
 class Keeper:
@@ -89,6 +90,12 @@ class Keeper:
             )
             self._ended(None, None, port_in_use=port)
             return
+        fault = storage_check.by_launcher(self.spec)
+        if fault is not None:
+            _say(self.paths, f"{fault}. The entrypoint was not started")
+            storage_check.note_fault(self.paths, fault)
+            self._ended(None, None)
+            return
         try:
             child = start_entrypoint(self.paths, self.spec)
         except OSError as error:
@@ -110,6 +117,9 @@ class Keeper:
         }
         if port_in_use is not None:
             record["port_in_use"] = port_in_use
+        fault = storage_check.found_fault(self.paths)
+        if fault is not None:
+            record["storage_fault"] = fault
         written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)
@@ -199,7 +209,7 @@ def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
     try:
         return subprocess.Popen(
-            command_line(spec, hook=Path(paths.code, STARTUP_HOOK).exists()),
+            command_line(spec, Path(paths.code, STARTUP_HOOK).exists(), storage_check.is_for_the_job(spec)),
             env=environment,
             cwd=str(paths.code),
             stdin=subprocess.DEVNULL,
@@ -213,15 +223,17 @@ def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
             os.close(stream)
 
 
-def command_line(spec: Spec, hook: bool = False) -> List[str]:
+def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[str]:
     """The words to execute: a list as it is, a string by the shell, either after `. <activate>` if there is one.
 
     `hook`: the context folder has a startup-hook.sh, which is read in first, as Determined's tasks do on every host:
-    what it exports is there for the entrypoint, and if it fails the entrypoint is not started.
+    what it exports is there for the entrypoint, and if it fails the entrypoint is not started. `check`: so is it when
+    the checkpoint storage cannot be used from the Python that is there then.
     """
     entrypoint = spec["entrypoint"]
     words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else list(entrypoint)
-    before = ([f". {spec['activate']} || exit"] if spec["activate"] else []) + ([_RUN_HOOK] if hook else [])
+    before = [f". {spec['activate']} || exit"] if spec["activate"] else []
+    before += ([_RUN_HOOK] if hook else []) + ([_RUN_CHECK] if check else [])
     if before:
         shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"  # conda's activate wants bash
         return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]

@@ -97,6 +97,7 @@ def exit_record(
     boot: str,
     oom_kills: Optional[Dict[str, int]] = None,
     port_in_use: Optional[int] = None,
+    storage_fault: Optional[str] = None,
 ) -> bytes:
     return _line(
         {
@@ -109,6 +110,7 @@ def exit_record(
             "boot_id": boot,
             "oom_kills": oom_kills,
             "port_in_use": port_in_use,
+            "storage_fault": storage_fault,
         }
     )
 

@@ -201,6 +201,7 @@ class Runner:
         self.outbox.save_index()
 
     def _stop_refused(self, refusal: str) -> None:
+                ended.get("storage_fault") if ended else None,
         """The server will not hear of this run any more: its ranks end before anything else happens."""
         say(f"The server refused the token of {self.paths.key} ({refusal}). The ranks are stopped.")
         begin_stop(

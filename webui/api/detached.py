@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from accounts.models import Cluster, User
 from dispatch import detached as runs
 from dispatch.spec import limits
-from experiments import detached
+from experiments import detached, s3_stores
 from experiments.models import Experiment, Trial
 from experiments.transitions import IllegalStep, lock
 from jobs.detached import UNNAMED_MACHINE
@@ -150,7 +150,7 @@ def _run(trial: Trial, allocation: Allocation) -> Json:
         "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
         "hparams": trial.hparams,
         "config": config,
-        "checkpointStorage": config.get("checkpoint_storage") or {"type": "server"},
+        "checkpointStorage": s3_stores.for_hosts(config.get("checkpoint_storage") or {"type": "server"}),
         "limits": limits((config.get("profiling") or {}).get("sampling_interval")),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Q, QuerySet
 from starlette.requests import Request
@@ -87,6 +88,14 @@ def run_of(token: str, *, over_too: bool = False) -> Run:
     if row is None:
         raise _unknown_token()
     return Run(*row)
+
+
+def storage_of(run: Run) -> tuple[Run, dict[str, Any]]:
+    """The run and the `checkpoint_storage` of its experiment, keys and all. Raises Refused (404)."""
+    trial = Trial.objects.filter(task_id=run.task_id).select_related("experiment").first()
+    if trial is None:
+        raise Refused(404, "This run is of no trial, so it has no checkpoints.")
+    return run, trial.experiment.config.get("checkpoint_storage") or {}
 
 
 def _unknown_token() -> Refused:

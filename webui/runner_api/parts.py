@@ -9,7 +9,7 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from experiments import checkpoints, signed_uploads
+from experiments import checkpoints, s3_stores, signed_uploads
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
 from webui.live.threads import on_files, reading, storing
@@ -99,6 +99,23 @@ async def sign(request: Request) -> Response:
     if standing.stored and sha256:
         await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
     return JSONResponse({"stored": standing.stored, "parts": standing.parts})
+
+
+@endpoint
+async def check(request: Request) -> Response:
+    """POST: addresses by which a run finds out, before it starts, whether it can write, read and delete in S3."""
+    token = access.token_of(request)
+    run, section = await reading(lambda: access.storage_of(access.run_of(token)))
+    account = s3_stores.account_of(section) if section.get("type") == "s3" else None
+    if account is None:
+        raise Refused(409, "The server has no keys for this run's checkpoint_storage.")
+
+    def sign_all() -> dict[str, str]:
+        store = s3_stores.S3Store(account, f"check-{run.allocation_id}")
+        names = {"put": "put_object", "get": "get_object", "delete": "delete_object"}
+        return {method: store.sign(name, s3_stores.UPLOAD_SECONDS, "check") for method, name in names.items()}
+
+    return JSONResponse(await on_files(sign_all))
 
 
 async def _to_write(request: Request) -> tuple[Checkpoint, str]:

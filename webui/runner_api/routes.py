@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, nonce, parts, streams
+from webui.runner_api import checkpoints, event_files, nonce, parts, streams
 from webui.runner_api.answers import Refused, endpoint
 
 
@@ -32,8 +32,10 @@ application = Router(
         Route(_FILE, checkpoints.get_file, methods=["GET"]),
         Route(_PARTS, parts.put_part, methods=["PUT"]),
         Route(_PARTS, parts.get_part, methods=["GET"]),
+        Route("/checkpoints/check", parts.check, methods=["POST"]),
         Route("/checkpoints/{uuid:uuid}/sign", parts.sign, methods=["POST"]),
         Route("/checkpoints/{uuid:uuid}/complete", checkpoints.complete, methods=["POST"]),
+        Route("/event-files/{path:path}", event_files.put, methods=["PUT"]),
         Route("/nonce", nonce.nonce, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
     ],

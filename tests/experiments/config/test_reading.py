@@ -264,12 +264,25 @@ def test_a_command_is_not_taken_for_the_legacy_form(entrypoint: object) -> None:
     assert legacy_trial(entrypoint) is None
 
 
-@pytest.mark.parametrize("kind", ["s3, bucket: b", "gcs, bucket: b", "azure, container: c"])
-def test_storage_that_cannot_be_used_is_refused_with_a_sentence(kind: str) -> None:
-    allowed = problems_of(GOOD + f"checkpoint_storage: {{type: {kind}}}")["<config>.checkpoint_storage.type"][
-        1
-    ]
-    assert "not supported yet" in allowed
+@pytest.mark.parametrize(
+    ("section", "wrong"),
+    [
+        ("s3, bucket: b", None),
+        ("s3, bucket: b, access_key: a, secret_key: s", None),
+        ("s3, bucket: b, access_key: a", ".secret_key"),
+        ("s3, bucket: b, prefix: a/../b", ".prefix"),
+        ("gcs, bucket: b", None),
+        ("azure, container: c", ""),
+        ("azure, container: c, connection_string: s", None),
+        ("azure, container: c, connection_string: s, account_url: u", ""),
+    ],
+)
+def test_storage_in_clouds_is_addressed_in_full(section: str, wrong: str | None) -> None:
+    text = GOOD + f"checkpoint_storage: {{type: {section}}}"
+    if wrong is None:
+        parse(text)
+    else:
+        assert f"<config>.checkpoint_storage{wrong}" in problems_of(text)
 
 
 def test_shared_storage_stays_below_its_host_path() -> None:
@@ -278,6 +291,13 @@ def test_shared_storage_stays_below_its_host_path() -> None:
     parse(text % "/mnt/a")
     for outside in ("../a", "/mntx", "/etc"):
         assert "<config>.checkpoint_storage.storage_path" in problems_of(text % outside)
+
+
+def test_the_hosts_own_sdk_needs_a_storage_that_it_knows() -> None:
+    own = GOOD + "environment: {sdk: installed}\n"
+    found, allowed = problems_of(own)["<config>.checkpoint_storage.type"]
+    assert "server" in found and "environment.sdk is installed" in allowed
+    parse(own + "checkpoint_storage: {type: directory, container_path: /kept}\n")
 
 
 def test_text_that_is_not_yaml_is_refused_with_line_and_column() -> None:
