@@ -97,6 +97,8 @@ def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> Http
 def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
     """What may be done now; the button says its scope."""
     hidden = {"unarchive"} if not experiment.archived else {"archive"}
+    if experiment.unmanaged:
+        hidden |= {"pause", "activate", "cancel", "kill"}
     scope = f" experiment ({trials} trials)" if trials > 1 else ""
     return [
         {"name": name, "label": f"{label}{scope if name in {'pause', 'cancel', 'kill'} else ''}"}
