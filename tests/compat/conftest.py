@@ -90,7 +90,8 @@ def det(
     assert wait_until(ready, 60), server.request("GET", "/api/v1/hosts/compat", token=token)
     yield PublishedClient(det_program, server, tmp_path_factory.mktemp("home"))
     for experiment in server.request("GET", "/api/v1/experiments", token=token)["experiments"]:
-        server.request("POST", f"/api/v1/experiments/{experiment['id']}/kill", token=token)
+        if not experiment["unmanaged"]:
+            server.request("POST", f"/api/v1/experiments/{experiment['id']}/kill", token=token)
 
     def idle() -> bool:
         return not server.request("GET", "/api/v1/tasks", token=token)["allocationIdToSummary"]
