@@ -122,7 +122,7 @@ EXPERIMENTS = [
     Column("Progress", lambda row: percent(row.get("progress"))),
     Column("Started", lambda row: local_time(row.get("startTime"))),
     Column("Ended", lambda row: local_time(row.get("endTime"))),
-    Column("Resource Pool", lambda row: row.get("resourcePool")),
+    Column("Resource Pool", lambda row: "unmanaged" if row.get("unmanaged") else row.get("resourcePool")),
     Column("Log Policies", lambda row: ", ".join(row.get("logLabels") or [])),
 ]
 TRIALS = [
