@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
 
-from django.conf import settings
 from django.db import transaction
 
+from dispatch import stored_files
+from experiments import event_files
 from experiments.models import Checkpoint, Experiment
-from experiments.states import ExperimentState
+from experiments.states import CheckpointState, ExperimentState
 from experiments.transitions import lock, set_experiment_state
 from jobs.models import Job, Task
 from jobs.states import Reason
@@ -25,10 +25,12 @@ def delete(experiment_id: int) -> bool:
     if experiment is None:
         return False
     try:
-        for checkpoint in Checkpoint.objects.filter(trial__experiment=experiment):
-            folder = settings.DATA_DIR / "checkpoints" / str(checkpoint.pk)
-            if folder.exists():
-                shutil.rmtree(folder)
+        stored = Checkpoint.objects.filter(trial__experiment=experiment).exclude(
+            state=CheckpointState.DELETED
+        )
+        for checkpoint in stored.select_related("trial__experiment__owner"):
+            stored_files.delete(checkpoint)
+        event_files.delete(experiment.pk)
     except OSError as error:
         log.error("experiment %s is not deleted: %s", experiment_id, error)
         _failed(experiment_id)

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Callable, Dict, Optional, Tuple
 
+from trainmaster import event_files
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._storage import FolderStorage, Storage, copy_file, list_files
@@ -29,11 +30,12 @@ class TensorboardMode(enum.Enum):
 
 
 class TensorboardFiles:
-    """This rank's folder for such files, and its copy in `shared_fs` and `directory` storage.
+    """This rank's folder for such files, and where they are copied from there.
 
-    There they lie in `tensorboard/experiment/<id>/trial/<id>/`, those of ranks other than 0 named by their rank. In
-    `server` storage and off the cluster they stay where they were written. In AUTO mode nothing that fails here ends
-    or holds up the training: it is logged once.
+    In `shared_fs` and `directory` storage they lie in `tensorboard/experiment/<id>/trial/<id>/`, those of ranks other
+    than 0 named by their rank. With any other storage the runner brings them to the server (runner/event_files.py):
+    in AUTO mode out of the folder itself, in MANUAL mode those that were chosen. Off the cluster they stay where they
+    were written. In AUTO mode nothing that fails here ends or holds up the training: it is logged once.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class TensorboardFiles:
     ) -> None:
         self._rank = distributed.rank
         self._mode = mode
-        self._target = _target(info, storage)
+        self._target = _target(info, storage, mode)
         self._folder = folder_of(info, self._rank)
         self._copied: Dict[str, Tuple[int, int]] = {}  # relative path → size and time of change
         self._closing = threading.Event()
@@ -89,7 +91,7 @@ class TensorboardFiles:
         while not is_last:
             is_last = self._closing.wait(EVERY_SECONDS)
             try:
-                self._copy(lambda path: "tfevents" in path.name or ".trace.json" in path.name, _named_by_rank)
+                self._copy(lambda path: event_files.is_event_file(path.name), event_files.named_by_rank)
             except Exception as error:
                 if not self._is_told:
                     logger.warning("Files for TensorBoard cannot be copied to %s: %s", self._target, error)
@@ -109,17 +111,17 @@ class TensorboardFiles:
 
 def folder_of(info: Optional[ClusterInfo], rank: int) -> Path:
     """Where a rank writes; it may not be there yet."""
-    name = "tensorboard" if rank == 0 else f"tensorboard-rank{rank}"
-    return Path(info._run_dir, name) if info else Path(name)
+    return event_files.folder(info._run_dir if info else "", rank)
 
 
-def _target(info: Optional[ClusterInfo], storage: Storage) -> Optional[Path]:
-    if info is None or info._trial is None or not isinstance(storage, FolderStorage):
+def _target(info: Optional[ClusterInfo], storage: Storage, mode: TensorboardMode) -> Optional[Path]:
+    if info is None or info._trial is None:
         return None
+    if not isinstance(storage, FolderStorage):
+        if mode is TensorboardMode.AUTO:
+            return None
+        Path(info._run_dir, event_files.MANUAL_MARK).touch()
+        return Path(info._run_dir, event_files.CHOSEN)
     trial = info._trial
     names = "experiment", str(trial.experiment_id), "trial", str(trial.trial_id)
     return storage.path("tensorboard").joinpath(*names)
-
-
-def _named_by_rank(path: Path, rank: int) -> Path:
-    return path if rank == 0 else path.with_name(f"{path.name}.rank{rank}")

@@ -16,6 +16,7 @@ from trainmaster.protocol import LOOK_NOW, Limits
 from trainmaster.rank_processes import ProcessesOfRanks
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
+from trainmaster.runner.event_files import EventFiles
 from trainmaster.runner.full_disk import FullDisk
 from trainmaster.runner.link import Link, Weather
 from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
@@ -63,6 +64,7 @@ class Runner:
             self._link(), self.outbox, self.orders, self.weather, self.limits, read_shipped(paths)["offset"]
         )
         self.uploads = Uploads(paths, self._link(), self.weather)
+        self.event_files = EventFiles(paths, self.spec, self._link(), self.weather)
         self.collector = Collector(
             paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core
         )
@@ -79,6 +81,7 @@ class Runner:
         signal.pthread_sigmask(signal.SIG_BLOCK, {LOOK_NOW})  # in every thread; `_follow` waits for it
         self._start(self.shipper.run)
         self._start(self.uploads.run)
+        self._start(lambda: self.event_files.run(self.ended))
         if not self.outbox.exited:
             self._start(lambda: poll_signals(self._link(), self.orders, self.weather, self.ended))
             self._start(
@@ -89,12 +92,15 @@ class Runner:
             self._follow()
             self._write_exit()
         self.ended.set()
-        while (self.shipper.unshipped() or self.uploads.pending()) and self.weather.refusal is None:
+        while self._has_to_bring() and self.weather.refusal is None:
             time.sleep(_BUSY_SECONDS)
             self._upkeep()
         self._save_shipped(finished=True)
         self.shipper.ended.set()
         self.uploads.ended.set()
+
+    def _has_to_bring(self) -> bool:
+        return bool(self.shipper.unshipped() or self.uploads.pending() or self.event_files.pending())
 
     def _follow(self) -> None:
         """Collect until the entrypoint has ended and no process of the run is left."""
@@ -195,13 +201,13 @@ class Runner:
                 boot_id(),
                 ended.get("oom_kills") if ended else None,
                 ended.get("port_in_use") if ended else None,
+                ended.get("storage_fault") if ended else None,
             )
         )
         self.outbox.exited = True
         self.outbox.save_index()
 
     def _stop_refused(self, refusal: str) -> None:
-                ended.get("storage_fault") if ended else None,
         """The server will not hear of this run any more: its ranks end before anything else happens."""
         say(f"The server refused the token of {self.paths.key} ({refusal}). The ranks are stopped.")
         begin_stop(

@@ -19,6 +19,7 @@ from webui.api import (
     commands,
     detached,
     docs,
+    event_files,
     experiment_actions,
     experiment_files,
     experiment_results,
@@ -149,6 +150,7 @@ _experiments = [
     _at(f"{_E}/searcher/best_searcher_validation_metric", experiment_results.BestMetric),
     _at(f"{_E}/model_def", experiment_files.ModelDef),
     _at(f"{_E}/file_tree", experiment_files.FileTree),
+    _at(f"{_E}/tensorboard-files", event_files.EventFiles),
     _at(f"{_E}/file", experiment_files.File),
     *(
         _at(f"{_BULK}/{action}", experiment_actions.BulkAction, action=action)

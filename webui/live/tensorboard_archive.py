@@ -1,5 +1,7 @@
 """The metrics of trials for TensorBoard: a zip archive with a folder for each trial and group, an event file in it.
 
+What training code has written itself, and runners have brought, is in the trial's folder `files`.
+
 Unpacked, it is a `--logdir`: each folder is a run there, and metrics of one name in several groups or trials share a
 chart.
 """
@@ -8,8 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Generator, Sequence
+from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from experiments import event_files
 from experiments.models import Trial
 from metrics import tensorboard
 from webui.live.log_download import stepped
@@ -17,14 +21,15 @@ from webui.live.zip_stream import COMPRESSION, Entry, Sink
 
 #: of a folder; file systems take 255 bytes
 _NAME_CHARACTERS = 60
+BLOCK_BYTES = 1024**2
 
 
 def archive(trials: Sequence[Trial], folder: str) -> AsyncIterator[bytes]:
     """The archive, piece by piece; the runs `trial-<id>/<group>` stand in `folder`."""
-    return stepped(_files(trials, folder))
+    return stepped(written(trials, folder))
 
 
-def _files(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
+def written(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
     sink = Sink()
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         for trial in trials:
@@ -35,7 +40,21 @@ def _files(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
                     for block in tensorboard.event_file(trial.pk, group, begin):
                         entry.write(block)
                         yield sink.drain()
+            for path, file in event_files.of_trial(trial.experiment_id, trial.pk):
+                with Entry(into, f"{folder}/trial-{trial.pk}/files/{path}") as entry:
+                    for block in _blocks(file):
+                        entry.write(block)
+                        yield sink.drain()
     yield sink.drain()
+
+
+def _blocks(file: Path) -> Generator[bytes]:
+    """What the file has now; it may grow meanwhile, and a record that is cut at its end is left out by TensorBoard."""
+    left = file.stat().st_size
+    with file.open("rb") as opened:
+        while left > 0 and (block := opened.read(min(left, BLOCK_BYTES))):
+            left -= len(block)
+            yield block
 
 
 def folders(groups: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,180 @@
+"""Brings files for TensorBoard to the server while they grow: what is new of each, behind what is there already.
+
+The server's copy says how far it is, so that nothing comes twice and nothing is missing, whichever side starts anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+from pathlib import Path
+from typing import IO, Dict, Iterator, Optional, Set, Tuple
+from urllib.parse import quote
+
+from trainmaster import event_files
+from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.paths import RunPaths
+from trainmaster.protocol import Spec
+from trainmaster.runner.link import Backoff, Link, Weather
+from trainmaster.runner.shipping import say
+
+EVERY_SECONDS = 10.0
+_PART_BYTES = 1024 * 1024
+_BYTES_PER_SECOND = 4 * 1024 * 1024  # charts are no reason to fill a link that checkpoints need
+_OF_RANK = re.compile(r"tensorboard(?:-rank(\d+))?")
+#: storages in a folder that all hosts share: there the ranks copy their files themselves
+_COPIED_BY_RANKS = ("shared_fs", "directory")
+
+
+class _Sent:
+    """How much of a file the server has, and what it was."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.inode = -1
+        self.digest = hashlib.sha256()
+
+    def add(self, block: bytes) -> None:
+        self.offset += len(block)
+        self.digest.update(block)
+
+
+class EventFiles:
+    """The files of one run on this host; `run` is the body of its thread."""
+
+    def __init__(self, paths: RunPaths, spec: Spec, link: Link, weather: Weather) -> None:
+        self._paths = paths
+        self._link = link
+        self._weather = weather
+        self._wanted = spec.get("trial") is not None
+        self._wanted = self._wanted and spec["checkpoint_storage"].get("type") not in _COPIED_BY_RANKS
+        self._sent: Dict[str, _Sent] = {}
+        self._given_up: Set[str] = set()
+        self._finished = threading.Event()
+
+    def pending(self) -> bool:
+        """Whether something may still have to be brought."""
+        return not self._finished.is_set()
+
+    def run(self, ended: threading.Event) -> None:
+        """Until `ended` (nobody writes any more), and then until all is there."""
+        backoff = Backoff(low=0.5)
+        while self._wanted:
+            is_last = ended.is_set()
+            try:
+                self._bring_all()
+            except HttpError as error:
+                self._weather.wait(backoff.seconds(error.retry_after if isinstance(error, Later) else None))
+                continue
+            backoff.reset()
+            if is_last:
+                break
+            ended.wait(EVERY_SECONDS)
+        self._finished.set()
+
+    def _bring_all(self) -> None:
+        """What is new of every file. HttpError when the server is away, or takes nothing now."""
+        for name, path in self._files():
+            if name in self._given_up:
+                continue
+            try:
+                self._bring(name, path)
+            except OSError as error:
+                say(f"{path} cannot be read for TensorBoard: {error}.")
+            except Answered as error:
+                if isinstance(error, (Later, Refused)):
+                    raise
+                say(f"{path} is not brought to the server: {error}")
+                self._given_up.add(name)
+
+    def _files(self) -> Iterator[Tuple[str, Path]]:
+        """(name on the server, file)."""
+        root = self._paths.root
+        if (root / event_files.MANUAL_MARK).exists():
+            chosen = root / event_files.CHOSEN
+            for relative in _below(chosen):
+                yield relative.as_posix(), chosen / relative
+            return
+        for folder in sorted(root.glob("tensorboard*")):
+            found = _OF_RANK.fullmatch(folder.name)
+            for relative in _below(folder) if found else ():
+                if found and event_files.is_event_file(relative.name):
+                    named = event_files.named_by_rank(relative, int(found[1] or 0))
+                    yield named.as_posix(), folder / relative
+
+    def _bring(self, name: str, path: Path) -> None:
+        sent = self._sent.setdefault(name, _Sent())
+        status = path.stat()
+        if status.st_size == sent.offset and status.st_ino == sent.inode:
+            return
+        with path.open("rb") as file:
+            replace = False
+            if sent.offset and (status.st_ino != sent.inode or status.st_size < sent.offset):
+                sent, replace = self._written_anew(name, file, sent)
+            sent.inode = status.st_ino
+            file.seek(sent.offset)
+            while True:
+                block = file.read(_PART_BYTES)
+                if not (block or replace):
+                    return
+                try:
+                    self._put(name, sent.offset, block, replace)
+                except Conflict as conflict:
+                    sent, replace = self._agree(name, file, conflict)
+                    sent.inode = status.st_ino
+                    file.seek(sent.offset)
+                    continue
+                sent.add(block)
+                replace = False
+                time.sleep(len(block) / _BYTES_PER_SECOND)
+
+    def _written_anew(self, name: str, file: IO[bytes], sent: _Sent) -> Tuple[_Sent, bool]:
+        """What counts as sent of a file that stands in the place of another, and whether it replaces that."""
+        same = _start_of(file, sent.offset)
+        if same is not None and same.digest.digest() == sent.digest.digest():
+            self._sent[name] = same
+            return same, False
+        self._sent[name] = _Sent()
+        return self._sent[name], True
+
+    def _agree(self, name: str, file: IO[bytes], conflict: Conflict) -> Tuple[_Sent, bool]:
+        """The server has another length: go on there where its bytes are this file's, else begin it anew."""
+        body = conflict.body if isinstance(conflict.body, dict) else {}
+        if conflict.offset is None or not isinstance(body.get("sha256"), str):
+            raise conflict
+        same = _start_of(file, conflict.offset)
+        fits = same is not None and same.digest.hexdigest() == body["sha256"]
+        self._sent[name] = same if same is not None and fits else _Sent()
+        return self._sent[name], not fits
+
+    def _put(self, name: str, offset: int, block: bytes, replace: bool) -> None:
+        query = [("offset", offset), *([("replace", "true")] if replace else [])]
+        headers = {"Content-Type": "application/octet-stream"}
+        self._link.request(
+            "PUT", f"/runner/v1/event-files/{quote(name)}", block, query=query, headers=headers
+        )
+
+
+def _start_of(file: IO[bytes], size: int) -> Optional[_Sent]:
+    """The first so many bytes; None where the file has fewer."""
+    file.seek(0)
+    found = _Sent()
+    while found.offset < size:
+        block = file.read(min(_PART_BYTES, size - found.offset))
+        if not block:
+            return None
+        found.add(block)
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The files below a folder, which need not be there; links are not followed: they may lead anywhere."""
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(root, name)
+            if path.is_file() and not path.is_symlink() and not name.startswith("."):
+                yield path.relative_to(folder)

@@ -1,0 +1,29 @@
+"""Files that training code has written for TensorBoard: `DELETE experiments/<id>/tensorboard-files`."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments import event_files
+from experiments.models import Experiment
+from experiments.states import ExperimentState
+from webui.api.errors import Conflict, Missing
+from webui.api.permissions import person, require_owner
+from webui.api.views import ApiView
+
+
+class EventFiles(ApiView):
+    """Delete those that the server keeps of an experiment that has ended. Its metrics stay."""
+
+    def delete(self, request: Request, experiment_id: int) -> Response:
+        experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
+        if experiment is None:
+            raise Missing(f"experiment {experiment_id} not found")
+        require_owner(person(request), experiment)
+        if experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
+            raise Conflict(
+                f"experiment {experiment_id} has not ended: its trials would bring the files again; cancel it first."
+            )
+        event_files.delete(experiment_id)
+        return Response({})

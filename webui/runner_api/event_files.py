@@ -1,0 +1,97 @@
+"""Takes in files for TensorBoard as runners bring them: appended where they stand, or begun anew."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from experiments import event_files
+from experiments.models import Trial
+from experiments.states import ExperimentState
+from jobs.models import Allocation
+from webui.live.threads import on_files, reading
+from webui.runner_api import access, files, limits
+from webui.runner_api.answers import Refused, endpoint, read_body
+
+_GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a run's files lie, and whether it is its trial's present attempt."""
+
+    folder: Path
+    is_current: bool
+
+
+@endpoint
+async def put(request: Request) -> Response:
+    """PUT ?offset=N: what follows byte N of a file. 409 with its `offset` and `sha256` where it ends elsewhere.
+
+    With `replace=true` and offset 0 it stands in the place of a file of this name, which the present attempt may do.
+    """
+    token, path = access.token_of(request), str(request.path_params["path"])
+    files.names_of(path)
+    offset, replace = request.query_params.get("offset", ""), request.query_params.get("replace") == "true"
+    if not offset.isdecimal() or (replace and int(offset)):
+        raise Refused(400, f"offset is {offset!r}; it must be a number of bytes, and 0 with replace=true.")
+    block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
+    place = await reading(_place, token)
+    if replace and not place.is_current:
+        raise Refused(410, "This attempt is over; it replaces no file of the one that runs now.")
+    return JSONResponse({"offset": await on_files(_append, place.folder, path, int(offset), block, replace)})
+
+
+def _place(token: str) -> _Place:
+    run = access.run_of(token, over_too=True)
+    trial = Trial.objects.select_related("experiment", "task").filter(task_id=run.task_id).first()
+    if trial is None or trial.experiment.state in _GOING:
+        raise Refused(404, "This run is of no trial (any more) that keeps files for TensorBoard.")
+    current = Allocation.objects.filter(pk=run.allocation_id, number=trial.task.run_count).exists()
+    return _Place(event_files.folder_of_trial(trial.experiment_id, trial.pk), current)
+
+
+def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -> int:
+    """The file's length then. One request at a time works on a file, whichever process it comes to."""
+    target = folder / path
+    _refuse_too_much(folder, target, len(block))
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if replace:
+            os.ftruncate(descriptor, 0)
+        size = os.fstat(descriptor).st_size
+        if size != offset:
+            sentence = f"{path!r} has {size:,} bytes here, not {offset:,}."
+            raise Refused(409, sentence, offset=size, sha256=_digest(target))
+        view = memoryview(block)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        return offset + len(block)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+    if sum(sizes) + coming > limits.EVENT_FILES_BYTES_PER_TRIAL:
+        allowed = limits.EVENT_FILES_BYTES_PER_TRIAL
+        raise Refused(
+            413, f"A trial may keep {allowed:,} bytes of files for TensorBoard, and has {sum(sizes):,}."
+        )
+    if len(sizes) >= limits.EVENT_FILES_PER_TRIAL and not target.exists():
+        raise Refused(413, f"A trial may keep {limits.EVENT_FILES_PER_TRIAL:,} files for TensorBoard.")
+    if coming > files.room_left():
+        raise Refused(507, f"The server's disk has no room for {coming:,} bytes.", retry_after=60)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
