@@ -41,7 +41,7 @@ class Checkpoint:
         self.task_id: Optional[str] = None
         self.allocation_id: Optional[str] = None
         self.report_time: Optional[str] = None
-        self.resources: Optional[Dict[str, int]] = None
+        self.resources: Optional[Dict[str, str]] = None  # path -> bytes; a text, as in the dialect
         self.metadata: Optional[Dict[str, Any]] = None
         self.state: Optional[CheckpointState] = None
         self.storage: Optional[str] = None
@@ -65,7 +65,7 @@ class Checkpoint:
                 "checkpoint_storage"
             ) or {}
             _downloads.fetch(
-                self._session, self.uuid, storage, self.resources or {}, target, DownloadMode(mode)
+                self._session, self.uuid, storage, _sizes(self.resources), target, DownloadMode(mode)
             )
         if not (target / "metadata.json").exists():
             self.write_metadata_file(str(target / "metadata.json"))
@@ -116,7 +116,7 @@ class Checkpoint:
         self.task_id = record.get("taskId")
         self.allocation_id = record.get("allocationId")
         self.report_time = record.get("reportTime")
-        self.resources = {path: int(size) for path, size in record["resources"].items()}
+        self.resources = record["resources"]
         self.metadata = record["metadata"]
         self.state = CheckpointState(record["state"])
         self.storage = record.get("storage")
@@ -131,6 +131,10 @@ class Checkpoint:
     def __repr__(self) -> str:
         trial = f", trial_id={self.training.trial_id}" if self.training else ""
         return f"Checkpoint(uuid={self.uuid}, task_id={self.task_id}{trial})"
+
+
+def _sizes(resources: Optional[Dict[str, str]]) -> Dict[str, int]:
+    return {path: int(size) for path, size in (resources or {}).items()}
 
 
 def _training(record: Json) -> Optional[CheckpointTrainingMetadata]:

@@ -3,7 +3,7 @@
 import io
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -103,13 +103,12 @@ def test_shared_storage_and_foreign_names_bring_nothing(run: Path, trial: Trial,
     (run / "tensorboard").mkdir()
     (run / "tensorboard" / EVENTS).write_text("copied by the rank")
     bring(run)
-    with httpx.Client(headers={"Authorization": f"Bearer {RUN_TOKEN}"}, timeout=60) as runner:
-        put: Callable[..., httpx.Response] = lambda path: runner.put(
-            f"{web.url}/runner/v1/event-files/{path}", params={"offset": 0}, content=b"x"
-        )
-        assert put("..%2f..%2fescaped").status_code == 400
-        again = put("one"), put("one")
-        assert [answer.status_code for answer in again] == [200, 409] and again[1].json()["offset"] == 1
+    headers = {"Authorization": f"Bearer {RUN_TOKEN}"}
+    with httpx.Client(base_url=f"{web.url}/runner/v1/event-files/", headers=headers, timeout=60) as runner:
+        names = ("..%2f..%2fescaped", "one", "one")
+        answers = [runner.put(name, params={"offset": 0}, content=b"x") for name in names]
+        assert [answer.status_code for answer in answers] == [400, 200, 409]
+        assert answers[2].json()["offset"] == 1
     assert kept(trial) == {"one": b"x"}
 
 

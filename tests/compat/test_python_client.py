@@ -1,0 +1,41 @@
+"""One script of experimental.client under our client and the published one, before the same server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compat.conftest import PublishedClient
+from trainmaster.run import environment_for
+
+pytestmark = pytest.mark.compat
+
+PROGRAM = Path(__file__).with_name("programs") / "client_tour.py"
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIMIT_SECONDS = 300
+
+
+def tour(det: PublishedClient, python: Path, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """What the script has seen in this Python."""
+    folder.mkdir()
+    ran = subprocess.run(
+        [str(python), str(PROGRAM), det.server.url, str(folder), folder.name],
+        input=det.server.password, env={"HOME": str(folder), "PATH": os.environ["PATH"], **environment},
+        text=True, capture_output=True, timeout=LIMIT_SECONDS, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return dict(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def test_a_script_sees_the_same_under_both_clients(det: PublishedClient, tmp_path: Path) -> None:
+    own = tour(det, Path(sys.executable), tmp_path / "a1", environment_for({"PYTHONPATH": str(ROOT)}))
+    assert own == tour(det, det.program.with_name("python"), tmp_path / "b2", {})
+    assert own["best first"][:2] == [[{"lr": 0.5}, 2, "COMPLETED"], [{"lr": 0.5}, 1, "COMPLETED"]]
+    assert own["of trials"] == [[{"lr": 0.5}, 2, "COMPLETED"], [{"lr": 1.0}, 2, "COMPLETED"]]
+    assert own["lines"] == ["line 1", "line 2", "line 3"]
