@@ -25,7 +25,8 @@ with det.core.init() as core:
     for step in (1, 2, 3):
         core.train.report_training_metrics(step, {"loss": lr * step, "text": "x"})
         core.train.report_metrics("inference", step, {"seen": step})
-        core.train.report_validation_metrics(step, {"loss": lr * abs(step - 2) + lr + step / 100, "accuracy": lr * step})
+        loss = lr * abs(step - 2) + lr + step / 100
+        core.train.report_validation_metrics(step, {"loss": loss, "accuracy": lr * step})
         with core.checkpoint.store_path({"steps_completed": step, "who": "me"}) as (path, uuid):
             (path / "inner").mkdir()
             (path / "inner" / "weights").write_text(f"weights of {step}")

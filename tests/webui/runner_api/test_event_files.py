@@ -51,7 +51,7 @@ def bring(run: Path) -> EventFiles:
     paths, spec, weather, ended = RunPaths(run), read_json(run / "spec.json"), Weather(), threading.Event()
     assert spec is not None
     ended.set()
-    found = EventFiles(paths, spec, Link(paths, spec, weather), weather)  # type: ignore[arg-type]
+    found = EventFiles(paths, spec, Link(paths, spec, weather), weather)
     found.run(ended)
     return found
 
