@@ -57,13 +57,28 @@ class Folder:
             os.close(parent)
 
 
+class OwnFolder(Folder):
+    """In the server's own store, where parts of files that never came in full may lie aside."""
+
+    def delete(self, paths: Collection[str] | None) -> None:
+        super().delete(paths)
+        if paths is None:
+            for part in incoming().glob(f"{self.root.name}.*"):
+                part.unlink(missing_ok=True)
+
+
 def own(checkpoint: Checkpoint) -> Folder:
     """In the server's own store."""
-    return Folder(own_root() / str(checkpoint.pk))
+    return OwnFolder(own_root() / str(checkpoint.pk))
 
 
 def own_root() -> Path:
     return Path(settings.DATA_DIR) / "checkpoints"
+
+
+def incoming() -> Path:
+    """Where files lie until they are whole: `<uuid>.<digest of the path>`, and those of old runners."""
+    return own_root() / ".incoming"
 
 
 def mounted(checkpoint: Checkpoint) -> Folder:

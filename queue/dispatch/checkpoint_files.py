@@ -10,8 +10,9 @@ import logging
 import time
 import uuid
 
+from dispatch import stored_files
 from events.announce import wake
-from experiments import checkpoint_deletion, stored_files
+from experiments import checkpoint_deletion
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
 

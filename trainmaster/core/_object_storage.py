@@ -151,6 +151,13 @@ class ObjectStorage(Storage):
         with self._reaching():
             self._bucket.delete(names)
 
+    def discard(self, storage_id: str, paths: Optional[List[str]]) -> None:
+        """Remove the files at `paths`, or all; what is gone already is fine."""
+        base = self._object(storage_id, "")
+        with self._reaching():
+            there = [name for name in self._bucket.sizes(base) if paths is None or name[len(base) :] in paths]
+            self._bucket.delete(there)
+
     def check(self, name: str) -> None:
         with tempfile.TemporaryDirectory() as folder, self._reaching():
             written, read = Path(folder, "written"), Path(folder, "read")

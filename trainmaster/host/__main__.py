@@ -27,6 +27,7 @@ VERBS = (
     "meet",
     "all_reduce",
     "stack",
+    "discard",
 )
 
 
@@ -98,6 +99,10 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         from trainmaster.host.reducing import all_reduce
 
         return all_reduce(request, workdir)
+    if verb == "discard":
+        from trainmaster.host.discarding import discard
+
+        return discard(request, workdir)
     from trainmaster.host import controlling
 
     answer: Dict[str, Any] = getattr(controlling, verb)(request, workdir)

@@ -14,16 +14,9 @@ from experiments import stored_folders
 from webui.runner_api import limits
 from webui.runner_api.answers import Refused
 
-_INCOMING = ".incoming"
-
 
 def root() -> Path:
     return stored_folders.own_root()
-
-
-def incoming() -> Path:
-    """Where files lie until they are whole."""
-    return root() / _INCOMING
 
 
 def folder(checkpoint_uuid: uuid.UUID) -> Path:
@@ -51,8 +44,9 @@ class Incoming:
     """One file that arrives. `keep` puts it in its place; else nothing stays. Blocking: use a thread."""
 
     def __init__(self) -> None:
-        incoming().mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._descriptor, name = tempfile.mkstemp(dir=incoming())  # readable by the server's account alone
+        aside = stored_folders.incoming()
+        aside.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._descriptor, name = tempfile.mkstemp(dir=aside)  # readable by the server's account alone
         self._path = Path(name)
         self._hashed = hashlib.sha256()
         self._file: BinaryIO = os.fdopen(self._descriptor, "wb", buffering=0)

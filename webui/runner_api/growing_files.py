@@ -14,6 +14,7 @@ import uuid
 from collections import OrderedDict
 from pathlib import Path
 
+from experiments import stored_folders
 from webui.runner_api import files, limits
 from webui.runner_api.answers import Refused
 
@@ -110,7 +111,7 @@ class GrowingFile:
 
 def where(checkpoint_uuid: uuid.UUID, path: str) -> Path:
     name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return files.incoming() / f"{checkpoint_uuid}.{name}"
+    return stored_folders.incoming() / f"{checkpoint_uuid}.{name}"
 
 
 def arrived(checkpoint_uuid: uuid.UUID, path: str) -> int:

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from tests.trainmaster.made_run import Ranks, make_run, records, said
 from trainmaster import core
 from trainmaster.core import _server_storage
 from trainmaster.core._object_storage import FsspecBucket, ObjectStorage, object_storage
+from trainmaster.host.discarding import discard
+from trainmaster.host.errors import VerbError
 from trainmaster.http import ServerClient, Unreachable
+from trainmaster.paths import Workdir
 from trainmaster.storage_faults import StorageFault
 
 fsspec = pytest.importorskip("fsspec")
@@ -82,7 +86,18 @@ def test_ranks_of_two_hosts_bring_one_checkpoint_to_s3_with_the_hosts_own_role(
         [record] = records(runs[0])
         assert record["storage"] == bucket.section() and sorted(record["resources"]) == stored
         assert records(runs[1], 1) == []
+        _discarded_by_a_host(bucket, uuid, stored)
         _faults_of_s3(bucket, tmp_path)
+
+
+def _discarded_by_a_host(bucket: Bucket, uuid: str, stored: list[str]) -> None:
+    """As the server asks a host to, in the job's Python and with its environment."""
+    role = {"AWS_ACCESS_KEY_ID": KEYS["access_key"], "AWS_SECRET_ACCESS_KEY": KEYS["secret_key"]}
+    request = {"storage": bucket.section(), "uuid": uuid, "python": sys.executable, "environment": role}
+    discard({**request, "paths": ["state_0", "never there"]}, Workdir(Path()))
+    assert bucket.names() == [f"team/a/{uuid}/{name}" for name in stored if name != "state_0"]
+    discard({**request, "paths": None}, Workdir(Path()))
+    assert bucket.names() == []
 
 
 def _two_hosts(folder: Path, section: dict[str, Any]) -> list[Path]:
@@ -125,6 +140,25 @@ def test_a_read_only_or_full_folder_is_named_and_the_run_goes_on(run: Path, tmp_
             raise ConnectionResetError("a peer")
         context.checkpoint.upload(source, {"steps_completed": 4})
     assert [record["steps_completed"] for record in records(run)] == [4]
+
+
+def test_a_host_discards_files_of_one_checkpoint_alone(tmp_path: Path) -> None:
+    uuid = "6e4f4d1e-0c58-4a2d-9f0b-3d4a7b1f2c3d"
+    a_checkpoint(tmp_path / uuid)
+    (tmp_path / "other").mkdir()
+    section = {"type": "shared_fs", "host_path": str(tmp_path)}
+    request = {"storage": section, "uuid": uuid, "host": "gpu1"}
+    discard({**request, "paths": ["small", "deep/weights", "deep/", "gone"]}, Workdir(tmp_path))
+    assert list((tmp_path / uuid).iterdir()) == []
+    discard({**request, "paths": None}, Workdir(tmp_path))
+    discard({**request, "paths": None}, Workdir(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    for wrong in ("../other", "/etc/x"):
+        with pytest.raises(VerbError, match="does not lie"):
+            discard({**request, "paths": [wrong]}, Workdir(tmp_path))
+    away = {**request, "storage": {"type": "shared_fs", "host_path": "/mnt/nobody-has-mounted-this"}}
+    with pytest.raises(VerbError, match=r"mounted-this on host gpu1 does not exist"):
+        discard({**away, "paths": None}, Workdir(tmp_path))
 
 
 class _Cutting:

@@ -1,0 +1,102 @@
+"""`discard`: files of one checkpoint are removed from a storage that this host reaches and the server does not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from trainmaster.host.accounts import account, by_sudo, in_account, is_other
+from trainmaster.host.errors import VerbError
+from trainmaster.paths import Workdir
+from trainmaster.storage_faults import folder_fault
+
+_BUNDLE = str(Path(__file__).resolve().parents[2])
+_SECONDS = 100.0
+_SAID_BYTES = 500
+
+
+def discard(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """{"discarded": true}; what is gone already is fine. VerbError `storage` with a sentence when it cannot be done.
+
+    Request: {"storage": a checkpoint_storage section, "uuid", "paths": relative ones or null for all, "host": its name,
+    "unix_user", "python", "activate": of the job}.
+    """
+    user = request.get("unix_user")
+    if is_other(user):
+        entry, own = account(str(user)), {**request, "unix_user": None}
+        return (
+            in_account(entry, lambda: _discard(own))
+            if os.getuid() == 0
+            else by_sudo(entry, "discard", own, workdir)
+        )
+    return _discard(request)
+
+
+def _discard(request: Dict[str, Any]) -> Dict[str, Any]:
+    name = str(uuid.UUID(str(request["uuid"])))
+    section, paths = request["storage"], request.get("paths")
+    if section.get("type") in ("shared_fs", "directory"):
+        folder = folder_of(section)
+        try:
+            _remove(folder, name, paths)
+        except OSError as error:
+            raise VerbError(
+                "storage", f"{folder_fault(str(folder), str(request.get('host')), error)}."
+            ) from error
+    else:
+        _by_the_jobs_python(request)
+    return {"discarded": True}
+
+
+def folder_of(section: Dict[str, Any]) -> Path:
+    """Where a `shared_fs` or `directory` section says that checkpoints are."""
+    if section["type"] == "directory":
+        return Path(section["container_path"])
+    return Path(section["host_path"]) / (section.get("storage_path") or "")
+
+
+def _remove(folder: Path, name: str, paths: Optional[List[str]]) -> None:
+    folder.stat()  # one that is not mounted has nothing to remove, and all to lose
+    checkpoint = folder / name
+    if paths is None:
+        if checkpoint.is_dir():
+            shutil.rmtree(checkpoint)
+        return
+    for path in sorted(paths, reverse=True):  # what is inside a folder goes before it
+        parts = path.rstrip("/").split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            raise VerbError("bad_request", f"The path {path!r} does not lie in its checkpoint.")
+        with contextlib.suppress(FileNotFoundError):
+            place = checkpoint.joinpath(*parts)
+            place.rmdir() if path.endswith("/") else place.unlink()
+
+
+def _by_the_jobs_python(request: Dict[str, Any]) -> None:
+    """In a cloud: with the packages, and the role, that the job had."""
+    words = ["-m", "trainmaster.host.discard_objects"]
+    if request.get("activate"):
+        command = ["sh", "-c", '. "$0" && exec python3 "$@"', str(request["activate"]), *words]
+    else:
+        command = [str(request.get("python") or "python3"), *words]
+    passed = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(request).encode(),
+            env={**passed, **(request.get("environment") or {}), "PYTHONPATH": _BUNDLE},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise VerbError("storage", f"The storage did not answer within {_SECONDS:.0f} s.") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
+        raise VerbError("storage", said[0][-_SAID_BYTES:])
