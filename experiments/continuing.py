@@ -19,7 +19,7 @@ from jobs.models import Job, Task
 from jobs.states import Reason, TaskState
 from jobs.time_limits import in_words, time_used
 
-_SEARCHERS = ("single", "random", "grid")
+SEARCHERS = ("single", "random", "grid")
 _REASON = Reason.ACTIVATED_BY_USER
 
 
@@ -70,7 +70,7 @@ def _check_state(experiment: Experiment) -> None:
     if experiment.archived:
         raise IllegalStep(f"experiment {experiment.pk} is archived; unarchive it before continuing it.")
     name = (experiment.config.get("searcher") or {}).get("name")
-    if name not in _SEARCHERS:
+    if name not in SEARCHERS:
         raise IllegalStep(
             f"Unsupported searcher type provided: '{name}'; only single, random and grid searches can be continued."
         )

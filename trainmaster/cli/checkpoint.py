@@ -22,6 +22,8 @@ _SORTS = {
     "time": "SORT_BY_END_TIME",
     "state": "SORT_BY_STATE",
 }
+#: what can be downloaded, as a query
+THERE: List[Tuple[str, Any]] = [("states", "STATE_COMPLETED"), ("states", "STATE_PARTIALLY_DELETED")]
 _STATES = ["active", "completed", "error", "deleted", "partially_deleted"]
 
 
@@ -177,7 +179,7 @@ def _best(client: Client, where: str, count: int, args: argparse.Namespace) -> L
     """The best of those that can be downloaded and have the metric, best first. Raises CliError for none."""
     if (args.sort_by is None) != (args.smaller_is_better is None):
         raise UsageError("--sort-by and --smaller-is-better go together.")
-    query: List[Tuple[str, Any]] = [("states", "STATE_COMPLETED"), ("states", "STATE_PARTIALLY_DELETED")]
+    query = list(THERE)
     if args.sort_by is None:
         query.append(("sortByAttr", _SORTS["metric"]))
     else:
@@ -220,8 +222,7 @@ def _download_of_trial(client: Client, args: argparse.Namespace) -> int:
         record = _best(client, where, 1, args)[0]
     else:
         query = [
-            ("states", "STATE_COMPLETED"),
-            ("states", "STATE_PARTIALLY_DELETED"),
+            *THERE,
             ("sortByAttr", _SORTS["step"]),
             ("orderBy", "ORDER_BY_DESC"),
         ]

@@ -229,7 +229,8 @@ def _list_trials(client: Client, args: argparse.Namespace) -> int:
 
 def _list_checkpoints(client: Client, args: argparse.Namespace) -> int:
     path = f"/api/v1/experiments/{args.experiment_id}/checkpoints"
-    query = [("sortByAttr", "SORT_BY_SEARCHER_METRIC")] if args.best else []
+    best = [("sortByAttr", "SORT_BY_SEARCHER_METRIC"), *checkpoint.THERE]
+    query: List[Any] = best if args.best else []
     rows = client.pages(path, "checkpoints", query, limit=args.best or 0)
     output.show(rows, checkpoint.COLUMNS, args.output)
     return OK

@@ -19,10 +19,11 @@ from experiments.config import masked, masked_text
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from submissions import contexts
-from webui.pages import experiment_trials, timeline, verdicts
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts
+from webui.pages.experiment_access import find, may_act
+from webui.pages.frame import actor, page, show
 
-TABS = ["overview", "config", "code", "timeline"]
+TABS = ["overview", "checkpoints", "config", "code", "timeline"]
 #: action -> (what the button says, the function, states that allow it)
 ACTIONS = {
     "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),
@@ -34,18 +35,6 @@ ACTIONS = {
     "delete": ("Delete", transitions.delete, set(EXPERIMENT_END_STATES) | {ExperimentState.DELETE_FAILED}),
 }
 MOST_SHOWN_BYTES = 512 * 1024
-
-
-def find(experiment_id: int) -> Experiment:
-    """The experiment or 404."""
-    found = (
-        Experiment.objects.select_related("owner", "job__pool", "project", "context")
-        .filter(pk=experiment_id)
-        .first()
-    )
-    if found is None:
-        raise Http404(f"There is no experiment {experiment_id}.")
-    return found
 
 
 @page
@@ -63,11 +52,14 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         "tabs": TABS,
         "actions": actions(experiment, experiment.trials.count()),
         "may_act": may_act(request, experiment),
+        "again": experiment_again.links(request, experiment),
     }
     fragment = "experiment"
     if tab == "overview" and request.GET.get("part") in {None, "trials"}:
         context["trials"] = experiment_trials.table(experiment, request.GET)
         fragment = "experiment_trials"
+    elif tab == "checkpoints":
+        context["table"] = checkpoints.table(experiment, request.GET)
     elif tab == "config":
         context["config"] = coloured(
             yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml"
@@ -105,11 +97,6 @@ def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
         for name, (label, _, states) in ACTIONS.items()
         if experiment.state in states and name not in hidden
     ]
-
-
-def may_act(request: HttpRequest, experiment: Experiment) -> bool:
-    user = user_of(request)
-    return user.is_admin or (user.may_edit and experiment.owner_id == user.pk)
 
 
 @page

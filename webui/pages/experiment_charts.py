@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, JsonResponse
 
 from metrics import best_so_far
-from webui.pages.experiment import find
+from webui.pages.experiment_access import find
 from webui.pages.frame import page
 
 

@@ -14,8 +14,9 @@ from experiments.states import TRIAL_END_STATES
 from jobs import idle_slots
 from jobs.states import AllocationState
 from metrics import charts
-from webui.pages import timeline, verdicts, why
-from webui.pages.experiment import actions, may_act
+from webui.pages import checkpoints, experiment_again, timeline, verdicts, why
+from webui.pages.experiment import actions
+from webui.pages.experiment_access import may_act
 from webui.pages.frame import page, show
 
 #: Charts on the overview.
@@ -44,7 +45,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
     context = context_of(request, trial, tab)
     if tab == "checkpoints":
-        context["checkpoints"] = trial.checkpoints.order_by("-reported_at")
+        context["table"] = checkpoints.table(trial.experiment, request.GET, trial)
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
     template = "trial_logs" if tab == "logs" else "trial"
@@ -81,6 +82,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
             if each["name"] in {"pause", "activate", "cancel", "kill"}
         ],
         "may_act": may_act(request, trial.experiment),
+        "again": experiment_again.links(request, trial.experiment),
         "entrypoint": _words(trial.experiment.config.get("entrypoint") or ""),
         "follow": f"trainmaster trial logs {trial.pk} --follow",
         "max_restarts": trial.experiment.config.get("max_restarts", 5),

@@ -4,10 +4,12 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from webui.pages import (
+    checkpoints,
     cluster,
     commands,
     compare,
     experiment,
+    experiment_again,
     experiment_charts,
     experiments,
     host_samples,
@@ -41,6 +43,8 @@ urlpatterns = [
     path("logout", session.logout),
     path("experiments", experiments.listing),
     path("experiments/<int:experiment_id>", experiment.detail),
+    path("experiments/<int:experiment_id>/continue", experiment_again.go_on),
+    path("experiments/<int:experiment_id>/fork", experiment_again.fork),
     path("experiments/<int:experiment_id>/chart", experiment_charts.chart),
     # POST only; the pages of an experiment are GET, so the two never meet
     path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
@@ -60,6 +64,8 @@ urlpatterns = [
     path("trials/<int:trial_id>/log.txt", log_lines.file_of_trial),
     path("trials/<int:trial_id>/ranks", log_ranks.of_trial),
     path("trials/<int:trial_id>/logs/columns", log_columns.of_trial),
+    path("trials/<int:trial_id>/checkpoints/<uuid:checkpoint_uuid>", checkpoints.detail),
+    path("trials/<int:trial_id>/checkpoints/<uuid:checkpoint_uuid>/delete", checkpoints.delete),
     path("trials/<int:trial_id>/<slug:tab>", trial.detail),
     path("compare", compare.compare),
     path("compare/chart", compare.chart),

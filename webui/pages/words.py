@@ -35,6 +35,7 @@ STATES = {
     "DELETING": Word("Deleting", "preparing"),
     "DELETE_FAILED": Word("Not deleted", "failed"),
     "PARTIAL": Word("Uploading", "preparing"),
+    "PARTIALLY_DELETED": Word("Partly deleted", "rest"),
     "DELETED": Word("Deleted", "rest"),
 }
 

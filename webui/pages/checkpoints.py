@@ -1,0 +1,190 @@
+"""Checkpoints of an experiment or a trial as a table, and a page for each: files, metadata, what it is good for."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Page, Paginator
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from events.models import Event
+from experiments import checkpoint_deletion
+from experiments.checkpoint_deletion import Standing, standing
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import EXPERIMENT_END_STATES, GONE, USABLE, CheckpointState
+from jobs.models import Member
+from webui.pages import timeline
+from webui.pages.experiment_access import may_act
+from webui.pages.experiment_again import can_continue
+from webui.pages.frame import actor, page, show, user_of
+
+PER_PAGE = 100
+#: chip -> states
+CHIPS = {
+    "stored": [*USABLE, CheckpointState.PARTIAL],
+    "failed": [CheckpointState.ERROR],
+    "deleted": [*GONE],
+}
+SORTS = {"newest": "Newest", "steps": "Steps", "metric": "Metric", "size": "Size"}
+
+
+@dataclass(frozen=True)
+class Row:
+    checkpoint: Checkpoint
+    metric: float | None  # the searcher's, at its step
+    is_best: bool  # of all that the table is about
+    is_latest: bool  # of its trial: what it goes on from
+    kept: str  # why it stays, or that it goes
+    host: str
+
+
+@dataclass(frozen=True)
+class Table:
+    rows: list[Row]
+    page: Page[Checkpoint]
+    metric: str
+    chip: str
+    sort: str
+    of_trial: bool
+    chips = CHIPS
+    sorts = SORTS
+
+
+def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> Table:
+    """Of one trial, or of all. `state` (a chip), `sort` and `page`; what makes no sense is left out."""
+    chip = query.get("state", "") if query.get("state") in CHIPS else ""
+    sort = query.get("sort", "") if query.get("sort") in SORTS else "newest"
+    whose = {"trial": trial} if trial else {"trial__experiment": experiment}
+    rows = Checkpoint.objects.filter(**whose).select_related("trial")
+    if chip:
+        rows = rows.filter(state__in=CHIPS[chip])
+    facts = standing(experiment)
+    searcher = experiment.config.get("searcher") or {}
+    found = sorted(rows, key=_order(sort, facts, searcher.get("smaller_is_better", True)))
+    current = Paginator(found, PER_PAGE).get_page(query.get("page"))
+    shown = list(current.object_list)
+    best, hosts = _best(found, facts, searcher), _hosts(shown)
+    made = [_row(each, experiment, facts, best, hosts.get(each.run_key, "")) for each in shown]
+    return Table(made, current, str(searcher.get("metric")), chip, sort, trial is not None)
+
+
+def _metric(row: Checkpoint, facts: Standing) -> float | None:
+    value = facts.metrics.get((row.trial_id, row.steps_completed))
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _order(sort: str, facts: Standing, smaller: bool) -> Any:
+    sign = 1 if smaller else -1
+
+    def by_metric(row: Checkpoint) -> tuple[bool, float]:
+        value = _metric(row, facts)
+        return (value is None, sign * (value or 0.0))
+
+    return {
+        "newest": lambda row: -row.reported_at.timestamp(),
+        "steps": lambda row: (-row.steps_completed, -row.reported_at.timestamp()),
+        "metric": by_metric,
+        "size": lambda row: -row.size_bytes,
+    }[sort]
+
+
+def _best(rows: list[Checkpoint], facts: Standing, searcher: dict[str, Any]) -> uuid.UUID | None:
+    sign = 1 if searcher.get("smaller_is_better", True) else -1
+    measured = [
+        (sign * value, row.reported_at, row.pk)
+        for row in rows
+        if row.state in USABLE and (value := _metric(row, facts)) is not None
+    ]
+    return min(measured)[2] if measured else None
+
+
+def _hosts(rows: list[Checkpoint]) -> dict[str, str]:
+    """Run key -> the host that reported it first."""
+    members = Member.objects.filter(allocation_id__in={row.allocation_id for row in rows}).select_related(
+        "host"
+    )
+    return {member.run_key: member.host.name for member in members if member.host}
+
+
+def _row(row: Checkpoint, experiment: Experiment, facts: Standing, best: Any, host: str) -> Row:
+    return Row(
+        checkpoint=row,
+        metric=_metric(row, facts),
+        is_best=row.pk == best,
+        is_latest=row.state not in GONE and row.trial.latest_checkpoint_id == row.pk,
+        kept=fate(row, experiment, facts),
+        host=host,
+    )
+
+
+def fate(row: Checkpoint, experiment: Experiment, facts: Standing) -> str:
+    """Why it stays or goes, in words."""
+    if row.state == CheckpointState.DELETING:
+        return f"its files go: {row.deletion_waits_for}" if row.deletion_waits_for else "its files go"
+    if row.state == CheckpointState.DELETED:
+        return ""
+    if row.state == CheckpointState.PARTIAL:
+        return "still being uploaded"
+    if words := facts.kept.get(row.pk):
+        return ", ".join(words)
+    return "superfluous" if experiment.state in EXPERIMENT_END_STATES else "goes at the end"
+
+
+def find(trial_id: int, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+    """The checkpoint or 404."""
+    related = ("trial__experiment__owner", "trial__experiment__job__pool", "trial__task")
+    rows = Checkpoint.objects.select_related(*related).filter(pk=checkpoint_uuid, trial_id=trial_id)
+    found = rows.first()
+    if found is None:
+        raise Http404(f"Trial {trial_id} has no checkpoint {checkpoint_uuid}.")
+    return found
+
+
+@page
+def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
+    row = find(trial_id, checkpoint_uuid)
+    experiment = row.trial.experiment
+    facts = standing(experiment)
+    losses = checkpoint_deletion.lost_with(row, facts)
+    context = {
+        "checkpoint": row,
+        "trial": row.trial,
+        "experiment": experiment,
+        "metric_name": (experiment.config.get("searcher") or {}).get("metric"),
+        "row": _row(row, experiment, facts, None, _hosts([row]).get(row.run_key, "")),
+        "files": sorted((path, size) for path, size in row.resources.items() if not path.endswith("/")),
+        "metadata": {"steps_completed": row.steps_completed, **row.metadata},
+        "began": row.started.select_related("experiment").order_by("pk"),
+        "command": f"trainmaster checkpoint download {row.pk}",
+        "is_there": row.state in USABLE,
+        "is_gone": row.state in GONE,
+        "may_act": may_act(request, experiment),
+        "may_continue": row.trial.latest_checkpoint_id == row.pk
+        and can_continue(experiment)
+        and may_act(request, experiment),
+        "may_fork": user_of(request).may_edit and not experiment.unmanaged,
+        "losses": losses,
+        "objections": list(checkpoint_deletion.objections([row])) if row.state not in GONE else [],
+        "entries": timeline.of(Event.objects.filter(kind=Event.Kind.CHECKPOINT, subject=str(row.pk))),
+    }
+    return show(request, "checkpoint", context, room="Experiments", fragment="checkpoint")
+
+
+@page
+@require_POST
+def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
+    row = find(trial_id, checkpoint_uuid)
+    if not may_act(request, row.trial.experiment):
+        messages.error(request, "Only the owner of an experiment or an admin may delete its checkpoints.")
+    else:
+        try:
+            checkpoint_deletion.delete([row.pk], actor=actor(request))
+        except checkpoint_deletion.NotDeletable as refusal:
+            messages.error(request, str(refusal))
+    return redirect(f"/trials/{trial_id}/checkpoints/{checkpoint_uuid}")

@@ -1,0 +1,25 @@
+"""The experiment that a page is about, and who may change it."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest
+
+from experiments.models import Experiment
+from webui.pages.frame import user_of
+
+
+def find(experiment_id: int) -> Experiment:
+    """The experiment or 404."""
+    found = (
+        Experiment.objects.select_related("owner", "job__pool", "project", "context")
+        .filter(pk=experiment_id)
+        .first()
+    )
+    if found is None:
+        raise Http404(f"There is no experiment {experiment_id}.")
+    return found
+
+
+def may_act(request: HttpRequest, experiment: Experiment) -> bool:
+    user = user_of(request)
+    return user.is_admin or (user.may_edit and experiment.owner_id == user.pk)
