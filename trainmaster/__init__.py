@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from trainmaster import core, experimental, launch
     from trainmaster import pytorch as pytorch
+    from trainmaster._import_from_path import import_from_path
     from trainmaster._info import ClusterInfo, TrialInfo, get_cluster_info
     from trainmaster.errors import InvalidHP
 
@@ -26,6 +27,7 @@ __all__ = [
     "core",
     "experimental",
     "get_cluster_info",
+    "import_from_path",
     "launch",
 ]  # without pytorch: `from determined import *` must not import PyTorch
 
@@ -36,6 +38,7 @@ _NAMES = {
     "ClusterInfo": "trainmaster._info",
     "TrialInfo": "trainmaster._info",
     "get_cluster_info": "trainmaster._info",
+    "import_from_path": "trainmaster._import_from_path",
     "InvalidHP": "trainmaster.errors",
 }
 
