@@ -7,7 +7,7 @@ from typing import Any
 from commands.models import Command
 from jobs.models import Allocation
 from jobs.run import Run
-from submissions.config.environment import variables
+from submissions.config.environment import sdk_variables, variables
 
 #: `sh -c` with the folder as $1: what follows is the command itself
 _IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
@@ -20,7 +20,10 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
     environment = config.get("environment") or {}
     return Run(
         entrypoint=entrypoint(config),
-        environment=variables(environment.get("environment_variables"), slot_kind),
+        environment={
+            **variables(environment.get("environment_variables"), slot_kind),
+            **sdk_variables(environment),
+        },
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
         unix_user=command.owner.unix_user,

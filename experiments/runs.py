@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from experiments import s3_stores, set_back
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import Run
-from submissions.config.environment import variables
+from submissions.config.environment import sdk_variables, variables
 
 #: `entrypoint: model_def:TrialClass`
 _LEGACY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -43,15 +44,18 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
     config = experiment.config
     environment = config.get("environment") or {}
     checkpoint = trial.latest_checkpoint
-    return Run(
     storage = config.get("checkpoint_storage") or {"type": "server"}
     shown = {**config, "checkpoint_storage": s3_stores.without_secrets(storage)}
     if environment.get("sdk") == "installed":  # that package stores by itself, and needs the keys for it
         shown = config
     else:
         storage = s3_stores.for_hosts(storage)
-        entrypoint=entrypoint(config.get("entrypoint")),
-        environment=variables(environment.get("environment_variables"), slot_kind),
+    return Run(
+        entrypoint=entrypoint(config),
+        environment={
+            **variables(environment.get("environment_variables"), slot_kind),
+            **sdk_variables(environment),
+        },
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
         unix_user=experiment.owner.unix_user,
@@ -75,8 +79,14 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
     )
 
 
-def entrypoint(value: object) -> str | list[str]:
-    """The command; a legacy `module:TrialClass` becomes the launcher that runs it (S4-08)."""
+def entrypoint(config: dict[str, Any]) -> str | list[str]:
+    """The command; a legacy `module:TrialClass` becomes the launcher that runs it (S4-08).
+
+    With the host's own SDK it is the program that makes room for that one, which reads the config's by itself.
+    """
+    value = config.get("entrypoint")
+    if (config.get("environment") or {}).get("sdk") == "installed":
+        return ["python3", "-m", "trainmaster.runner.installed_sdk"]
     if isinstance(value, list):
         return [str(word) for word in value]
     text = str(value or "")

@@ -104,3 +104,8 @@ def variables(value: object, slot_kind: str) -> dict[str, str]:
         name, _, text = str(item).partition("=")
         result[name] = text
     return result
+
+
+def sdk_variables(environment: dict[str, Any]) -> dict[str, str]:
+    """What tells Python on the host that `import determined` means the package installed there."""
+    return {"TRAINMASTER_SDK": "installed"} if environment.get("sdk") == "installed" else {}

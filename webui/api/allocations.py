@@ -55,7 +55,8 @@ async def poll(topic: str, seconds: float, look: Callable[[], Awaitable[T | None
 async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
     """Whether the run should save and leave; answers early when it should. `timeoutSeconds` up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
-    seconds = _seconds(request.GET.get("timeoutSeconds", "0"))
+    # the published client writes it in its own way, and would else ask without a pause
+    seconds = _seconds(request.GET.get("timeoutSeconds") or request.GET.get("timeout_seconds", "0"))
 
     async def look() -> bool | None:
         return True if await reading(_must_leave, allocation_id) else None

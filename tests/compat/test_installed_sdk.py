@@ -1,0 +1,86 @@
+"""`environment: {sdk: installed}`: a trial whose `determined` is the published package on the host, as it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.server import Server
+from tests.rig.stack import Stack, config
+
+pytestmark = pytest.mark.compat
+
+LIMIT_SECONDS = 120.0
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "core_api"
+
+
+@pytest.fixture(scope="module")
+def stack(server: Server, det_program: Path) -> Iterator[Stack]:
+    """A host of this machine whose Python has the published package."""
+    stack = Stack(server, [])
+    about = {"transport": "local", "slots": 1, "python": str(det_program.parent / "python3")}
+    stack.post("/api/v1/hosts", {"name": "published", **about})
+    stack.wait(lambda: stack.host_state("published") == "ready", 60, "the host to be ready")
+    yield stack
+    for experiment in stack.get("/api/v1/experiments")["experiments"]:
+        stack.post(f"/api/v1/experiments/{experiment['id']}/kill")
+    stack.wait(lambda: not stack.holders(), 60, "the slots to be free")
+    server.request("DELETE", "/api/v1/hosts/published", token=stack.token)
+
+
+def training_steps(stack: Stack, experiment: int) -> list[int]:
+    trial = stack.trial(experiment)["id"]
+    rows = stack.get(f"/api/v1/trials/{trial}/workloads?limit=0")["workloads"]
+    return [row["training"]["totalBatches"] for row in rows if "training" in row]
+
+
+def submit(stack: Stack, folder: Path) -> int:
+    script = (EXAMPLES / "2_checkpoints.py").read_text()
+    script = script.replace(
+        "import determined as det", "import determined as det\n\nprint('uses', det.__file__)"
+    )
+    script = script.replace("core.init()", "core.init(tensorboard_mode=det.core.TensorboardMode.MANUAL)")
+    script += (
+        "\nprint('at the end', sorted(p.name for p in pathlib.Path('/run/determined/info').iterdir()))\n"
+    )
+    text = config(
+        1,
+        "python3 2_checkpoints.py",
+        searcher={"name": "single", "metric": "x", "smaller_is_better": False, "max_length": 100},
+        environment={"sdk": "installed"},
+        checkpoint_storage={"type": "shared_fs", "host_path": str(folder), "storage_path": "kept"},
+    )
+    return stack.submit({"2_checkpoints.py": script}, text)
+
+
+def test_a_trial_of_the_published_package_is_paused_and_goes_on_to_its_end(
+    stack: Stack, tmp_path: Path
+) -> None:
+    experiment = submit(stack, tmp_path)
+    stack.wait(lambda: len(training_steps(stack, experiment)) >= 2, LIMIT_SECONDS, "the first reports")
+    stack.post(f"/api/v1/experiments/{experiment}/pause")
+    stack.wait(
+        lambda: stack.experiment(experiment)["state"] == "STATE_PAUSED" and not stack.holders(),
+        LIMIT_SECONDS,
+        "the pause",
+    )
+    before = training_steps(stack, experiment)
+    stack.post(f"/api/v1/experiments/{experiment}/activate")
+    ended = stack.wait_end(experiment, LIMIT_SECONDS)
+    lines = [record["log"] for record in stack.records(stack.trial(experiment)["id"])]
+    assert ended == "STATE_COMPLETED", lines[-40:]
+    assert training_steps(stack, experiment) == list(range(10, 101, 10))
+    assert before[-1] < 100 and any(f"going on from batch {before[-1]}, " in line for line in lines)
+    assert sum("site-packages/determined/" in line for line in lines if line.startswith("uses")) == 2
+    assert any("cluster.json" in line for line in lines if line.startswith("at the end"))
+    assert not Path("/run/determined/info").exists(), "nothing of it is seen outside"
+    found = stack.get(f"/api/v1/experiments/{experiment}/checkpoints")["checkpoints"]
+    assert all((tmp_path / "kept" / checkpoint["uuid"] / "state").is_file() for checkpoint in found)
+    trial = stack.trial(experiment)
+    assert trial["restarts"] == 0 and trial["bestValidation"]["metrics"]["avgMetrics"]["x"] == 100
+
+
+def test_its_checkpoints_cannot_be_kept_on_the_server(stack: Stack) -> None:
+    text = config(1, "python3 train.py", environment={"sdk": "installed"})
+    status, sentence = stack.refused("POST", "/api/v1/experiments", {"config": text, "modelDefinition": []})
+    assert status == 400 and "environment.sdk is installed" in sentence

@@ -1,0 +1,67 @@
+"""The private /run of trials that use the host's own `determined`; tests/compat runs one to its end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainmaster.made_run import environment_of, make_run
+
+PROGRAM = """
+import json, os, sys
+from trainmaster._info import get_cluster_info
+from trainmaster.runner import installed_sdk
+
+before = sorted(os.listdir("/run"))
+try:
+    installed_sdk.own_run_folder()
+except PermissionError:
+    sys.exit(77)
+after = sorted(os.listdir("/run"))
+installed_sdk.INFO.mkdir(parents=True)
+print(json.dumps([before, after, installed_sdk.info_files(get_cluster_info())]))
+"""
+
+
+def made(folder: Path) -> Path:
+    storage = {"type": "shared_fs", "host_path": "/shared", "storage_path": "kept", "save_trial_latest": 2}
+    trial = {
+        "trial_id": 11, "experiment_id": 7, "trial_seed": 5, "hparams": {"lr": 0.1}, "run_id": 3,
+        "config": {"entrypoint": "python3 train.py", "checkpoint_storage": storage},
+        "steps_completed": 40, "latest_checkpoint": "an-id",
+    }  # fmt: skip
+    return make_run(folder, members=2, member=1, slots=2, trial=trial)
+
+
+def test_the_package_finds_its_files_in_a_run_folder_that_nobody_else_sees(tmp_path: Path) -> None:
+    environment = environment_of(made(tmp_path), TRAINMASTER_SDK="installed")
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    if ran.returncode == 77:
+        pytest.skip("needs mount namespaces")
+    before, after, files = json.loads(ran.stdout)
+    assert {*before} - {"determined"} <= {*after}, "what was in /run is there still"
+    assert "determined" not in after
+    assert not Path("/run/determined/info").exists()
+    assert files["rendezvous.json"] == {
+        "container_addrs": ["127.0.0.1"] * 2,
+        "container_rank": 1,
+        "container_slot_counts": [2, 2],
+    }
+    cluster, trial = files["cluster.json"], files["trial.json"]
+    assert (cluster["latest_checkpoint"], cluster["session_token"]) == ("an-id", "run-token")
+    assert (trial["steps_completed"], trial["trial_run_id"], trial["hparams"]) == (40, 3, {"lr": 0.1})
+    assert trial["config"]["checkpoint_storage"] == {
+        "type": "directory",
+        "container_path": "/shared/kept",
+        "save_trial_latest": 2,
+    }
+
+
+def test_a_host_without_the_package_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainmaster.runner.installed_sdk"]
+    environment = environment_of(made(tmp_path), TRAINMASTER_SDK="installed")
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert f"environment.sdk is installed, and {sys.executable} has no package determined" in ran.stderr
