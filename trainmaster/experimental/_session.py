@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from urllib.parse import urlsplit
 
 from trainmaster import address, credentials
-from trainmaster._info import get_cluster_info, read_server_address
+from trainmaster._info import ClusterInfo, get_cluster_info, read_server_address
 from trainmaster.client import Client, StreamFailed
 from trainmaster.common.api import errors
 from trainmaster.http import Answered, HttpError
@@ -153,10 +153,8 @@ def log_in(
     `master` is an address as the command line takes it. ValueError when it is none; UnauthenticatedException.
     """
     info = get_cluster_info()
-    if info is not None and not (master or user):
-        server = read_server_address(info._run_dir)
-        url = (server["urls"] or [info.master_url])[0]
-        return Session(url, Trust(server["cert_sha256"]), info.session_token)
+    if info is not None and not master:
+        return _in_run(info, user, password)
     url = address.server_url(master)
     known = credentials.Credentials(url)
     session = Session(url, _trust(url, certificate or Certificate(), known.pin))
@@ -171,6 +169,22 @@ def log_in(
         session.login(user, password)
         return session
     _use_earlier_login(session, known, user)
+    return session
+
+
+def _in_run(info: ClusterInfo, user: Optional[str], password: Optional[str]) -> Session:
+    """The run's own server; asked by the run itself unless a user and a password are given."""
+    server = read_server_address(info._run_dir)
+    session = Session(
+        (server["urls"] or [info.master_url])[0], Trust(server["cert_sha256"]), info.session_token
+    )
+    user, password = user or os.environ.get("DET_USER"), password or os.environ.get("DET_PASS")
+    if user and password is not None:
+        session.login(user, password)
+    elif user:
+        raise errors.UnauthenticatedException(
+            f"Inside a run {user} needs a password: give it, or set DET_PASS in environment_variables."
+        )
     return session
 
 
