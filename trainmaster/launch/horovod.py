@@ -1,8 +1,9 @@
-"""Start this host's ranks with horovodrun.
+"""Start this host's ranks for Horovod.
 
 `python3 -m trainmaster.launch.horovod [[HVD_OVERRIDES...] --] (--trial MODULE:CLASS) | (SCRIPT [ARGS...])`
 
-One host only: across hosts horovodrun starts its ranks by SSH from the first, outside the run that owns them there.
+On one host horovodrun does. Across hosts it would start its ranks by SSH from the first, outside the run that owns them
+there and without its environment; so each host of the run starts its own (gloo_ranks.py), and no SSH is needed.
 horovodrun writes the environment that it is given into the arguments of a shell, where every account of the host can
 read it; so it gets little, and its ranks get the rest from a file of the run.
 """
@@ -18,13 +19,13 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.launch import torch_distributed
 from trainmaster.launch.rank_group import rank_command, run, without
-from trainmaster.launch.torch_distributed import UsageError, parse
+from trainmaster.launch.torch_distributed import UsageError, parse, rendezvous_port
 from trainmaster.protocol import MARKER, RUN_DIR
 
 USAGE = (
     "usage: python3 -m trainmaster.launch.horovod "
     "[[HVD_OVERRIDES...] --] (--trial MODULE:CLASS) | (SCRIPT [ARGS...])\n"
-    "HVD_OVERRIDES are options of horovodrun."
+    "HVD_OVERRIDES are options of horovodrun; across hosts those that Horovod has variables for."
 )
 AUTO = "--autohorovod"  # before the script: where there is one slot, the script is started without Horovod
 # Its rank's number, under horovodrun's own start and under the mpirun that it may use.
@@ -35,16 +36,55 @@ _SHOWN = re.compile(
 )
 
 
+#: options of horovodrun that are variables for its ranks, and what their value is multiplied by; 0: they have none
+_VARIABLES = {
+    "--fusion-threshold-mb": ("HOROVOD_FUSION_THRESHOLD", 1024 * 1024),
+    "--cycle-time-ms": ("HOROVOD_CYCLE_TIME", 1),
+    "--cache-capacity": ("HOROVOD_CACHE_CAPACITY", 1),
+    "--num-nccl-streams": ("HOROVOD_NUM_NCCL_STREAMS", 1),
+    "--timeline-filename": ("HOROVOD_TIMELINE", 1),
+    "--log-level": ("HOROVOD_LOG_LEVEL", 1),
+    "--autotune": ("HOROVOD_AUTOTUNE", 0),
+    "--gloo": ("HOROVOD_CONTROLLER", 0),
+}
+
+
+def hosts_command(info: ClusterInfo, script: Sequence[str]) -> List[str]:
+    """What starts this host's ranks of a gang of several hosts."""
+    counts = dict(enumerate(info.container_slot_counts))
+    hosts = [f"{address}:{counts[member]}" for member, address in enumerate(info.container_addrs)]
+    command = [sys.executable, "-m", "trainmaster.launch.gloo_ranks"]
+    command += [str(info.container_rank), str(rendezvous_port(info)), *hosts, "--"]
+    return [*command, *rank_command(script, _RANK_NAMES)]
+
+
+def override_variables(overrides: Sequence[str]) -> Dict[str, str]:
+    """Options of horovodrun as the variables that they become; UsageError for one that has none."""
+    found, words = {}, list(overrides)
+    while words:
+        option, _, value = words.pop(0).partition("=")
+        if option not in _VARIABLES:
+            raise UsageError(
+                f"{option} is no option across hosts, where horovodrun does not run; allowed: "
+                f"{', '.join(sorted(_VARIABLES))}."
+            )
+        name, factor = _VARIABLES[option]
+        if factor and not value:
+            if not words:
+                raise UsageError(f"{option} needs a value.")
+            value = words.pop(0)
+        if factor > 1:
+            if not value.isdigit():
+                raise UsageError(f"{option} is {value!r}, it must be a whole number.")
+            value = str(int(value) * factor)
+        found[name] = value if factor else "gloo" if option == "--gloo" else "1"
+    return found
+
+
 def horovodrun_command(
     info: Optional[ClusterInfo], overrides: Sequence[str], script: Sequence[str]
 ) -> List[str]:
-    """horovodrun for a gang of one host; UsageError for one of several."""
-    hosts = len(info.container_addrs) if info else 1
-    if hosts > 1:
-        raise UsageError(
-            f"Horovod starts the ranks of one host, and this trial has {hosts}: let resources.slots_per_trial "
-            "fit one host, or use trainmaster.launch.torch_distributed across hosts."
-        )
+    """horovodrun for a gang of one host."""
     slots = max(1, len(info.slot_ids)) if info else 1
     command = ["horovodrun", "-np", str(slots), "-H", f"localhost:{slots}"]
     command += [] if "--mpi" in overrides else ["--gloo"]
@@ -72,11 +112,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 "A PyTorchTrial's ranks talk by torch.distributed, which starts them here instead of Horovod."
             )
             return torch_distributed.main(["--trial", script[2]])
-        command = horovodrun_command(info, overrides, script)
+        several = info is not None and len(info.container_addrs) > 1
+        variables = override_variables(overrides) if several else {}
     except (UsageError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
-    environment = {**os.environ, "DET_CHIEF_IP": "127.0.0.1"}
+    environment = {**os.environ, "DET_CHIEF_IP": info.chief_address if info else "127.0.0.1"}
+    if info is not None and several:
+        return run(hosts_command(info, script), {**environment, **variables}, slow_to_stop=True)
+    command = horovodrun_command(info, overrides, script)
     if auto and (not info or len(info.slot_ids) <= 1):
         return run(rank_command(script, "0"), environment)
     if shutil.which(command[0]) is None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.trainmaster.made_run import environment_of, make_run
+from tests.trainmaster.made_run import environment_of, free_port, make_run
 from trainmaster import get_cluster_info
 from trainmaster.core import DistributedContext
-from trainmaster.launch.horovod import horovodrun_command, split_environment
+from trainmaster.launch.horovod import horovodrun_command, override_variables, split_environment
 from trainmaster.launch.torch_distributed import UsageError
 
 
@@ -34,10 +34,55 @@ def test_a_hosts_slots_become_horovodruns_ranks(tmp_path: Path, monkeypatch: pyt
     assert "--gloo" not in horovodrun_command(info, ["--mpi"], ["train.py"])
 
 
-def test_several_hosts_are_refused_by_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = cluster_of(make_run(tmp_path, slots=2, members=2), monkeypatch)
-    with pytest.raises(UsageError, match=r"one host, and this trial has 2.*torch_distributed across hosts"):
-        horovodrun_command(info, [], ["train.py"])
+def test_across_hosts_horovods_options_become_variables() -> None:
+    words = ["--fusion-threshold-mb", "1", "--cycle-time-ms=2", "--autotune", "--gloo"]
+    assert override_variables(words) == {
+        "HOROVOD_FUSION_THRESHOLD": "1048576",
+        "HOROVOD_CYCLE_TIME": "2",
+        "HOROVOD_AUTOTUNE": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+    }
+    for wrong in (["--mpi"], ["--cycle-time-ms"], ["--fusion-threshold-mb", "x"]):
+        with pytest.raises(UsageError):
+            override_variables(wrong)
+
+
+#: What Horovod's ranks do first: say where they are, and ask for the others.
+MEETING = """
+import os, time, urllib.error, urllib.request
+env = {name[8:].lower(): value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
+store = f"http://{env['gloo_rendezvous_addr']}:{env['gloo_rendezvous_port']}/global/"
+def ask(key, data=None):
+    method = "GET" if data is None else "PUT"
+    return urllib.request.urlopen(urllib.request.Request(store + key, data=data, method=method), timeout=60).read()
+def until(act):
+    while True:
+        try:
+            return act()
+        except OSError:  # the store is not there yet, or the other's word
+            time.sleep(0.05)
+own = "/".join(env[name] for name in ("local_rank", "local_size", "cross_rank", "cross_size"))
+everybody = range(int(env["size"]))
+until(lambda: ask(env["rank"], own.encode()))
+print([until(lambda rank=rank: ask(str(rank))).decode() for rank in everybody], flush=True)
+until(lambda: ask("met" + env["rank"], b"1"))
+if env["rank"] == "0":  # the store lives as long as the first host's ranks
+    [until(lambda rank=rank: ask(f"met{rank}")) for rank in everybody]
+"""
+
+
+def test_each_host_starts_its_own_ranks_and_they_meet_without_ssh(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MEETING)
+    port = free_port()
+    runs = [
+        make_run(tmp_path / str(member), slots=2, member=member, members=2, c10d=port) for member in (0, 1)
+    ]
+    command = [sys.executable, "-m", "determined.launch.horovod", "--cycle-time-ms", "2", "--", "train.py"]
+    hosts = [subprocess.Popen(command, env=environment_of(run), cwd=tmp_path) for run in runs]
+    assert [host.wait(60) for host in hosts] == [0, 0]
+    for rank in range(4):
+        told = (runs[rank // 2] / "spool" / f"rank{rank}.stdout").read_text()
+        assert told == "['0/2/0/2', '1/2/0/2', '0/2/1/2', '1/2/1/2']\n"
 
 
 def test_what_horovodrun_would_show_is_not_given_to_it_but_to_its_ranks(tmp_path: Path) -> None:
