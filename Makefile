@@ -60,7 +60,7 @@ compat: setup-dev ## tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 jobs, passes of the planner
+bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 jobs, passes of the planner, what the SDK costs
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium slurm
 	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt
@@ -83,6 +83,7 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.metrics_ingest
 	$(RUN)/python -m benchmarks.metrics_read
 	$(RUN)/python -m benchmarks.timing
+	$(RUN)/python -m benchmarks.sdk_overhead
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)

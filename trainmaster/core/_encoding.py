@@ -18,6 +18,7 @@ NAME_CHARACTERS = 512
 VALUE_BYTES = 4 * 1024 * 1024
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")  # no database keeps these in text
 _LARGEST = 2**1024  # as a float it would be infinite
+_encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode  # made once: written at every step
 _complained: Set[Tuple[str, str]] = set()
 
 
@@ -79,7 +80,7 @@ def encode_strict(value: Any, where: str) -> Any:
 
 def to_line(record: Mapping[str, Any]) -> bytes:
     """One record as one line."""
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return _encoded(record).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:
