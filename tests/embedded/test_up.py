@@ -113,22 +113,16 @@ def databases_answer(server: Server) -> bool:
         return False
 
 
-def test_a_restart_keeps_data_and_password_and_ends_cleanly() -> None:
-    with parts.private_folder("restart") as path:
-        path.chmod(0o711)
-        server = Server(path / "data", empty=True)
-        try:
-            server.start()
-            password, first = server.password, server.children()
-            assert server.stop() == 0
-            assert not any(child.alive() for child in first.values())
-            server.start()
-            assert server.password == password
-            assert server.said().count("password") == 1
-            kill_up_and_start_again(server)
-            assert server.stop() == 0
-        finally:
-            server.close()
+def test_a_restart_keeps_data_and_password_and_ends_cleanly(up: Server) -> None:
+    """The last of the tests of this server, which it ends."""
+    password, first = up.password, up.children()
+    assert up.stop() == 0
+    assert not any(child.alive() for child in first.values())
+    up.start()
+    assert up.password == password
+    assert up.said().count("password") == 1
+    kill_up_and_start_again(up)
+    assert up.stop() == 0
 
 
 def kill_up_and_start_again(server: Server) -> None:
