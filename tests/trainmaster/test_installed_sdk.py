@@ -1,6 +1,8 @@
 """The private /run of trials that use the host's own `determined`; tests/compat runs one to its end."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,13 +37,21 @@ def made(folder: Path) -> Path:
     return make_run(folder, members=2, member=1, slots=2, trial=trial)
 
 
-def test_the_package_finds_its_files_in_a_run_folder_that_nobody_else_sees(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "before", [[], ["setpriv", "--bounding-set=-sys_admin"]], ids=["as we are", "unprivileged"]
+)
+def test_the_package_finds_its_files_in_a_run_folder_that_nobody_else_sees(
+    tmp_path: Path, before: list[str]
+) -> None:
+    if before and (os.geteuid() != 0 or not shutil.which("setpriv")):
+        pytest.skip("needs root and setpriv")
     environment = environment_of(made(tmp_path), TRAINMASTER_SDK="installed")
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    command = [*before, sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     if ran.returncode == 77:
         pytest.skip("needs mount namespaces")
-    before, after, files = json.loads(ran.stdout)
-    assert {*before} - {"determined"} <= {*after}, "what was in /run is there still"
+    there, after, files = json.loads(ran.stdout)
+    assert {*there} - {"determined"} <= {*after}, "what was in /run is there still"
     assert "determined" not in after
     assert not Path("/run/determined/info").exists()
     assert files["rendezvous.json"] == {
