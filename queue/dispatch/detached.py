@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Max, Q
 from django.utils import timezone
 
-from dispatch import settle
+from dispatch import settle, uploads
 from dispatch.going_on import going_on
 from experiments import detached
 from experiments.models import Experiment, Trial
@@ -27,6 +27,8 @@ from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason
 from jobs.time_limits import in_words
 
+#: Of an attempt that is over, uploads are awaited so long: nobody can be asked whether they still go on.
+_UPLOADS_SECONDS = 7 * 24 * 3600.0
 #: A sign of life is written down at most so often; a runner's own heartbeats come every few seconds anyway.
 _SIGN_EVERY_SECONDS = 5.0
 
@@ -156,6 +158,21 @@ def give_up_silent() -> None:
     for experiment_id in list(empty.values_list("pk", flat=True)):
         with going_on(f"the end of experiment {experiment_id}, which has no trial"):
             _end_empty(experiment_id)
+    give_up_uploads()
+
+
+def give_up_uploads() -> None:
+    """Checkpoints that nobody has brought in full long after their attempt was over are not waited for any more.
+
+    An attempt that was given up in silence may still go on, and so may its uploads.
+    """
+    before = timezone.now() - timedelta(seconds=_UPLOADS_SECONDS)
+    late = uploads.awaited().filter(host__transport=Host.Transport.NONE, ended_at__lt=before)
+    late = late.exclude(exit_reason=Reason.NO_SIGN_OF_LIFE)
+    for allocation_id in set(late.values_list("allocation_id", flat=True)):
+        with going_on(f"the end of the uploads of {allocation_id}"):
+            late.filter(allocation_id=allocation_id).update(finished_at=timezone.now())
+            uploads.give_up(allocation_id)
 
 
 @transaction.atomic

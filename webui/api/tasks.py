@@ -76,12 +76,13 @@ def encode_summary(allocation: Allocation) -> Json:
 
 
 class Tasks(ApiView):
-    """What holds slots now, by allocation."""
+    """What runs on hosts of pools now, by allocation. Detached runs hold nothing, and their trials show them."""
 
     def get(self, request: Request) -> Response:
         members = Prefetch("members", Member.objects.select_related("host").prefetch_related("holds__slot"))
         rows = (
             Allocation.objects.exclude(state=AllocationState.TERMINATED)
+            .exclude(task__trial__experiment__unmanaged=True)
             .select_related("task__job", "pool")
             .prefetch_related(members)
             .order_by("assigned_at")

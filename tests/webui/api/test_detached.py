@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from dispatch import detached, intake, passes, reconcile, usage
 from events.models import Event
-from experiments.models import Experiment
+from experiments.models import Checkpoint, Experiment
 from hosts import registry
 from hosts.models import Host, PoolChange, ResourcePool, Slot
 from jobs.models import Allocation, Job, Member, SlotHold, Task, UsageRecord
@@ -243,6 +243,22 @@ def test_silence_ends_a_run_and_the_next_sign_of_life_goes_on_with_it(
     assert not detached.reopen(member.pk)
 
 
+def test_what_a_run_that_is_over_never_uploads_is_given_up_in_the_end(cast: Cast, trial: Json) -> None:
+    run = start(cast, trial, members=1)["run"]
+    checkpoint = {
+        "type": "checkpoint",
+        "uuid": str(uuid.uuid4()),
+        "steps_completed": 9,
+        "resources": {"a": 1},
+    }
+    ship(run, 0, 0, {"k": "core", "d": checkpoint}, {"k": "exit", "t": 2.0, "code": 0})
+    detached.give_up_silent()
+    assert Checkpoint.objects.get().state == "PARTIAL"
+    Member.objects.update(ended_at=timezone.now() - timedelta(days=8))
+    detached.give_up_silent()
+    assert Checkpoint.objects.get().state == "ERROR"
+
+
 def test_what_was_made_but_never_started_is_given_up_too(
     cast: Cast, trial: Json, settings: LazySettings
 ) -> None:
@@ -259,6 +275,7 @@ def test_the_queue_its_hosts_and_its_usage_know_nothing_of_it(cast: Cast, trial:
     end = ship(run, 0, 0, {"k": "state", "t": 1.0, "state": "running"})
     assert cast.ada.get("job-queues-v2?resourcePool=default")["jobs"] == []
     assert [pool["name"] for pool in cast.ada.get("resource-pools")["resourcePools"]] == ["default"]
+    assert cast.ada.get("tasks")["allocationIdToSummary"] == {}
     assert cast.ada.get("agents")["agents"] == [] and not registry.present().exists()
     assert reconcile.hosts_to_ask() == [] and not SlotHold.objects.exists() and not Slot.objects.exists()
     reconcile.forgotten()

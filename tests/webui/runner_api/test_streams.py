@@ -14,15 +14,23 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from django.conf import LazySettings
 
-from accounts.models import Cluster
+import dispatch.detached
+import experiments.detached
+from accounts.models import Cluster, User
+from experiments import submit
+from experiments.config import parse
+from experiments.models import Trial
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, Reason, StopKind
 from logs import read
 from logs.streams import stored
+from tests.rig.many import empty_context
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
+from tests.rig.world import make_project
 from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -224,3 +232,34 @@ def connection_count(pid: int) -> int:
 def thread_count(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Threads:"))
+
+
+def test_a_detached_run_that_was_given_up_in_silence_goes_on_where_its_stream_stood(
+    web: Web, runner: httpx.Client, settings: LazySettings
+) -> None:
+    project = make_project()
+    owner, context = User.objects.create_user("laptop"), empty_context()
+    experiment = submit.create(
+        owner=owner, config=parse("name: laptop\nsearcher: {name: single, metric: loss}", managed=False), original="",
+        context=context, project=project, parent=None, activate=True, idempotency_key=None, actor="user:laptop",
+        unmanaged=True,
+    )  # fmt: skip
+    trial = experiments.detached.create_trial(experiment, {}, external_id=None, actor="user:laptop")
+    allocation = dispatch.detached.start(trial.pk, ["laptop"], resume=False, actor="user:laptop")
+    member = allocation.members.get()
+    runner.headers["Authorization"] = f"Bearer {transitions.run_token(allocation)}"
+    assert send(runner, member, 0, records("before")).status_code == 200
+    settings.DETACHED_LOST_SECONDS = -1.0
+    dispatch.detached.give_up_silent()
+    assert Trial.objects.get().state == "ERROR"
+    path = f"/streams/{allocation.pk}/0"
+    assert runner.get(f"{path}/signals?wait=0").json() == {"preempt": None, "stop": None}
+    dispatch.detached.give_up_silent()
+    beat = runner.post(f"{path}/heartbeat", json={"state": "running"})
+    assert beat.json()["offset"] == len(records("before"))
+    dispatch.detached.give_up_silent()
+    assert send(runner, member, len(records("before")), records("after")).status_code == 200
+    assert Trial.objects.get().state == "ACTIVE" and texts(member) == ["before", "after"]
+    dispatch.detached.give_up_silent()
+    dispatch.detached.start(trial.pk, ["laptop"], resume=True, actor="user:laptop")
+    assert send(runner, member, 0, records("late")).status_code == 410
