@@ -62,6 +62,15 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     return checkpoint
 
 
+def used(trial: Trial, checkpoint_uuid: object) -> Checkpoint:
+    """The trial works with this checkpoint. ValueError for one that is not known."""
+    checkpoint = Checkpoint.objects.filter(pk=uuid.UUID(str(checkpoint_uuid))).first()
+    if checkpoint is None:
+        raise ValueError(f"there is no checkpoint {checkpoint_uuid}")
+    checkpoint.used_by.add(trial)
+    return checkpoint
+
+
 def _inside(path: str) -> str:
     """The name of a file, or of a folder (`name/`), that lies in its checkpoint. ValueError for any other."""
     if any(part in {"", ".", ".."} for part in path.rstrip("/").split("/")) or "\0" in path:

@@ -147,6 +147,8 @@ class Checkpoint(models.Model):
     reported_at = models.DateTimeField()
     #: paths of files that are to be removed, while the checkpoint itself stays
     doomed = models.JSONField(null=True)
+    #: trials that said that they work with it, for inference say
+    used_by = models.ManyToManyField(Trial, related_name="uses")
     #: why its files are still there although they are to go, such as a host that is away
     deletion_waits_for = models.TextField(blank=True)
 

@@ -30,6 +30,8 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
             jobs.asked_to_preempt(member.allocation_id)
         case "preempt_ack":
             jobs.preempt_acknowledged(member.allocation_id)
+        case "uses_checkpoint":
+            checkpoints.used(trial, data.get("uuid"))
         case "metadata":
             Trial.objects.filter(pk=trial.pk).update(metadata=data.get("metadata") or {})
     announce(f"experiment:{experiment.pk}")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from trainmaster.errors import CheckpointStateException
 from trainmaster.experimental import _downloads
-from trainmaster.experimental._metrics import TrialMetrics
+from trainmaster.experimental._metrics import TrialMetrics, report_of
 from trainmaster.experimental._session import Json, Session
 from trainmaster.experimental._vocabulary import CheckpointState, DownloadMode
 
@@ -94,11 +94,13 @@ class Checkpoint:
         self._session.post("/api/v1/checkpoints/rm", body)
 
     def get_metrics(self, group: Optional[str] = None) -> Iterable[TrialMetrics]:
-        """Not here: the server does not record which tasks have used a checkpoint."""
-        raise NotImplementedError(
-            "Checkpoint.get_metrics: the server does not record which tasks use a checkpoint; "
-            "the metrics of the trial that made it come from Trial.iter_metrics(group)."
-        )
+        """What trials reported that use this checkpoint, as they say by `core_context.experimental`.
+
+        The metrics of the trial that made it come from Trial.iter_metrics(group).
+        """
+        query = [("metricGroup", group)] if group else []
+        found = self._session.get(f"{self._path()}/metrics", query)["metrics"]
+        return [report_of(report, TrialMetrics) for report in found]
 
     def reload(self) -> None:
         """Ask the server anew."""

@@ -48,15 +48,20 @@ def read(session: Session, trial_ids: Sequence[int], group: str, kind: Type[Repo
     query = [*(("trialIds", trial_id) for trial_id in trial_ids), ("group", group)]
     for part in session.lines("/api/v1/trials/metrics/trial_metrics", query):
         for report in part["metrics"]:
-            yield kind(
-                trial_id=report["trialId"],
-                trial_run_id=report["trialRunId"],
-                steps_completed=report["totalBatches"],
-                end_time=moment(report["endTime"]),
-                metrics=_values(report["metrics"]),
-                group=report["group"],
-                batch_metrics=report["metrics"].get("batch_metrics"),
-            )
+            yield report_of(report, kind)
+
+
+def report_of(report: Json, kind: Type[Report]) -> Report:
+    """One report as the server sends it."""
+    return kind(
+        trial_id=report["trialId"],
+        trial_run_id=report["trialRunId"],
+        steps_completed=report["totalBatches"],
+        end_time=moment(report["endTime"]),
+        metrics=_values(report["metrics"]),
+        group=report["group"],
+        batch_metrics=report["metrics"].get("batch_metrics"),
+    )
 
 
 def _values(metrics: Json) -> Json:

@@ -51,7 +51,7 @@ async def _stream(request: HttpRequest, who: Principal, group: str) -> HttpRespo
         for trial_id in sorted(set(ids)):
             for window in await reading(reported.windows, trial_id, group):
                 part = await reading(_read, trial_id, group, window)
-                yield record({"metrics": [_encoded(report, next(numbers)) for report in part]})
+                yield record({"metrics": [encode_report(report, next(numbers)) for report in part]})
 
     return ndjson(answers())
 
@@ -70,7 +70,8 @@ def _check(who: Principal, ids: Sequence[int]) -> None:
             raise Missing(f"trial {trial_id} not found")
 
 
-def _encoded(report: Reported, identity: int) -> Json:
+def encode_report(report: Reported, identity: int) -> Json:
+    """A report as the published SDK knows it."""
     kind = "validation_metrics" if report.group == "validation" else "avg_metrics"
     return {
         "id": identity,

@@ -14,6 +14,7 @@ from webui.api import (
     auth,
     checkpoint_deletion,
     checkpoint_files,
+    checkpoint_uses,
     checkpoints,
     cluster,
     commands,
@@ -199,6 +200,8 @@ _trials = [
     _at("checkpoints/deletion-preview", checkpoint_deletion.DeletionPreview),
     _at("checkpoints/<uuid:checkpoint_uuid>", checkpoints.OneCheckpoint),
     _at("checkpoints/<uuid:checkpoint_uuid>/metadata", checkpoints.CheckpointMetadata),
+    _at("checkpoints/<uuid:checkpoint_uuid>/metrics", checkpoint_uses.CheckpointMetrics),
+    _at("trial-source-info", checkpoint_uses.TrialSource),
     path(f"{_E}/preview_gc", checkpoint_deletion.PreviewGc.as_view()),
     # the published client asks here, without /api/v1; browsers get the page of the checkpoint at this address
     path("checkpoints/<uuid:checkpoint_uuid>", checkpoint_files.whole),

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from experiments import reports
 from experiments.models import Checkpoint, Trial
 from metrics import ingest
 from metrics.ingest import Report
-from tests.rig.api import CONFIG, Cast
+from tests.rig.api import CONFIG, Api, Cast
 from tests.webui.api.conftest import Submit
 
 pytestmark = pytest.mark.django_db
@@ -134,3 +135,25 @@ def test_an_ended_experiment_is_continued_by_yaml(cast: Cast, trial: Trial) -> N
     found = cast.ada.post("experiments/continue", body)["experiment"]
     assert found["config"]["searcher"]["max_length"] == {"batches": 20}
     assert found["state"] == "STATE_QUEUED"
+
+
+def test_what_is_measured_with_a_checkpoint_is_found_by_it(
+    cast: Cast, trial: Trial, running: tuple[Trial, Any, Api]
+) -> None:
+    user, _, run = running
+    used = at(trial, 20)
+    ingest.store(user.pk, [Report(1, "inference", 1, 0.0, {"accuracy": 0.9})])
+    assert cast.vic.get(f"checkpoints/{used.pk}/metrics")["metrics"] == []
+    source = {"trialId": user.pk, "checkpointUuid": str(used.pk)}
+    for _ in range(2):
+        assert run.post("trial-source-info", {"trialSourceInfo": source}) == source
+    reports.apply(user.experiment, user, None, {"type": "uses_checkpoint", "uuid": str(used.pk)})  # type: ignore[arg-type]
+    (found,) = cast.vic.get(f"checkpoints/{used.pk}/metrics?metricGroup=inference")["metrics"]
+    assert (found["trialId"], found["metrics"]) == (user.pk, {"avg_metrics": {"accuracy": 0.9}})
+    assert cast.vic.get(f"checkpoints/{used.pk}/metrics?metricGroup=training")["metrics"] == []
+    other = {**source, "checkpointUuid": "00000000-0000-0000-0000-000000000001"}
+    assert (
+        "there is no checkpoint 0000"
+        in run.refused("POST", "trial-source-info", {"trialSourceInfo": other})[1]
+    )
+    assert cast.vic.refused("POST", "trial-source-info", {"trialSourceInfo": source})[0] == 403

@@ -1,0 +1,68 @@
+"""Which trials work with a checkpoint, and what they have measured of it (features.md 11.8)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import transaction
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments import checkpoints
+from experiments.models import Checkpoint
+from metrics import reported
+from webui.api import trials
+from webui.api.authentication import Run
+from webui.api.errors import BadRequest, Missing
+from webui.api.permissions import person, require_owner
+from webui.api.trial_metric_streams import encode_report
+from webui.api.views import ApiView
+
+
+class Source(serializers.Serializer[Any]):
+    trialId = serializers.IntegerField()
+    checkpointUuid = serializers.UUIDField()
+
+
+class SourceBody(serializers.Serializer[Any]):
+    trialSourceInfo = Source()
+
+
+class TrialSource(ApiView):
+    """Say that a trial works with a checkpoint, as `core_context.experimental` does."""
+
+    run_methods = frozenset({"POST"})
+    bodies = {"POST": SourceBody}
+
+    @transaction.atomic
+    def post(self, request: Request) -> Response:
+        source = self.body(request)["trialSourceInfo"]
+        trial = trials.find(request, source["trialId"])
+        if not isinstance(request.user, Run):
+            require_owner(person(request), trial.experiment)
+        try:
+            checkpoints.used(trial, source["checkpointUuid"])
+        except ValueError as error:
+            raise BadRequest(f"trialSourceInfo.checkpointUuid: {error}.") from None
+        return Response({"trialId": trial.pk, "checkpointUuid": str(source["checkpointUuid"])})
+
+
+class MetricsQuery(serializers.Serializer[Any]):
+    metricGroup = serializers.CharField(required=False, max_length=128)
+
+
+class CheckpointMetrics(ApiView):
+    """All that trials have reported which work with this checkpoint."""
+
+    queries = {"GET": MetricsQuery}
+
+    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+        checkpoint = Checkpoint.objects.filter(pk=checkpoint_uuid).first()
+        if checkpoint is None:
+            raise Missing(f"checkpoint {checkpoint_uuid} not found")
+        using = sorted(checkpoint.used_by.values_list("pk", flat=True))
+        group = self.query(request).get("metricGroup")
+        found = reported.read(using, [group] if group else None) if using else []
+        return Response({"metrics": [encode_report(one, place) for place, one in enumerate(found, 1)]})
