@@ -20,15 +20,24 @@ log = logging.getLogger(__name__)
 
 
 def remove_due(seconds: float) -> bool:
-    """Remove files for about so long, of each checkpoint once; True when the time was up before all were tried."""
+    """Remove files for about so long, of each checkpoint once; True when the time was up before all had been tried.
+
+    What has failed before is tried again with the next beat, so it asks for no further round.
+    """
     until = time.monotonic() + seconds
     tried: set[uuid.UUID] = set()
-    while checkpoint := checkpoint_deletion.to_remove().exclude(pk__in=tried).first():
+    while checkpoint := _next(tried):
         if time.monotonic() > until:
-            return True
+            return not checkpoint.deletion_waits_for
         tried.add(checkpoint.pk)
         _remove(checkpoint)
     return False
+
+
+def _next(tried: set[uuid.UUID]) -> Checkpoint | None:
+    """One that nothing is known to stand against, else any: what one host keeps waiting delays no other."""
+    left = checkpoint_deletion.to_remove().exclude(pk__in=tried)
+    return left.filter(deletion_waits_for="").first() or left.order_by("?").first()
 
 
 def go_on() -> None:

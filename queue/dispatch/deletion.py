@@ -10,6 +10,7 @@ from dispatch import stored_files
 from experiments import event_files
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
+from experiments.stored_files import NotHere
 from experiments.transitions import lock, set_experiment_state
 from jobs.models import Job, Task
 from jobs.states import Reason
@@ -29,7 +30,7 @@ def delete(experiment_id: int) -> bool:
             state=CheckpointState.DELETED
         )
         for checkpoint in stored.select_related("trial__experiment__owner"):
-            stored_files.delete(checkpoint)
+            _remove(checkpoint, experiment)
         event_files.delete(experiment.pk)
     except OSError as error:
         log.error("experiment %s is not deleted: %s", experiment_id, error)
@@ -37,6 +38,16 @@ def delete(experiment_id: int) -> bool:
         return False
     _rows(experiment)
     return True
+
+
+def _remove(checkpoint: Checkpoint, experiment: Experiment) -> None:
+    """Its files. What a detached run has stored out of the server's reach is its user's, and stays there."""
+    try:
+        stored_files.delete(checkpoint)
+    except NotHere as error:
+        if not experiment.unmanaged:
+            raise
+        log.info("files of checkpoint %s of a detached run stay where they are: %s", checkpoint.pk, error)
 
 
 @transaction.atomic
