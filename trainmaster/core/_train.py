@@ -34,6 +34,8 @@ class TrainContext:
     Off the cluster the reports are logged, and nothing else happens.
     """
 
+    _any_rank_reports = False  # as in detached runs, whose tutorials do so
+
     def __init__(
         self,
         info: Optional[ClusterInfo],
@@ -122,7 +124,8 @@ class TrainContext:
                     ", ".join(said), group, steps,
                 )  # fmt: skip
             self._latest[group] = (steps, {**metrics, **standing})
-        if self._distributed.rank != 0 and self._records is not None and not self._warned:
+        is_unusual = self._distributed.rank != 0 and not self._any_rank_reports
+        if is_unusual and self._records is not None and not self._warned:
             self._warned = True
             logger.warning(
                 "Rank %d reports metrics, which is the chief's (rank 0) to do. They are kept; of a metric that several "

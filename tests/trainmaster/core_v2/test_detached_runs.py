@@ -13,10 +13,12 @@ from tests.trainmaster.core_v2.detached_server import DetachedServer, Script
 from tests.trainmaster.made_run import free_port
 from trainmaster.common.api.errors import UnauthenticatedException
 from trainmaster.experimental import core_v2
+from trainmaster.runner.state import read_shipped, read_state
 
 IMPORT = "import os, sys, time\nfrom determined.experimental import core_v2\n"
 BEGIN = IMPORT + "core_v2.init(config=core_v2.Config(name='n'))\n"
-REPORT = "core_v2.train.report_training_metrics(steps_completed=1, metrics={'loss': 0.5})\n"
+#: what is printed never comes to the process's own descriptor
+NOTEBOOK = "import io\nsys.stdout = io.StringIO()\n"
 
 
 class Scripts:
@@ -115,25 +117,31 @@ print("after the run", core_v2.train)
     assert server.config()["searcher"] == {"name": "single", "metric": "unmanaged"}
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
-    [
-        (BEGIN + "raise ValueError('no such data')", 1, "no such data"),
-        (BEGIN + "sys.exit(3)", 3, ""),
-        (BEGIN + "sys.exit()", 0, ""),
-        (IMPORT + "with core_v2.init_context(config={'name': 'n'}) as context:\n    1 / 0", 1, ""),
-        (BEGIN + "try:\n    1 / 0\nfinally:\n    core_v2.close()", 1, ""),
-        (BEGIN + "pid = os.fork()\nif not pid: sys.exit(5)\nos.waitpid(pid, 0)", 0, ""),
-    ],
-)
-def test_a_script_ends_as_its_run_does(scripts: Scripts, text: str, code: int, said: str) -> None:
-    server = scripts.server()
-    result = scripts.start(server, text).result()
-    assert result[0] == code, result
-    exit_record = server.exit()
-    assert exit_record is not None, "the script waits until its run has ended for the server too"
-    assert exit_record["code"] == code
-    assert said in "\n".join(server.texts("rank0.stderr"))
+#: a script -> its exit code, and what its log must have
+ENDS = [
+    (BEGIN + "raise ValueError('no such data')", 1, "no such data"),
+    (
+        IMPORT + NOTEBOOK + "core_v2.init(config={'name': 'n'})\nprint('in a cell')\nsys.exit(3)",
+        3,
+        "in a cell",
+    ),
+    (BEGIN + "sys.exit()", 0, ""),
+    (IMPORT + "with core_v2.init_context(config={'name': 'n'}) as context:\n    1 / 0", 1, ""),
+    (BEGIN + "try:\n    1 / 0\nfinally:\n    core_v2.close()", 1, ""),
+    (BEGIN + "pid = os.fork()\nif not pid: sys.exit(5)\nos.waitpid(pid, 0)", 0, ""),
+]
+
+
+def test_a_run_ends_as_its_script_does(scripts: Scripts) -> None:
+    servers = [scripts.server() for _ in ENDS]
+    started = [scripts.start(servers[at], text) for at, (text, _, _) in enumerate(ENDS)]
+    for server, script, (text, code, said) in zip(servers, started, ENDS, strict=True):
+        result = script.result()
+        assert result[0] == code, (text, result)
+        exit_record = server.exit()
+        assert exit_record is not None, "the script waits until its run has ended for the server too"
+        assert exit_record["code"] == code, text
+        assert said in "\n".join(line["m"] for line in server.lines())
 
 
 def test_a_killed_rank_ends_the_run_as_an_error_that_names_it(scripts: Scripts) -> None:
@@ -171,9 +179,7 @@ for step in range(30):
     server.down()
     (scripts.folder / "0" / "train.py.go").touch()
     wait_until(lambda: script.paths.rank_end(0).exists(), 60)
-    os.kill(
-        int(script.paths.state.read_text().partition('"runner": {"pid": ')[2].split(",")[0]), signal.SIGKILL
-    )
+    os.kill(read_state(script.paths)["runner"]["pid"], signal.SIGKILL)
     script.process.kill()  # while it waits for the server; another run takes care of what it has left
     script.process.communicate()
     server.up()
@@ -183,6 +189,21 @@ for step in range(30):
     assert other.result()[0] == 0
     assert reported(server) == [("core.rank0.jsonl", step) for step in range(30)]
     assert server.texts("rank0.stdout") == [f"step {step}" for step in range(30)]
+
+
+def test_a_refused_run_goes_on_and_says_so(scripts: Scripts) -> None:
+    server = scripts.server()
+    text = f"""{BEGIN}
+while not os.path.exists(sys.argv[0] + ".go"):
+    time.sleep(0.02)
+"""
+    script = scripts.start(server, text)
+    server.wait_for(lambda: server.records("state"), 60)
+    server.refuse_with = 410
+    wait_until(lambda: read_shipped(script.paths)["refused"], 60)
+    (scripts.folder / "0" / "train.py.go").touch()
+    code, _, said = script.result()
+    assert code == 0 and "did not take the rest of this run" in said, said
 
 
 @pytest.mark.parametrize(

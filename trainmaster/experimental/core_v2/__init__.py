@@ -7,6 +7,8 @@ trial. docs/detached.md explains what happens where.
 
 from __future__ import annotations
 
+import atexit
+import os
 from typing import Any, Dict, Optional, Union
 
 from trainmaster import core
@@ -77,6 +79,7 @@ def init(
     )
     _context.start()
     _publish(_context)
+    atexit.register(_close_at_exit, os.getpid())
 
 
 def init_context(
@@ -119,6 +122,7 @@ def init_context(
 def close() -> None:
     """End the run and wait, for a bounded time, until the server has all of it; safe to call twice."""
     global _context
+    atexit.unregister(_close_at_exit)
     context, _context = _context, None
     if context is not None:
         try:
@@ -137,6 +141,12 @@ def url_reverse_webui_exp_view() -> str:
 def _is_managed() -> bool:
     found = get_cluster_info()
     return found is not None and found.task_type == "TRIAL"
+
+
+def _close_at_exit(pid: int) -> None:
+    """Unless this is a fork of the process that has begun the run."""
+    if os.getpid() == pid:
+        close()
 
 
 def _publish(context: Optional[core.Context]) -> None:

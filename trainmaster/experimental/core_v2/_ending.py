@@ -8,6 +8,8 @@ import sys
 from types import TracebackType
 from typing import Any, Callable, NoReturn, Optional, Type
 
+from trainmaster.errors import InvalidHP
+
 _INTERRUPTED = 130
 
 
@@ -57,8 +59,8 @@ def exit_code(status: Any) -> int:
 
 
 def code_of_exception(error: Optional[BaseException]) -> int:
-    """What a process would end with if nobody caught `error`; 0 for None."""
-    if error is None:
+    """What a process would end with if nobody caught `error`; 0 for None, and for InvalidHP, which ends it well."""
+    if error is None or isinstance(error, InvalidHP):
         return 0
     if isinstance(error, SystemExit):
         return exit_code(error.code)

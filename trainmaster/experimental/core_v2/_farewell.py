@@ -54,7 +54,7 @@ class Farewell:
             if left != before:
                 before, moved = left, now
             if now - moved > STUCK_SECONDS or now - began > LIMIT_SECONDS:
-                self._say_left(left)
+                self.say_left()
                 return
             if now - told_at > TOLD_EVERY_SECONDS:
                 told_at = now
@@ -80,7 +80,9 @@ class Farewell:
         else:
             tell(f"Still to be sent to {self._url}: {left}.")
 
-    def _say_left(self, left: Left) -> None:
+    def say_left(self) -> None:
+        """What goes on when nobody waits any more."""
+        left = self.left()
         if left.ranks:
             tell(
                 f"The run ends when {ranks_in_words(left.ranks)} of this machine has ended too; a process in the "

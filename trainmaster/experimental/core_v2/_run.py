@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -93,14 +94,19 @@ class DetachedRun:
         except OSError as error:  # then it counts as killed once the process has ended
             logger.warning("The end of rank %d cannot be written to its run: %s", self._rank, error)
         if self._leads:
-            Farewell(self.paths, self.info.master_url).wait()
+            farewell = Farewell(self.paths, self.info.master_url)
+            try:
+                farewell.wait()
+            except KeyboardInterrupt:
+                farewell.say_left()
 
     def _tend(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
-            self._streams.tend()
-            if self._leads:
-                self._tend_runner()
-                self._tell_refusal()
+            with contextlib.suppress(OSError, ValueError):  # a full disk, say: the next look may be better
+                self._streams.tend()
+                if self._leads:
+                    self._tend_runner()
+                    self._tell_refusal()
 
     def _start_runner(self) -> None:
         self._started_at = time.monotonic()
@@ -145,6 +151,7 @@ class DetachedContext(Context):
     def belong_to(self, run: DetachedRun) -> None:
         self._run = run
         self._process = ProcessEnd(self._close_at_exit)
+        self.train._any_rank_reports = True
 
     def close(self) -> None:
         """End the run: as an error where this is called while an exception is on its way or after a bad `sys.exit`."""
@@ -165,8 +172,10 @@ class DetachedContext(Context):
 
     def _end(self, code: int) -> None:
         run, process, self._run, self._process = self._run, self._process, None, None
-        super().close()
-        if process is not None:
-            process.forget()
-        if run is not None:
-            run.end(code or (process.code if process is not None else 0))
+        try:
+            super().close()
+        finally:
+            if process is not None:
+                process.forget()
+            if run is not None:
+                run.end(code or (process.code if process is not None else 0))

@@ -34,10 +34,36 @@ _REAP_SECONDS = 0.2
 class _Led(NamedTuple):
     """A stream of this process: its descriptor, the pipe's other end, where it went before, and its spool file."""
 
+    name: str
     number: int
     source: int
     original: int
     file: str
+
+
+class _Copied:
+    """A stream that is no file descriptor: what is written to it goes into the spool too."""
+
+    def __init__(self, stream: Any, file: str) -> None:
+        self.stream = stream
+        self._file: Optional[int] = os.open(
+            file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+
+    def write(self, text: str) -> Any:
+        if self._file is not None:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                os.write(self._file, text.encode("utf-8", "surrogateescape"))
+        return self.stream.write(text)
+
+    def leave(self) -> None:
+        """Those who still have this object write to the stream alone."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class KeptStreams:
@@ -45,6 +71,7 @@ class KeptStreams:
 
     def __init__(self, paths: RunPaths, rank: int) -> None:
         self._led: List[_Led] = []
+        self._copies: List[_Copied] = []
         self._control: Optional[socket.socket] = None
         self._tee: Optional["subprocess.Popen[bytes]"] = None
         self._lock = threading.Lock()
@@ -58,7 +85,7 @@ class KeptStreams:
         for number, name in _STREAMS:
             original = os.dup(number)
             source, ends[number] = os.pipe()
-            self._led.append(_Led(number, source, original, str(paths.rank_stream(rank, name))))
+            self._led.append(_Led(name, number, source, original, str(paths.rank_stream(rank, name))))
             with contextlib.suppress(OSError):  # where less is allowed, less it is
                 fcntl.fcntl(source, _F_SETPIPE_SZ, _PIPE_BYTES)
         self._control, theirs = socket.socketpair()
@@ -68,10 +95,19 @@ class KeptStreams:
         for number, end in ends.items():
             os.dup2(end, number)
             os.close(end)
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # a line is to be seen when it is printed
-                with contextlib.suppress(ValueError, OSError):
-                    stream.reconfigure(line_buffering=True)
+        for led in self._led:
+            self._lead_python(led)
+
+    def _lead_python(self, led: _Led) -> None:
+        """What Python prints: its lines are to be seen at once; where it goes elsewhere (a notebook), it is copied."""
+        stream = getattr(sys, led.name)
+        if _descriptor_of(stream) != led.number:
+            if stream is not None:
+                self._copies.append(_Copied(stream, led.file))
+                setattr(sys, led.name, self._copies[-1])
+        elif isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(ValueError, OSError):
+                stream.reconfigure(line_buffering=True)
 
     def _start(self, lock: Path, control: int) -> "subprocess.Popen[bytes]":
         words: List[Any] = [sys.executable, "-I", "-S", Path(tee.__file__), lock, control]
@@ -120,6 +156,11 @@ class KeptStreams:
                 os.close(led.original)
 
     def _restore(self) -> None:
+        for copy in self._copies:
+            copy.leave()
+            for name in ("stdout", "stderr"):
+                if getattr(sys, name) is copy:
+                    setattr(sys, name, copy.stream)
         for led in self._led:
             os.dup2(led.original, led.number)
 
@@ -140,3 +181,10 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+def _descriptor_of(stream: Any) -> Optional[int]:
+    try:
+        return int(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return None
