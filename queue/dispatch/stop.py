@@ -26,8 +26,12 @@ def stop(allocation_id: str) -> None:
     allocation = Allocation.objects.get(pk=allocation_id)
     if allocation.state == AllocationState.TERMINATED or not allocation.stop_kind:
         return
-    members = allocation.members.exclude(state=MemberState.ENDED).select_related(
-        "host", "allocation__task__job"
+    members = (
+        allocation.members.exclude(state=MemberState.ENDED)
+        .exclude(
+            host__transport=Host.Transport.NONE
+        )  # the runner of a detached run has heard of it over HTTP
+        .select_related("host", "allocation__task__job")
     )
     by_host: dict[Host, list[Member]] = defaultdict(list)
     for member in members:

@@ -46,8 +46,12 @@ def delete(checkpoint: Checkpoint, paths: Collection[str] | None = None) -> None
 
 
 def _hosts(checkpoint: Checkpoint, allocation: Allocation) -> list[Host]:
-    """Who may have, or reach, its files: the hosts that made it first; of a shared storage any of its pool then."""
-    made = [member.host for member in allocation.members.select_related("host").order_by("index")]
+    """Who may have, or reach, its files: the hosts that made it first; of a shared storage any of its pool then.
+
+    Nobody of a detached run: its machines are its user's.
+    """
+    members = allocation.members.exclude(host__transport=Host.Transport.NONE)
+    made = [member.host for member in members.select_related("host").order_by("index")]
     if checkpoint.storage.get("type") == "directory":
         return list({host.pk: host for host in made if host.admission != Host.Admission.REMOVED}.values())
     reachable = Host.objects.filter(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)

@@ -11,7 +11,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import detached, intake, passes, reconcile, usage
+from dispatch import deletion, detached, intake, passes, reconcile, usage
 from events.models import Event
 from experiments.models import Checkpoint, Experiment
 from hosts import registry
@@ -300,6 +300,8 @@ def test_the_queue_its_hosts_and_its_usage_know_nothing_of_it(cast: Cast, trial:
 
 def test_what_the_server_cannot_do_to_it_is_refused_with_a_sentence(cast: Cast, trial: Json) -> None:
     start(cast, trial)
+    stored = {"uuid": str(uuid.uuid4()), "taskId": trial["taskId"], "resources": {"a": "1"}, "metadata": {}}
+    cast.ada.post("checkpoints", stored)
     at = f"experiments/{trial['experimentId']}"
     for action in ("pause", "activate", "cancel", "kill"):
         status, sentence = cast.ada.refused("POST", f"{at}/{action}")
@@ -317,4 +319,6 @@ def test_what_the_server_cannot_do_to_it_is_refused_with_a_sentence(cast: Cast, 
     for action in ("archive", "unarchive"):
         cast.ada.post(f"{at}/{action}")
     cast.ada.delete(at)
+    assert deletion.delete(trial["experimentId"]), "although its checkpoint lies in a folder of Ada's"
+    assert not Task.objects.exists()
     assert Event.objects.filter(subject=str(trial["experimentId"]), to_state="DELETING").exists()
