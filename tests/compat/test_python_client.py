@@ -13,6 +13,7 @@ import pytest
 
 from tests.compat.conftest import PublishedClient
 from trainmaster.run import environment_for
+from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.compat
 
@@ -30,7 +31,18 @@ def tour(det: PublishedClient, python: Path, folder: Path, environment: dict[str
         text=True, capture_output=True, timeout=LIMIT_SECONDS, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return dict(json.loads(ran.stdout.splitlines()[-1]))
+    experiment, seen = ran.stdout.splitlines()[-2:]
+    _event_files_come_and_go(det, experiment)
+    return dict(json.loads(seen))
+
+
+def _event_files_come_and_go(det: PublishedClient, experiment: str) -> None:
+    """What its trials have written for TensorBoard is on the server, until it is deleted."""
+    folder = det.server.data / "tensorboard/experiment" / experiment
+    assert wait_until(lambda: len([*folder.glob("trial/*/events.out.tfevents.1.host")]) == 2, 60)
+    path = f"/api/v1/experiments/{experiment}/tensorboard-files"
+    det.server.request("DELETE", path, token=det.server.token())
+    assert not folder.exists()
 
 
 def test_a_script_sees_the_same_under_both_clients(det: PublishedClient, tmp_path: Path) -> None:

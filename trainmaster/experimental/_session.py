@@ -178,9 +178,10 @@ def _in_run(info: ClusterInfo, user: Optional[str], password: Optional[str]) -> 
     session = Session(
         (server["urls"] or [info.master_url])[0], Trust(server["cert_sha256"]), info.session_token
     )
-    user, password = user or os.environ.get("DET_USER"), password or os.environ.get("DET_PASS")
-    if user and password is not None:
-        session.login(user, password)
+    password = os.environ.get("DET_PASS") if password is None else password
+    named = user or os.environ.get("DET_USER")  # who submitted it, where the config names nobody
+    if named and password is not None:
+        session.login(named, password)
     elif user:
         raise errors.UnauthenticatedException(
             f"Inside a run {user} needs a password: give it, or set DET_PASS in environment_variables."

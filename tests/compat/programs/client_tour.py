@@ -20,8 +20,11 @@ PASSWORD = sys.stdin.read().strip()
 LIMIT_SECONDS = 60
 TRAIN = """
 import determined as det
+from determined.experimental import client
 lr = det.get_cluster_info().trial.hparams["lr"]
+assert client.get_trial(det.get_cluster_info().trial.trial_id).hparams == {"lr": lr}
 with det.core.init() as core:
+    (core.train.get_tensorboard_path() / "events.out.tfevents.1.host").write_text("events")
     for step in (1, 2, 3):
         core.train.report_training_metrics(step, {"loss": lr * step, "text": "x"})
         core.train.report_metrics("inference", step, {"seen": step})
@@ -237,7 +240,6 @@ def checkpoints(made, trial):
     steps[0].delete()
     until(lambda: steps[0].reload() or steps[0].state.name == "DELETED")
     assert raised(Exception, steps[0].download, str(HERE / "gone"))
-    made.delete_tensorboard_files()
 
 
 def steering():
@@ -290,4 +292,5 @@ trial = trials(made)
 logs(trial)
 checkpoints(made, trial)
 steering()
+print(made.id)
 print(json.dumps(seen, sort_keys=True))
