@@ -38,7 +38,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "environment": run.environment,
         "slots": [{"index": slot.index, "uuid": slot.uuid, "kind": slot.kind} for slot in slots],
         "gang": {
-            "addresses": [_address(peer.host, run.interface, pool.network_interface) for peer in members],
+            "addresses": [gang_address(peer.host, run.interface, pool.network_interface) for peer in members],
             "slot_counts": [peer.slots for peer in members],
             "ports": allocation.ports,
             "interface": run.interface or pool.network_interface or None,
@@ -65,7 +65,7 @@ def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> 
     }
 
 
-def _address(host: Host, wanted: str, pools: str) -> str:
+def gang_address(host: Host, wanted: str, pools: str) -> str:
     """Where the gang reaches this host: on the interface that its config wants, if the host has that one."""
     return (wanted and host.address_on(wanted)) or host.peer_address(pools)
 

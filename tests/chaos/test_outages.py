@@ -3,6 +3,7 @@ process left, no slot held, and every line of every rank stored once and in orde
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.rig import light_gang
 from tests.rig.hosts import Host
 from tests.rig.stack import LAUNCHER, Json, Stack, config, counting
 from webui.embedded.processes import wait_until
@@ -149,6 +151,55 @@ def test_a_host_that_reboots_starts_the_gang_again_without_counting_a_restart(st
     for rank, lines in stack.lines_by_rank(experiment).items():
         assert lines[-20:] == expected, f"rank {rank}: {lines[-25:]}"
         assert lines[:-20] == [f"line {number}" for number in range(1, len(lines) - 19)]
+
+
+#: The ranks meet at every step, until one says whom it misses.
+MEETING = """
+import sys, time
+import determined as det
+
+rank, size, local, local_size, here, hosts = map(int, sys.argv[1:])
+distributed = det.core.DistributedContext(
+    rank=rank, size=size, local_rank=local, local_size=local_size, cross_rank=here, cross_size=hosts,
+    chief_ip=det.get_cluster_info().container_addrs[0])
+while True:
+    begun = time.monotonic()
+    try:
+        distributed.allgather(rank)
+    except det.core.PeerLost as lost:
+        print(f"after {time.monotonic() - begun:.0f} s: {lost}", flush=True)
+        raise
+    print("met", flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_a_host_that_vanishes_is_named_by_the_ranks_of_the_others(stack: Stack) -> None:
+    experiment = stack.submit({"launch.py": light_gang.LAUNCHER, "worker.py": MEETING}, config(4))
+    stack.wait_lines(experiment, 8)
+    gone = stack.hosts[1]
+    (member,) = [
+        index
+        for index, key in enumerate(stack.run_keys(experiment))
+        if (gone.workdir / "runs" / key).exists()
+    ]
+
+    def named() -> list[tuple[int, int]]:
+        """(rank, seconds that its peers waited) of each rank that was missed."""
+        lines = "\n".join(line for lines in stack.lines_by_rank(experiment).values() for line in lines)
+        found = re.findall(r"^after (\d+) s: .*Rank (\d+) \([^)]*\) was lost", lines, re.MULTILINE)
+        return [(int(rank), int(seconds)) for seconds, rank in found]
+
+    gone.cut()
+    try:
+        stack.wait(named, 120, "the ranks of the other host to say whom they miss")
+        for rank, seconds in named():
+            assert rank // 2 == member and seconds < 75
+    finally:
+        gone.restore()
+    stack.wait(lambda: stack.host_state(gone.name) == "ready", 60, "the host to be back")
+    assert stack.wait_end(experiment, END_LIMIT_SECONDS) == "STATE_ERROR"
+    stack.assert_nothing_runs(stack.run_keys(experiment))
 
 
 @pytest.mark.parametrize(("skew", "seconds"), [("+10m", 600), ("-10m", -600)])

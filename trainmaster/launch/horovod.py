@@ -10,6 +10,7 @@ read it; so it gets little, and its ranks get the rest from a file of the run.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -119,6 +120,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 2
     environment = {**os.environ, "DET_CHIEF_IP": info.chief_address if info else "127.0.0.1"}
     if info is not None and several:
+        if importlib.util.find_spec("horovod") is None:
+            print(without("Horovod", "horovod"), file=sys.stderr)
+            return 1
         return run(hosts_command(info, script), {**environment, **variables}, slow_to_stop=True)
     command = horovodrun_command(info, overrides, script)
     if auto and (not info or len(info.slot_ids) <= 1):

@@ -77,7 +77,14 @@ def test_each_host_starts_its_own_ranks_and_they_meet_without_ssh(tmp_path: Path
     runs = [
         make_run(tmp_path / str(member), slots=2, member=member, members=2, c10d=port) for member in (0, 1)
     ]
-    command = [sys.executable, "-m", "determined.launch.horovod", "--cycle-time-ms", "2", "--", "train.py"]
+    program = """
+import os, sys
+from trainmaster import get_cluster_info
+from trainmaster.launch.horovod import hosts_command
+from trainmaster.launch.rank_group import run
+sys.exit(run(hosts_command(get_cluster_info(), ["train.py"]), os.environ, slow_to_stop=True))
+"""
+    command = [sys.executable, "-c", program]
     hosts = [subprocess.Popen(command, env=environment_of(run), cwd=tmp_path) for run in runs]
     assert [host.wait(60) for host in hosts] == [0, 0]
     for rank in range(4):
@@ -136,3 +143,16 @@ def test_the_context_takes_horovods_ranks_once_it_is_initialized() -> None:
         DistributedContext.from_horovod(hvd)
     hvd.is_initialized = lambda: True
     assert DistributedContext.from_horovod(hvd).get_size() == 1
+
+
+def test_a_host_without_horovod_says_so_across_hosts_too(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", members=2)
+    for words, code, sentence in (
+        (["train.py"], 1, "has no Horovod"),
+        (["--mpi", "--", "train.py"], 2, "--mpi is no option across hosts"),
+    ):
+        command = [sys.executable, "-m", "determined.launch.horovod", *words]
+        done = subprocess.run(
+            command, env=environment_of(run), capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, sentence in done.stderr) == (code, True), done.stderr
