@@ -39,6 +39,8 @@ _BACKOFF_SECONDS = {
     # another host may have it, or the mount comes back; one that is wrong stays wrong, so the attempts are few
     Reason.STORAGE_FAILED: 10.0,
 }
+#: What training code says of hyperparameters that it cannot train with, before its first step and later.
+_INVALID_HP = frozenset({"INVALID_HP", "INIT_INVALID_HP"})
 #: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
 _NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED})
 
@@ -61,10 +63,10 @@ def allocation_ended(allocation: Allocation) -> None:
     stopped_at = end_state_of(TrialState(trial.state))
     if stopped_at is not None:
         _end(experiment, trial, stopped_at, *_wish_behind(trial, reason))
-    elif trial.early_exit == "INVALID_HP":
+    elif trial.early_exit in _INVALID_HP:
         invalid = searching.ExitReason.INVALID_HP
         _end(experiment, trial, TrialState.ERROR, Reason.INVALID_HP, searcher_reason=invalid)
-    elif reason == Reason.COMPLETED or trial.early_exit:
+    elif reason == Reason.COMPLETED or trial.early_exit == "USER_REQUESTED_STOP":
         _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
         _end(experiment, trial, TrialState.ERROR, Reason.TIME_LIMIT)

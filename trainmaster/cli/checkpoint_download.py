@@ -25,6 +25,8 @@ from trainmaster.http import Answered, Unreachable
 Json = Dict[str, Any]
 _BLOCK_BYTES = 1 << 20
 _TRIES = 5
+#: before it is tried again; twice as long each time
+FIRST_PAUSE_SECONDS = 2.0
 _TIMEOUT_SECONDS = 60.0
 
 
@@ -138,7 +140,7 @@ def _one(client: Client, path: str, file: Json, target: Path, told: Any) -> None
             if tries == _TRIES:
                 raise CliError(f"{error} Run the command again: it goes on where it stopped.") from error
             say(f"{error} Going on with {file['path']}.")
-            time.sleep(min(2.0**tries, 10.0))
+            time.sleep(min(FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), 10.0))
         else:
             if beside.stat().st_size < size:
                 tries += 1
