@@ -62,7 +62,6 @@ def trial_class(stack: Stack, package: str, folder: Path, held_at: int) -> int:
         example["entrypoint"],
         hyperparameters={**example["hyperparameters"], "held_at": held_at},
         searcher={**example["searcher"], "max_length": {"batches": BATCHES}},
-        min_validation_period=example["min_validation_period"],
         scheduling_unit=example["scheduling_unit"],
         checkpoint_storage={"type": "shared_fs", "host_path": str(folder)},
         checkpoint_policy="none",
