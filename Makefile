@@ -83,6 +83,7 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.metrics_ingest
 	$(RUN)/python -m benchmarks.metrics_read
 	$(RUN)/python -m benchmarks.timing
+	$(RUN)/python -m benchmarks.checkpoint_upload
 	$(RUN)/python -m benchmarks.sdk_overhead
 
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it

@@ -105,6 +105,10 @@ class RunPaths:
         return self.control / "preempt.json"
 
     @property
+    def storage_mark(self) -> Path:
+        return self.control / "storage_mark.json"
+
+    @property
     def storage_fault(self) -> Path:
         return self.control / "storage.json"
 

@@ -26,12 +26,12 @@ class Bucket:
 
 
 @contextmanager
-def s3_server() -> Iterator[Bucket]:
+def s3_server(address: str = "127.0.0.1") -> Iterator[Bucket]:
     import botocore.session
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()

@@ -1,14 +1,18 @@
 """A run whose checkpoints could not be stored is not started, and says why."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.trainmaster.conftest import TestHost
 from tests.trainmaster.stream_server import StreamServer
+from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner import storage_check
+from trainmaster.storage_faults import StorageFault
 
 SCRIPT = "open('started', 'w').close()"
 TRIAL = {"trial_id": 1, "experiment_id": 7, "trial_seed": 1, "hparams": {}, "config": {}, "run_id": 1}
@@ -43,10 +47,27 @@ def test_a_storage_that_cannot_be_used_is_found_before_the_start(
     )
 
 
+def test_hosts_that_do_not_share_their_folder_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gang: Any = {**spec_for(tmp_path, "shared_fs"), "members": 2, "allocation_id": "r.1"}
+    assert storage_check.by_launcher({**gang, "member": 1}) is None
+    paths = RunPaths(tmp_path / "run")
+    mark = str(storage_check.mark_of(gang))
+    paths.control.mkdir(parents=True)
+    paths.storage_mark.write_text(json.dumps({"mark": mark}))
+    monkeypatch.setattr(storage_check, "_SEEN_SECONDS", 0.0)
+    with pytest.raises(StorageFault, match=r"on host gpu2 is not the folder that gpu1 has"):
+        storage_check.require_mark(paths, "gpu2", "gpu1")
+    assert "mount the same one" in str(storage_check.found_fault(paths))
+    assert storage_check.by_launcher({**gang, "member": 0}) is None
+    storage_check.require_mark(paths, "gpu2", "gpu1")
+    storage_check.remove_mark({**gang, "member": 0})
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def spec_for(folder: Path, kind: str = "directory") -> Spec:
     name = "container_path" if kind == "directory" else "host_path"
     spec = {"checkpoint_storage": {"type": kind, name: str(folder)}, "task_type": "TRIAL", "run_key": "r.1.0"}
-    return {**spec, "host": {"id": "", "name": "gpu2"}}  # type: ignore[return-value,typeddict-item]
+    return {**spec, "host": {"id": "", "name": "gpu2"}, "member": 0, "members": 1}  # type: ignore[return-value,typeddict-item]
 
 
 def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
 from trainmaster.core._searcher import SearcherContext
-from trainmaster.core._storage_choice import storage_for
+from trainmaster.core._storage_choice import require_shared, storage_for
 from trainmaster.core._tensorboard import TensorboardFiles, TensorboardMode
 from trainmaster.core._train import EarlyExitReason, TrainContext, announce
 from trainmaster.errors import InvalidHP
@@ -127,6 +127,8 @@ def build(
     profiler = ProfilerContext(records, distributed._sign, distributed.rank, profiling_of(info), step)
     storage = storage_for(info, checkpoint_storage)
     tensorboard = TensorboardFiles(info, distributed, storage, tensorboard_mode)
+    if checkpoint_storage is None:
+        require_shared(info, distributed.size)
     return kind(
         checkpoint=CheckpointContext(info, distributed, storage, records),
         distributed=distributed,

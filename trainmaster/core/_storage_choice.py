@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Union
 from trainmaster._info import ClusterInfo
 from trainmaster.core._server_storage import ServerStorage
 from trainmaster.core._storage import FolderStorage, Storage
+from trainmaster.paths import RunPaths
 
 _KINDS = "server, shared_fs, directory, s3, gcs and azure"
 
@@ -37,6 +38,14 @@ def storage_for(info: Optional[ClusterInfo], wanted: Optional[Union[str, Dict[st
         folder = Path(info._run_dir) / "checkpoints" if info else _own_folder() / "leaving"
         return object_storage(dict(section), folder, _host(info))
     raise ValueError(f"checkpoint_storage.type is {kind!r}; this version knows {_KINDS}.")
+
+
+def require_shared(info: Optional[ClusterInfo], size: int) -> None:
+    """StorageFault on a host whose `shared_fs` is not that of the gang's first host; the gang has met."""
+    if info is not None and size > 1 and info.container_rank > 0:
+        from trainmaster.runner.storage_check import require_mark
+
+        require_mark(RunPaths(Path(info._run_dir)), info.agent_id, info.container_addrs[0])
 
 
 def _host(info: Optional[ClusterInfo]) -> str:

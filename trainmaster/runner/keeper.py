@@ -96,6 +96,8 @@ class Keeper:
             storage_check.note_fault(self.paths, fault)
             self._ended(None, None)
             return
+        if storage_check.mark_of(self.spec) is not None:
+            write_json(self.paths.storage_mark, {"mark": str(storage_check.mark_of(self.spec))})
         try:
             child = start_entrypoint(self.paths, self.spec)
         except OSError as error:
@@ -123,6 +125,7 @@ class Keeper:
         written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)
+        storage_check.remove_mark(self.spec)
         if record["stopped"]:
             wait_for_grace(self.paths)
         own = {self.runner}

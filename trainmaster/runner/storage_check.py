@@ -3,6 +3,9 @@
 A folder (`shared_fs`, `directory`) is tried on every host by the launcher itself; other kinds by the first member,
 in the job's own Python, for that has to have the package: `python3 -m trainmaster.runner.storage_check`. What is wrong
 stands in control/storage.json, from which the launcher takes it into exit.json.
+
+In a `shared_fs` the first member of a gang leaves a mark while it runs. Ranks of the others look for it in
+`core.init()`, by when the gang has met: whoever does not see it has another folder under that name.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import errno
 import os
 import select
 import sys
+import time
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Callable, Dict, Optional
 
 from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
@@ -24,6 +28,7 @@ from trainmaster.storage_faults import StorageFault, folder_fault
 LIMIT_SECONDS = 30.0
 _CLOUDS = ("s3", "gcs", "azure")
 _ANSWER_BYTES = 4096
+_SEEN_SECONDS = 10.0  # network mounts show a new file late
 
 
 def by_launcher(spec: Spec) -> Optional[str]:
@@ -32,24 +37,76 @@ def by_launcher(spec: Spec) -> Optional[str]:
     if spec["task_type"] != "TRIAL" or section.get("type") not in ("shared_fs", "directory"):
         return None
     folder, host = _folder(section), spec["host"]["name"]
+
+    def attempt() -> str:
+        fault = _try_folder(folder, section, spec["run_key"])
+        mark = mark_of(spec)
+        if fault is None and mark is not None and spec["member"] == 0:
+            mark.touch()
+        return str(folder_fault(str(folder), host, fault)) if fault else ""
+
+    text = _bounded(attempt)
+    if text is None:
+        late = OSError(errno.ETIMEDOUT, f"nothing came back within {LIMIT_SECONDS:g} s")
+        return str(folder_fault(str(folder), host, late))
+    return text or None
+
+
+def _bounded(attempt: Callable[[], str]) -> Optional[str]:
+    """What `attempt` says, in a process of its own, for it may hang for ever; None when it takes too long."""
     reading, writing = os.pipe()
-    child = os.fork()  # it may hang for ever, which nothing here may
-    if child == 0:
+    if os.fork() == 0:
         try:
-            fault = _try_folder(folder, section, spec["run_key"])
-            os.write(writing, str(folder_fault(str(folder), host, fault)).encode() if fault else b"")
+            os.write(writing, attempt().encode())
+        except OSError as error:
+            os.write(writing, str(error).encode())
         finally:
             os._exit(0)
     os.close(writing)
     try:
         answered, _, _ = select.select([reading], [], [], LIMIT_SECONDS)
-        text = os.read(reading, _ANSWER_BYTES).decode("utf-8", "replace") if answered else None
+        return os.read(reading, _ANSWER_BYTES).decode("utf-8", "replace") if answered else None
     finally:
         os.close(reading)
-    if text is None:
-        late = OSError(errno.ETIMEDOUT, f"nothing came back within {LIMIT_SECONDS:g} s")
-        return str(folder_fault(str(folder), host, late))
-    return text or None
+
+
+def mark_of(spec: Spec) -> Optional[Path]:
+    """The mark of a gang whose members have to share a folder; None of any other run."""
+    section = spec["checkpoint_storage"]
+    if spec["members"] < 2 or section.get("type") != "shared_fs" or spec["task_type"] != "TRIAL":
+        return None
+    return _folder(section) / f".trainmaster-gang.{spec['allocation_id']}"
+
+
+def remove_mark(spec: Spec) -> None:
+    """When the first member has ended."""
+    mark = mark_of(spec)
+    if mark is not None and spec["member"] == 0:
+        _bounded(lambda: _gone(mark))
+
+
+def _gone(mark: Path) -> str:
+    with contextlib.suppress(OSError):
+        mark.unlink()
+    return ""
+
+
+def require_mark(paths: RunPaths, host: str, first_host: str) -> None:
+    """By ranks of a gang that has met. StorageFault where the first member's mark is not seen."""
+    record = read_json(paths.storage_mark)
+    if not isinstance(record, dict):
+        return
+    mark = Path(str(record["mark"]))
+    until = time.monotonic() + _SEEN_SECONDS
+    while not mark.exists():
+        if time.monotonic() > until:
+            fault = (
+                f"checkpoint storage {mark.parent} on host {host} is not the folder that {first_host} has under that "
+                "name: mount the same one on all hosts, or change checkpoint_storage"
+            )
+            note_fault(paths, fault)
+            raise StorageFault(fault)
+        time.sleep(0.1)
 
 
 def _folder(section: Dict[str, Json]) -> Path:
