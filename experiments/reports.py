@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from events.announce import announce
-from experiments import checkpoints, detached, search
-from experiments.models import Experiment, Trial
+from experiments import checkpoint_deletion, checkpoints, detached, search
+from experiments.models import Checkpoint, Experiment, Trial
 from jobs import transitions as jobs
 from jobs.models import Member
+from logs import alerts
 
 
 def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, Any]) -> None:
@@ -30,11 +32,23 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
             jobs.asked_to_preempt(member.allocation_id)
         case "preempt_ack":
             jobs.preempt_acknowledged(member.allocation_id)
+        case "checkpoint_deleted":
+            _delete_checkpoint(trial, member, data.get("uuid"))
         case "uses_checkpoint":
             checkpoints.used(trial, data.get("uuid"))
+        case "alert":
+            alerts.raised(trial.pk, trial.task_id, experiment.pk, data)
         case "metadata":
             Trial.objects.filter(pk=trial.pk).update(metadata=data.get("metadata") or {})
     announce(f"experiment:{experiment.pk}")
+
+
+def _delete_checkpoint(trial: Trial, member: Member, checkpoint_uuid: object) -> None:
+    """Of the trial's own experiment alone. Raises ValueError and checkpoint_deletion.NotDeletable with a sentence."""
+    found = uuid.UUID(str(checkpoint_uuid))
+    if not Checkpoint.objects.filter(pk=found, trial__experiment=trial.experiment_id).exists():
+        raise ValueError(f"this experiment has no checkpoint {found}")
+    checkpoint_deletion.delete({found}, actor=f"run:{member.run_key}")
 
 
 def progress_reported(experiment: Experiment, trial: Trial, progress: object) -> None:

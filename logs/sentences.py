@@ -8,6 +8,7 @@ from events.models import Event
 from jobs import exits
 from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reason, TaskState
 from jobs.time_limits import in_words
+from logs.alerts import alert_of
 from logs.levels import Level
 from logs.log_labels import match_of
 
@@ -38,6 +39,8 @@ def sentence(event: Event) -> Sentence | None:
             return _of_member(event)
         case Event.Kind.TASK:
             return _of_task(event)
+        case Event.Kind.TRIAL if alert := alert_of(event):
+            return Sentence(alert.level, alert.sentence)
     return None
 
 

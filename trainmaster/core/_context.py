@@ -50,6 +50,24 @@ class Context:
         self.experimental = ExperimentalContext(records)
         self._records = records
 
+    def alert(
+        self, title: Optional[str] = None, description: Optional[str] = None, level: Optional[str] = "info"
+    ) -> None:
+        """Have people hear of something: in the log and in the timeline of the trial. Off the cluster it is logged.
+
+        `level` is debug, info, warn or error (ValueError); RuntimeError in a task that is no trial.
+        """
+        known = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "warning": "WARNING", "error": "ERROR"}
+        name = known.get(str(level or "info").lower())
+        if name is None:
+            raise ValueError(f"The level of an alert is {level!r}; allowed: debug, info, warn, error.")
+        if self._records is None:
+            logger.log(getattr(logging, name), "Alert: %s: %s", title or "", description or "")
+            return
+        if self.info is None or self.info._trial is None:
+            raise RuntimeError("alert() is for trials: this task is none.")
+        self._records.append("alert", title=title or "", description=description or "", level=name)
+
     def start(self) -> Context:
         self.preempt.start()
         if threading.current_thread() is threading.main_thread() and sys.__stderr__ is not None:
@@ -109,6 +127,8 @@ def init(
                 "core.DistributedContext.from_torch_distributed()."
             )
         distributed = single()
+    if checkpoint_storage is None:
+        require_shared(info, distributed.size)
     announce(info)
     return build(Context, info, distributed, checkpoint_storage, preempt_mode, tensorboard_mode)
 
@@ -127,8 +147,6 @@ def build(
     profiler = ProfilerContext(records, distributed._sign, distributed.rank, profiling_of(info), step)
     storage = storage_for(info, checkpoint_storage)
     tensorboard = TensorboardFiles(info, distributed, storage, tensorboard_mode)
-    if checkpoint_storage is None:
-        require_shared(info, distributed.size)
     return kind(
         checkpoint=CheckpointContext(info, distributed, storage, records),
         distributed=distributed,

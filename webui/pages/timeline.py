@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from events.models import Event
 from jobs import exits, queue_history
 from jobs.states import Reason
+from logs.alerts import alert_of
 from logs.log_labels import match_of
 from webui.pages import words
 
@@ -64,12 +65,16 @@ def _entry(event: Event) -> Entry:
     if event.reason == Reason.LOG_POLICY:
         attempt = event.subject.rpartition(".")[2]
         return Entry(event.at, f"Attempt {attempt}: {match_of(event).sentence}", "")
+    if alert := alert_of(event):
+        return Entry(event.at, f"Trial {event.subject}: {alert.sentence}", "")
     names = {
         "n": event.subject.rsplit(".", 1)[-1],
         "host": event.detail.get("host", ""),
         "s": event.subject[:8],
     }
     known = _SENTENCES.get((kind, event.to_state))
+    if event.reason == Reason.STARTED_BY_USER and kind == Event.Kind.ALLOCATION:
+        known = "Attempt {n} was started"  # where, and that it was outside the queue, is said behind it
     if known:
         sentence = known.format(**names)
         reason = "" if event.reason in _SAID else _reason(event.reason)
