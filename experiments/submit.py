@@ -67,6 +67,10 @@ def _create(
     external_id: str | None,
 ) -> Experiment:
     effective = config.effective()
+    if parent is not None and parent.unmanaged:
+        raise Refused(
+            f"Experiment {parent.pk} is unmanaged: its code is where it was started, so it cannot be forked here."
+        )
     sources.found(effective)  # refuses what no trial could begin with
     seed = _seed(effective)
     if unmanaged:

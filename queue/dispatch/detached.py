@@ -236,6 +236,11 @@ def _end(allocation: Allocation, reason: Reason, code: int | None = None) -> Non
         }
     elif reason == Reason.REPORTED_FAILURE:
         detail = {"rank": None}
-    left = allocation.members.exclude(state=MemberState.ENDED).order_by("index")
-    for member_id in list(left.values_list("pk", flat=True)):
-        settle.member_over(member_id, reason=reason, code=code, detail=detail)
+    left = allocation.members.exclude(state=MemberState.ENDED).order_by("-index")
+    ids = list(left.values_list("pk", flat=True))
+    for member_id in ids[:-1]:  # without an order to stop for those that end with it
+        transitions.member_ended(member_id, code=code, signal=None, reason=reason, detail=detail)
+    if ids:
+        settle.member_over(ids[-1], reason=reason, code=code, detail=detail)
+    else:  # all have, and their worker was killed before it concluded
+        settle.conclude(allocation.pk)

@@ -171,10 +171,6 @@ def _parent(parent_id: int | None) -> Experiment | None:
     parent = Experiment.objects.select_related("context").filter(pk=parent_id).first()
     if parent is None:
         raise Missing(f"experiment {parent_id} not found: nothing to fork from")
-    if parent.unmanaged:
-        raise BadRequest(
-            f"experiment {parent_id} is unmanaged: its code is where it was started, so it cannot be forked here."
-        )
     return parent
 
 
