@@ -174,8 +174,14 @@ class CheckpointContext:
         return self._storage.metadata(storage_id)
 
     def delete(self, storage_id: str) -> None:
-        """Delete a checkpoint's files for good."""
+        """Delete a checkpoint for good: its files here, and its record at the server, which removes what it keeps.
+
+        The server refuses, with a line in the log, for one that is still being uploaded or that this trial would go
+        on from.
+        """
         self._storage.delete(storage_id)
+        if self._records is not None:
+            self._records.append("checkpoint_deleted", uuid=storage_id)
 
     def _checked(self, metadata: Optional[Dict[str, Any]], shard: bool) -> Dict[str, Any]:
         plain: Dict[str, Any] = encode_strict(metadata or {}, "The checkpoint's metadata")

@@ -76,6 +76,7 @@ def test_a_folder_all_hosts_share_is_written_directly(run: Path, tmp_path: Path)
         with context.checkpoint.restore_path(uuid) as path:
             assert path == stored
         context.checkpoint.delete(uuid)
+        assert records(run)[-1] == {"type": "checkpoint_deleted", "uuid": uuid}
         assert not stored.exists()
         with pytest.raises(FileNotFoundError, match="no checkpoint"):
             context.checkpoint.download(uuid, tmp_path / "copy")

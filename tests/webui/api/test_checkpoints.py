@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from experiments import reports
+from experiments.checkpoint_deletion import NotDeletable
 from experiments.models import Checkpoint, Trial
 from metrics import ingest
 from metrics.ingest import Report
@@ -157,3 +158,21 @@ def test_what_is_measured_with_a_checkpoint_is_found_by_it(
         in run.refused("POST", "trial-source-info", {"trialSourceInfo": other})[1]
     )
     assert cast.vic.refused("POST", "trial-source-info", {"trialSourceInfo": source})[0] == 403
+
+
+def test_code_deletes_checkpoints_of_its_own_experiment_but_the_one_it_goes_on_from(
+    trial: Trial, running: tuple[Trial, Any, Api]
+) -> None:
+    member = running[1].members.first()
+
+    def delete(step: int, of: Trial) -> None:
+        reports.apply(
+            of.experiment, of, member, {"type": "checkpoint_deleted", "uuid": str(at(trial, step).pk)}
+        )
+
+    delete(10, trial)
+    assert at(trial, 10).state == "DELETING"
+    with pytest.raises(NotDeletable, match="goes on from it"):
+        delete(40, trial)
+    with pytest.raises(ValueError, match="has no checkpoint"):
+        delete(20, running[0])
