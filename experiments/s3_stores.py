@@ -7,6 +7,7 @@ their own role, and the server reaches nothing. Objects are named `<prefix>/<uui
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -186,7 +187,9 @@ class S3Store:
         return cast(dict[str, Any], answer)
 
 
+@functools.lru_cache(maxsize=16)
 def _client(account: Account) -> Any:
+    """Clients of botocore take a tenth of a second to make, and may be used by any thread."""
     import botocore.session
     from botocore.config import Config
 

@@ -25,6 +25,7 @@ _readers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_LIVE_THREADS",
 _behind = ThreadPoolExecutor(int(environment.number("TRAINMASTER_CATCH_UP_THREADS", 2)), "catch-up")
 _writers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_INTAKE_THREADS", 4)), "intake")
 _files = ThreadPoolExecutor(int(environment.number("TRAINMASTER_FILE_THREADS", 4)), "files")
+_clouds = ThreadPoolExecutor(int(environment.number("TRAINMASTER_CLOUD_THREADS", 8)), "clouds")
 
 
 async def reading(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,6 +54,11 @@ async def storing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
 async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a function that works on files and touches no database."""
     return await asyncio.get_running_loop().run_in_executor(_files, lambda: function(*args, **kwargs))
+
+
+async def on_clouds(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function that asks another server, which may let it wait, and touches no database."""
+    return await asyncio.get_running_loop().run_in_executor(_clouds, lambda: function(*args, **kwargs))
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

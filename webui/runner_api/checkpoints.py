@@ -14,7 +14,7 @@ from experiments import checkpoints, s3_stores, stored_files
 from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
-from webui.live.threads import on_files, reading, storing
+from webui.live.threads import on_clouds, on_files, reading, storing
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import Refused, endpoint, read_object
 
@@ -135,7 +135,7 @@ async def get_file(request: Request) -> Response:
     sha256 = checkpoint.digests.get(path)
     headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
     if s3_stores.is_signed(checkpoint.storage):
-        url = await on_files(stored_files.signed_url, checkpoint, path)
+        url = await on_clouds(stored_files.signed_url, checkpoint, path)
         return RedirectResponse(str(url), 307, {**headers, "Cache-Control": "no-store"})
     if not await on_files(target.is_file):
         raise Refused(404, f"Checkpoint {checkpoint_uuid} has no file {path!r} on the server.")
@@ -158,12 +158,21 @@ async def complete(request: Request) -> Response:
     if checkpoint.storage.get("type", "server") == "server":
         folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]
         await on_files(files.make_folders, checkpoint_uuid, folders)
-    there = await on_files(stored_files.listing, checkpoint)
+    there = await _listing(checkpoint)
     try:
         await storing(checkpoints.completed, checkpoint_uuid, said, there)
     except MissingFiles as error:
         raise Refused(409, str(error), missing=error.paths) from error
     return JSONResponse({})
+
+
+async def _listing(checkpoint: Checkpoint) -> dict[str, int]:
+    if checkpoint.storage.get("type", "server") == "server":
+        return await on_files(stored_files.listing, checkpoint)
+    try:
+        return await on_clouds(stored_files.listing, checkpoint)
+    except OSError as error:
+        raise Refused(503, str(error), retry_after=5) from error
 
 
 def _is_size(value: object) -> bool:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from experiments import checkpoints, s3_stores, signed_uploads
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
-from webui.live.threads import on_files, reading, storing
+from webui.live.threads import on_clouds, on_files, reading, storing
 from webui.runner_api import access, files, growing_files, limits
 from webui.runner_api.answers import Refused, endpoint, read_object
 from webui.runner_api.checkpoints import check_open, check_room, check_wanted, length, named, receive
@@ -91,7 +91,7 @@ async def sign(request: Request) -> Response:
             409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files do not change any more."
         )
     try:
-        standing = await on_files(signed_uploads.go_on, checkpoint, path, size, sha256)
+        standing = await on_clouds(signed_uploads.go_on, checkpoint, path, size, sha256)
     except ConnectionError as error:
         raise Refused(503, str(error), retry_after=5) from error
     except OSError as error:
@@ -115,7 +115,7 @@ async def check(request: Request) -> Response:
         names = {"put": "put_object", "get": "get_object", "delete": "delete_object"}
         return {method: store.sign(name, s3_stores.UPLOAD_SECONDS, "check") for method, name in names.items()}
 
-    return JSONResponse(await on_files(sign_all))
+    return JSONResponse(await on_clouds(sign_all))
 
 
 async def _to_write(request: Request) -> tuple[Checkpoint, str]:
