@@ -42,8 +42,13 @@ class Standing:
     """The checkpoints of an experiment that are there: why each is kept, and which are superfluous."""
 
     kept: dict[uuid.UUID, list[str]]
-    superfluous: list[Checkpoint]
-    metrics: dict[tuple[int, int], float]
+    superfluous: list[uuid.UUID]
+    metrics: dict[tuple[int, int], float]  # (trial, step) -> the searcher's
+
+    def to_go(self) -> QuerySet[Checkpoint]:
+        """The superfluous ones, by trial and time."""
+        rows = Checkpoint.objects.filter(pk__in=self.superfluous).select_related("trial")
+        return rows.order_by("trial_id", "reported_at")
 
 
 def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
@@ -51,43 +56,34 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
     searcher = experiment.config.get("searcher") or {}
     there = Checkpoint.objects.filter(
         trial__experiment=experiment, state__in=[*USABLE, CheckpointState.ERROR]
-    ).select_related("trial")
-    rows = list(there.order_by("trial_id", "reported_at"))
-    metrics = checkpoint_metrics.of_trials({row.trial_id for row in rows}, str(searcher.get("metric")))
+    ).order_by()
+    rows = list(there.values_list("pk", "trial_id", "steps_completed", "reported_at", "state"))
+    metrics = checkpoint_metrics.of_trials({trial for _, trial, *_ in rows}, str(searcher.get("metric")))
     candidates = [
-        Candidate(
-            row.pk,
-            row.trial_id,
-            row.steps_completed,
-            row.reported_at,
-            metrics.get((row.trial_id, row.steps_completed)),
-        )
-        for row in rows
-        if row.state in USABLE
+        Candidate(pk, trial, steps, at, metrics.get((trial, steps)))
+        for pk, trial, steps, at, state in rows
+        if state in USABLE
     ]
     kept = reasons(
         candidates,
         policy or Policy.of(experiment.config),
         smaller_is_better=searcher.get("smaller_is_better", True),
     )
-    for pk, words in _needed(rows).items():
+    for pk, words in _needed(experiment).items():
         kept.setdefault(pk, []).append(words)
-    return Standing(
-        {pk: words for pk, words in kept.items() if words},
-        [row for row in rows if not kept.get(row.pk)],
-        metrics,
-    )
+    superfluous = [pk for pk, *_ in rows if not kept.get(pk)]
+    return Standing({pk: words for pk, words in kept.items() if words}, superfluous, metrics)
 
 
-def _needed(rows: Iterable[Checkpoint]) -> dict[uuid.UUID, str]:
+def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
     """Those that a trial began with or goes on from: kept whatever the policy says."""
-    ids = [row.pk for row in rows]
     found: dict[uuid.UUID, str] = {}
-    living = Trial.objects.filter(latest_checkpoint__in=ids).exclude(state__in=TRIAL_END_STATES)
-    for trial_id, pk in living.order_by("-pk").values_list("pk", "latest_checkpoint_id"):
+    going_on = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment)
+    living = going_on.exclude(state__in=TRIAL_END_STATES).order_by("-pk")
+    for trial_id, pk in living.values_list("pk", "latest_checkpoint_id"):
         found[pk] = f"trial {trial_id} goes on from it"
-    began = Trial.objects.filter(source_checkpoint__in=ids)
-    for trial_id, pk in began.order_by("-pk").values_list("pk", "source_checkpoint_id"):
+    began = Trial.objects.filter(source_checkpoint__trial__experiment=experiment).order_by("-pk")
+    for trial_id, pk in began.values_list("pk", "source_checkpoint_id"):
         found[pk] = f"trial {trial_id} began with it"
     return found
 
@@ -122,7 +118,7 @@ def collect(experiment_id: int) -> int:
     experiment = lock(experiment_id)
     if not experiment.collect_due:
         return 0
-    superfluous = standing(experiment).superfluous
+    superfluous = list(standing(experiment).to_go())
     for checkpoint in superfluous:
         checkpoint.trial.experiment = experiment
         _doom(checkpoint, actor="server", reason="superfluous")

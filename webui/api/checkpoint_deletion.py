@@ -142,7 +142,7 @@ class PreviewGc(ApiView):
         )
         facts = checkpoint_deletion.standing(experiment, policy)
         metric = str((experiment.config.get("searcher") or {}).get("metric"))
-        rows = [_to_go(row, metric, facts) for row in facts.superfluous]
+        rows = [_to_go(row, metric, facts) for row in facts.to_go()]
         return Response({"checkpoints": rows, "metric_name": metric, "kept": len(facts.kept)})
 
 

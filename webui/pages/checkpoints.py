@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
@@ -47,7 +49,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     rows: list[Row]
-    page: Page[Checkpoint]
+    page: Page[_Place]
     metric: str
     chip: str
     sort: str
@@ -61,43 +63,53 @@ def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) 
     chip = query.get("state", "") if query.get("state") in CHIPS else ""
     sort = query.get("sort", "") if query.get("sort") in SORTS else "newest"
     whose = {"trial": trial} if trial else {"trial__experiment": experiment}
-    rows = Checkpoint.objects.filter(**whose).select_related("trial")
+    rows = Checkpoint.objects.filter(**whose)
     if chip:
         rows = rows.filter(state__in=CHIPS[chip])
-    facts = standing(experiment)
-    searcher = experiment.config.get("searcher") or {}
-    found = sorted(rows, key=_order(sort, facts, searcher.get("smaller_is_better", True)))
-    current = Paginator(found, PER_PAGE).get_page(query.get("page"))
-    shown = list(current.object_list)
-    best, hosts = _best(found, facts, searcher), _hosts(shown)
+    facts, searcher = standing(experiment), experiment.config.get("searcher") or {}
+    places = [_Place(*each) for each in rows.order_by().values_list(*_Place._fields)]
+    sign = 1 if searcher.get("smaller_is_better", True) else -1
+    current = Paginator(sorted(places, key=_order(sort, facts, sign)), PER_PAGE).get_page(query.get("page"))
+    found = Checkpoint.objects.select_related("trial").in_bulk([each.uuid for each in current.object_list])
+    shown = [found[each.uuid] for each in current.object_list if each.uuid in found]
+    best, hosts = _best(places, facts, sign), _hosts(shown)
     made = [_row(each, experiment, facts, best, hosts.get(each.run_key, "")) for each in shown]
     return Table(made, current, str(searcher.get("metric")), chip, sort, trial is not None)
 
 
-def _metric(row: Checkpoint, facts: Standing) -> float | None:
+class _Place(NamedTuple):
+    """What orders a checkpoint."""
+
+    uuid: uuid.UUID
+    trial_id: int
+    steps_completed: int
+    reported_at: datetime
+    size_bytes: int
+    state: str
+
+
+def _metric(row: Checkpoint | _Place, facts: Standing) -> float | None:
     value = facts.metrics.get((row.trial_id, row.steps_completed))
     return value if value is not None and math.isfinite(value) else None
 
 
-def _order(sort: str, facts: Standing, smaller: bool) -> Any:
-    sign = 1 if smaller else -1
-
-    def by_metric(row: Checkpoint) -> tuple[bool, float]:
+def _order(sort: str, facts: Standing, sign: int) -> Callable[[_Place], Any]:
+    def by_metric(row: _Place) -> tuple[bool, float]:
         value = _metric(row, facts)
         return (value is None, sign * (value or 0.0))
 
-    return {
+    keys: dict[str, Callable[[_Place], Any]] = {
         "newest": lambda row: -row.reported_at.timestamp(),
         "steps": lambda row: (-row.steps_completed, -row.reported_at.timestamp()),
         "metric": by_metric,
         "size": lambda row: -row.size_bytes,
-    }[sort]
+    }
+    return keys[sort]
 
 
-def _best(rows: list[Checkpoint], facts: Standing, searcher: dict[str, Any]) -> uuid.UUID | None:
-    sign = 1 if searcher.get("smaller_is_better", True) else -1
+def _best(rows: list[_Place], facts: Standing, sign: int) -> uuid.UUID | None:
     measured = [
-        (sign * value, row.reported_at, row.pk)
+        (sign * value, row.reported_at, row.uuid)
         for row in rows
         if row.state in USABLE and (value := _metric(row, facts)) is not None
     ]
