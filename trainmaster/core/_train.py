@@ -178,9 +178,9 @@ class TrainContext:
     def get_tensorboard_path(self) -> Path:
         """A folder of this rank for files of TensorBoard, for example of a SummaryWriter.
 
-        Unless `tensorboard_mode` is MANUAL, event files are copied beside the checkpoints every half minute and at the
-        end, where those lie in `shared_fs` or `directory` storage. Reported metrics need no such files: the console
-        draws them, and `trainmaster trial download-tensorboard` makes event files of them.
+        Unless `tensorboard_mode` is MANUAL, event files come to the server while they grow, or are copied beside the
+        checkpoints where those lie in `shared_fs` or `directory` storage. `trainmaster trial download-tensorboard` has
+        those on the server, and event files of all reported metrics, which need no files of their own.
         """
         return self._tensorboard.path()
 
