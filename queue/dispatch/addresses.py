@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from django.conf import settings
 
 from hosts.models import Host
@@ -37,11 +38,11 @@ def server_address(host: Host) -> ServerAddress:
 
 @lru_cache(maxsize=1)
 def _certificate(path: str) -> tuple[str, str]:
-    """(PEM of the certificate and its chain, a name that it is valid for)."""
-    pem = Path(path).read_text(encoding="ascii")
-    leaf = x509.load_pem_x509_certificates(pem.encode("ascii"))[0]
+    """(PEM of the certificate and its chain, a name that it is valid for). A key in the same file stays there."""
+    chain = x509.load_pem_x509_certificates(Path(path).read_bytes())
+    pem = "".join(one.public_bytes(serialization.Encoding.PEM).decode("ascii") for one in chain)
     try:
-        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return pem, ""
     return pem, next(iter(names.get_values_for_type(x509.DNSName)), "")

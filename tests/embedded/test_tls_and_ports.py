@@ -4,10 +4,13 @@ import ssl
 import stat
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from dispatch.addresses import server_address
+from hosts.models import Host
 from tests.rig import parts
 from tests.rig.server import Server, free_port
 from webui.embedded import ports, tls
@@ -60,3 +63,16 @@ def test_beyond_loopback_it_serves_tls_with_the_printed_fingerprint() -> None:
                 assert answer.status == 200
         finally:
             server.close()
+
+
+def test_runs_are_sent_the_certificate_and_never_its_key(tmp_path: Path, settings: Any) -> None:
+    made = tls.own(tmp_path, "10.0.0.1")
+    both = tmp_path / "both.pem"
+    both.write_bytes(made.key.read_bytes() + made.certificate.read_bytes())
+    settings.CERT_SHA256, settings.CERT_FILE = made.sha256, str(both)
+    found = server_address(Host(server_url="https://10.0.0.1:8080"))
+    assert (found["cert_pem"].strip(), found["cert_name"]) == (
+        made.certificate.read_text().strip(),
+        "localhost",
+    )
+    assert "PRIVATE" not in found["cert_pem"]
