@@ -2,7 +2,7 @@
 
 The descriptors themselves are led through pipes to a small process (runner/tee.py), so children's and C libraries'
 output is there as well. It cannot hold up or end the training: where that process cannot be started nothing is changed,
-and where it dies a thread of this one does its work.
+and where it dies another takes its place.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class KeptStreams:
         self._control: Optional[socket.socket] = None
         self._tee: Optional["subprocess.Popen[bytes]"] = None
         self._lock = threading.Lock()
+        self._lock_file = paths.tee_lock(rank)
         try:
             self._begin(paths, rank)
         except (OSError, ValueError) as error:
@@ -88,9 +89,7 @@ class KeptStreams:
             self._led.append(_Led(name, number, source, original, str(paths.rank_stream(rank, name))))
             with contextlib.suppress(OSError):  # where less is allowed, less it is
                 fcntl.fcntl(source, _F_SETPIPE_SZ, _PIPE_BYTES)
-        self._control, theirs = socket.socketpair()
-        self._tee = self._start(paths.tee_lock(rank), theirs.fileno())
-        theirs.close()
+        self._start()
         _flush()
         for number, end in ends.items():
             os.dup2(end, number)
@@ -109,32 +108,33 @@ class KeptStreams:
             with contextlib.suppress(ValueError, OSError):
                 stream.reconfigure(line_buffering=True)
 
-    def _start(self, lock: Path, control: int) -> "subprocess.Popen[bytes]":
-        words: List[Any] = [sys.executable, "-I", "-S", Path(tee.__file__), lock, control]
-        inherited = [control]
+    def _start(self) -> None:
+        self._control, theirs = socket.socketpair()
+        words: List[Any] = [sys.executable, "-I", "-S", Path(tee.__file__), self._lock_file, theirs.fileno()]
+        inherited = [theirs.fileno()]
         for led in self._led:
             words += [led.source, led.original, led.file]
             inherited += [led.source, led.original]
-        return subprocess.Popen(
-            [str(word) for word in words],
-            stdin=subprocess.DEVNULL,
-            pass_fds=inherited,
-            start_new_session=True,
-            cwd="/",
-        )
+        with theirs:
+            self._tee = subprocess.Popen(
+                [str(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # never the pipes themselves: it ends when nobody else has them
+                stderr=self._led[-1].original,
+                pass_fds=inherited,
+                start_new_session=True,
+                cwd="/",
+            )
 
     def tend(self) -> None:
-        """To be called now and then: where the process has died, a thread here goes on in its place."""
+        """To be called now and then: where the process has died, another goes on in its place.
+
+        This one has the pipes' ends too, so nothing that was written is lost, and nobody's write fails meanwhile.
+        """
         with self._lock:
-            if self._tee is None or self._tee.poll() is None:
-                return
-            self._tee = None
-            self._restore()
-            self._close_control()
-        streams = [tee.Stream(led.source, os.dup(led.original), led.file) for led in self._led]
-        threading.Thread(
-            target=tee.copy, args=(streams, None), name="streams of the run", daemon=True
-        ).start()
+            if self._tee is not None and self._tee.poll() is not None:
+                self._close_control()
+                self._start()
 
     def close(self) -> None:
         """Lead the streams back where they went, when all that was written has come into the spool."""
@@ -147,9 +147,7 @@ class KeptStreams:
             self._close_control()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._tee.wait(_REAP_SECONDS)
-            self._tee.returncode = (
-                0  # else it ends with the last child that has the pipes, and nobody waits for it
-            )
+            self._tee.returncode = 0  # else it ends with the last child that has the pipes, unwaited for
             self._tee = None
             for led in self._led:
                 os.close(led.source)
