@@ -1,0 +1,60 @@
+"""What the log says of uploads."""
+
+from tests.trainmaster.conftest import TestHost
+from tests.trainmaster.stream_server import StreamServer
+from trainmaster.runner.upload_progress import Progress, amount, part_of
+
+UUID = "6e4f4d1e-0c58-4a2d-9f0b-3d4a7b1f2c3d"
+
+
+def test_an_upload_that_takes_long_says_how_far_it_is_every_ten_seconds() -> None:
+    said: list[str] = []
+    clock = [100.0]
+    progress = Progress(UUID, 4_000_000_000, said.append, lambda: clock[0])
+    for _ in range(20):
+        clock[0] += 1.0
+        progress.moved(100_000_000)
+    assert said == [
+        "checkpoint 6e4f4d1e: 0.5 of 4.0 GB, 100 MB/s",
+        "checkpoint 6e4f4d1e: 1.5 of 4.0 GB, 100 MB/s",
+    ]
+    progress.done()
+    assert said[-1] == "checkpoint 6e4f4d1e: uploaded, 4.0 GB in 20 s, 200 MB/s"
+    brief = Progress(UUID, 10, said.append, lambda: clock[0])
+    brief.moved(10)
+    brief.done()
+    assert len(said) == 3
+
+
+def test_amounts_are_in_the_unit_of_the_whole() -> None:
+    assert part_of(120e6, 4e9) == "0.1 of 4.0 GB"
+    assert part_of(5, 900) == "5 of 900 bytes"
+    assert [amount(each) for each in (0, 85e6, 1.25e9, 123_456_789)] == [
+        "0 bytes",
+        "85 MB",
+        "1.2 GB",
+        "123 MB",
+    ]
+
+
+def test_a_file_that_arrives_otherwise_is_sent_again_and_named_in_the_log(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    stream_server.spoils = 5
+    script = f"""
+import json, os, pathlib, time
+run = pathlib.Path(os.environ["TRAINMASTER_RUN_DIR"])
+folder = run / "checkpoints" / {UUID!r}
+folder.mkdir(parents=True)
+(folder / "w").write_bytes(b"w" * 1000)
+record = {{"type": "checkpoint", "uuid": {UUID!r}, "resources": {{"w": 1000}}, "storage": {{"type": "server"}}}}
+(run / "spool").mkdir(exist_ok=True)
+(run / "spool" / "core.rank0.jsonl").write_text(json.dumps(record) + "\\n")
+while folder.exists():
+    time.sleep(0.02)
+"""
+    host.run_script(script)
+    stream_server.wait_for(stream_server.exit)
+    own = [line["m"] for line in stream_server.lines() if line["f"] is None]
+    assert own == ["checkpoint 6e4f4d1e is not uploaded yet: The digest differs."]
+    assert stream_server.completed == {UUID: {"w": 1000}} and stream_server.spoils == 0
