@@ -92,7 +92,7 @@ def test_the_sharded_tutorial_runs_under_both_names_side_by_side(stack: Stack, t
         out, err = process.communicate(timeout=LIMIT_SECONDS)
         assert process.returncode == 0, err
         found = experiment(stack, f"sharded-{package}")
-        assert found["state"] == "STATE_COMPLETED" and found["unmanaged"]
+        assert stack.wait_end(found["id"]) == "STATE_COMPLETED" and found["unmanaged"]
         assert f"{stack.server.url}/det/experiments/{found['id']}" in out
         trial_id = stack.trial(found["id"])["id"]
         training = reported(stack, trial_id, "training")
@@ -126,6 +126,6 @@ def test_a_run_goes_on_by_its_external_ids_on_another_machine(stack: Stack, tmp_
         assert result.returncode == 0, result.stderr
         assert f"steps {10 * start}, value {0.9 ** (10 * start):.6f}" in result.stdout
     found = experiment(stack, "detached-study")
-    assert found["state"] == "STATE_COMPLETED"
+    assert stack.wait_end(found["id"]) == "STATE_COMPLETED"
     (trial,) = stack.get(f"/api/v1/experiments/{found['id']}/trials")["trials"]
     assert sorted(reported(stack, trial["id"], "training")) == list(range(1, 21))
