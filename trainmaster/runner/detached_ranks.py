@@ -16,6 +16,9 @@ from trainmaster.processes import PROC, boot_id, reference, status_of_corpse
 from trainmaster.protocol import ProcessRef
 from trainmaster.rank_processes import Seen, look_at
 
+#: how long the runner of a run that is over waits for a server that is away; the folder stays
+GIVE_UP_SECONDS = 7 * 24 * 3600.0
+
 
 class RankEnd(NamedTuple):
     """How a rank ended. `said`: by its own word; else `code` and `signal` are known only if its corpse was seen.

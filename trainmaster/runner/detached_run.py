@@ -17,7 +17,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import ExitFile
 from trainmaster.runner import oom_kills
-from trainmaster.runner.detached_ranks import DetachedRanks, RankEnd
+from trainmaster.runner.detached_ranks import GIVE_UP_SECONDS, DetachedRanks, RankEnd
 from trainmaster.runner.records import state_record
 from trainmaster.runner.running import Runner
 from trainmaster.runner.shipping import say
@@ -123,6 +123,13 @@ class DetachedRunner(Runner):
             "oom_kills": oom_kills.since(self._oom_kills),
         }
         write_json(self.paths.exit, record)
+
+    def _upkeep(self) -> None:
+        """Nobody but this process remembers the run on this machine, so it does not try for ever."""
+        super()._upkeep()
+        if self.outbox.exited and time.time() - self.paths.outbox.stat().st_mtime > GIVE_UP_SECONDS:
+            say(f"The server was away for too long. What {self.paths.key} has left stays here.")
+            os._exit(0)
 
     def _stop_refused(self, refusal: str) -> None:
         """The server will not hear of this run any more. The ranks are their user's: they go on, and are only followed.

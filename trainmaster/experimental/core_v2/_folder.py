@@ -21,6 +21,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.processes import boot_id
 from trainmaster.protocol import DEFAULT_LIMITS, PROTOCOL, ProcessRef, Slot, run_key
 from trainmaster.runner.detached import spawn_in_session
+from trainmaster.runner.detached_ranks import GIVE_UP_SECONDS
 from trainmaster.runner.state import read_shipped, try_lock, update_state
 
 _KEPT_SECONDS = 24 * 3600.0  # of a run of which nothing is left to be sent
@@ -78,11 +79,12 @@ def take_care_of_others(own: RunPaths) -> None:
     for paths in _others(own):
         with contextlib.suppress(OSError, ValueError):
             shipped = read_shipped(paths)
-            age = time.time() - paths.ranks.stat().st_mtime
+            last = paths.outbox if paths.outbox.exists() else paths.ranks
+            age = time.time() - last.stat().st_mtime
             if shipped["finished"]:
                 if age > _KEPT_SECONDS and not any(paths.root.glob("tensorboard*/*")):
                     shutil.rmtree(paths.root, ignore_errors=True)
-            elif _is_alone(paths):
+            elif age < GIVE_UP_SECONDS and _is_alone(paths):
                 start_runner(paths)
 
 
