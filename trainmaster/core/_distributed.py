@@ -286,7 +286,7 @@ def _port(info: Optional[ClusterInfo], pub_port: int, offset: int) -> int:
         torchruns = os.environ.get("MASTER_PORT", "")
         if named:
             pub_port = int(named)
-        elif info is None and torchruns.isdigit():  # its own for each training that runs here at the same time
+        elif info is None and torchruns.isdigit():  # one for each training that runs here meanwhile
             pub_port = _LOWEST_PORT + int(torchruns) % _PORTS
     return pub_port + offset
 
