@@ -127,8 +127,7 @@ def _spec(
         "user": None,
         "python": None,
         "activate": None,
-        "entrypoint": [Path(word).name if at == 0 else word for at, word in enumerate(sys.argv[:1])]
-        or ["python"],
+        "entrypoint": [Path("".join(sys.argv[:1])).name or "python"],
         "environment": {},
         "slots": _slots(ranks),
         "gang": {
