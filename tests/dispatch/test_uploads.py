@@ -62,7 +62,7 @@ def upload(checkpoint: uuid.UUID) -> None:
     folder = settings.DATA_DIR / "checkpoints" / str(checkpoint)
     folder.mkdir(parents=True)
     (folder / "weights").write_bytes(b"123")
-    checkpoints.completed(checkpoint, {"weights": 3})
+    checkpoints.completed(checkpoint, {"weights": 3}, {"weights": 3})
 
 
 def test_the_last_file_of_its_checkpoint_lets_a_trial_go_on() -> None:
