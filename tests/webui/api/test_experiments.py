@@ -114,12 +114,6 @@ def test_validate_only_keeps_nothing(cast: Cast, pool: ResourcePool) -> None:
     assert not Context.objects.exists()
 
 
-def test_detached_experiments_are_refused_with_a_sentence(cast: Cast, pool: ResourcePool) -> None:
-    status, sentence = cast.ada.refused("POST", "experiments", {"config": CONFIG, "unmanaged": True})
-    assert status == 400
-    assert "detached" in sentence
-
-
 def test_a_submission_may_be_paused_from_the_start(submit: Submit) -> None:
     assert submit(activate=False)["state"] == "STATE_PAUSED"
 
