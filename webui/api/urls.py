@@ -203,7 +203,7 @@ _trials = [
     _at("checkpoints/<uuid:checkpoint_uuid>/metrics", checkpoint_uses.CheckpointMetrics),
     _at("trial-source-info", checkpoint_uses.TrialSource),
     path(f"{_E}/preview_gc", checkpoint_deletion.PreviewGc.as_view()),
-    # the published client asks here, without /api/v1; browsers get the page of the checkpoint at this address
+    # the published client asks here, without /api/v1
     path("checkpoints/<uuid:checkpoint_uuid>", checkpoint_files.whole),
 ]
 _places = [
