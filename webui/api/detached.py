@@ -136,6 +136,7 @@ def _run(trial: Trial, allocation: Allocation) -> Json:
     experiment, cluster = trial.experiment, Cluster.get()
     members = Member.objects.filter(allocation=allocation).select_related("host").order_by("index")
     config = experiment.config
+    storage = config.get("checkpoint_storage") or {"type": "server"}
     return {
         "allocationId": allocation.pk,
         "taskId": trial.task_id,
@@ -149,8 +150,8 @@ def _run(trial: Trial, allocation: Allocation) -> Json:
         "hosts": [member.host.name for member in members],
         "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
         "hparams": trial.hparams,
-        "config": config,
-        "checkpointStorage": s3_stores.for_hosts(config.get("checkpoint_storage") or {"type": "server"}),
+        "config": {**config, "checkpoint_storage": s3_stores.without_secrets(storage)},
+        "checkpointStorage": s3_stores.for_hosts(storage),
         "limits": limits((config.get("profiling") or {}).get("sampling_interval")),
     }
 
