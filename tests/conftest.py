@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_SERVERS = {"browser", "embedded", "faults", "whole"}
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
-from tests.rig import network, parts  # noqa: E402
+from tests.rig import emptied, network, parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
 from tests.rig.server import LIVE, Server  # noqa: E402
 from webui import environment  # noqa: E402
@@ -56,6 +57,7 @@ def django_db_modify_db_settings(
     """Point pytest-django at the session's PostgreSQL before it makes the test database."""
     entry = environment.database(postgres.url("postgres"))
     settings.DATABASES["default"].update(entry)
+    connection.ops = emptied.Operations(connection)
 
 
 @pytest.fixture(scope="session")
