@@ -12,6 +12,7 @@ from tests.rig.rows import make_command
 
 BEGIN = 1_795_255_200.0
 LINES = 3000
+TOGETHER = 40  # lines that come at once
 #: numbers of the lines that hold the rare word
 RARE = [7, 1000, 1001, 2900]
 
@@ -21,8 +22,8 @@ def client(db: None) -> Client:
     """Logged in; the log of the command has LINES lines, line n at BEGIN + n, by rank n % 4."""
     command = make_command()
     member = command.task.allocations.get().members.get()
-    for first in range(1, LINES + 1, 4):
-        blocks = [block(number) for number in range(first, first + 4)]
+    for first in range(1, LINES + 1, TOGETHER):
+        blocks = [block(number) for number in range(first, first + TOGETHER)]
         store.append(command.task_id, member, "gpu-1", blocks)
     client = Client()
     client.force_login(command.owner)
