@@ -32,7 +32,10 @@ TRIAL = {
 
 
 def starts(paths: RunPaths) -> int:
-    return len((paths.root / "starts").read_text().split())
+    """Lines that entrypoints have written; waits for the first, which its shell writes after it made the file."""
+    written = paths.root / "starts"
+    wait_until(lambda: written.exists() and bool(written.read_text()))
+    return len(written.read_text().split())
 
 
 def test_a_second_launch_finds_the_first(host: TestHost) -> None:
@@ -43,7 +46,6 @@ def test_a_second_launch_finds_the_first(host: TestHost) -> None:
     assert first["launcher"] == second["launcher"] and first["entrypoint"] == second["entrypoint"]
     assert first["host_id"] == "h1" and first["boot_id"]
     paths = host.workdir.run(spec["run_key"])
-    wait_until(lambda: (paths.root / "starts").exists())
     assert starts(paths) == 1
 
 
@@ -75,7 +77,6 @@ def test_a_launch_killed_at_any_moment_can_be_repeated(delay_ms: int, host: Test
         child.wait()
     assert host.launch_spec(spec, code)["state"] in ("launched", "already")
     paths = host.workdir.run(spec["run_key"])
-    wait_until(lambda: (paths.root / "starts").exists())
     assert starts(paths) == 1
     assert len(list(paths.code.iterdir())) == 50
     assert [entry.name for entry in host.workdir.runs.iterdir() if entry.name.endswith(".new")] == []
