@@ -41,20 +41,32 @@ def test_a_file_that_arrives_otherwise_is_sent_again_and_named_in_the_log(
     host: TestHost, stream_server: StreamServer
 ) -> None:
     stream_server.spoils = 5
-    script = f"""
+    host.run_script(_stores({"w": 1000}))
+    stream_server.wait_for(stream_server.exit)
+    own = [line["m"] for line in stream_server.lines() if line["f"] is None]
+    assert own == ["checkpoint 6e4f4d1e is not uploaded yet: The digest differs."]
+    assert stream_server.completed == {UUID: {"w": 1000}} and stream_server.spoils == 0
+
+
+def _stores(resources: dict[str, int]) -> str:
+    """A training that stores the file `w`, and ends when that has been uploaded."""
+    return f"""
 import json, os, pathlib, time
 run = pathlib.Path(os.environ["TRAINMASTER_RUN_DIR"])
 folder = run / "checkpoints" / {UUID!r}
 folder.mkdir(parents=True)
 (folder / "w").write_bytes(b"w" * 1000)
-record = {{"type": "checkpoint", "uuid": {UUID!r}, "resources": {{"w": 1000}}, "storage": {{"type": "server"}}}}
+record = {{"type": "checkpoint", "uuid": {UUID!r}, "resources": {resources}, "storage": {{"type": "server"}}}}
 (run / "spool").mkdir(exist_ok=True)
 (run / "spool" / "core.rank0.jsonl").write_text(json.dumps(record) + "\\n")
 while folder.exists():
     time.sleep(0.02)
 """
-    host.run_script(script)
+
+
+def test_a_host_that_has_brought_its_part_of_a_checkpoint_waits_for_no_other(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    host.run_script(_stores({"w": 1000, "of another host": 5}), members=2)
     stream_server.wait_for(stream_server.exit)
-    own = [line["m"] for line in stream_server.lines() if line["f"] is None]
-    assert own == ["checkpoint 6e4f4d1e is not uploaded yet: The digest differs."]
-    assert stream_server.completed == {UUID: {"w": 1000}} and stream_server.spoils == 0
+    assert list(stream_server.files) == [f"{UUID}/w"] and stream_server.completed == {}

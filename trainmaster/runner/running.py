@@ -63,7 +63,7 @@ class Runner:
         self.shipper = Shipper(
             self._link(), self.outbox, self.orders, self.weather, self.limits, read_shipped(paths)["offset"]
         )
-        self.uploads = Uploads(paths, self._link(), self.weather)
+        self.uploads = Uploads(paths, self._link(), self.weather, self.spec["members"])
         self.event_files = EventFiles(paths, self.spec, self._link(), self.weather)
         self.collector = Collector(
             paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core

@@ -47,8 +47,9 @@ class UploadsFile(TypedDict):
 class Uploads:
     """The queue of checkpoints to upload, kept in a file."""
 
-    def __init__(self, paths: RunPaths, link: Link, weather: Weather) -> None:
+    def __init__(self, paths: RunPaths, link: Link, weather: Weather, members: int) -> None:
         self._paths = paths
+        self._has_peers = members > 1
         self._link = link
         self._weather = weather
         self._changed = threading.Condition()
@@ -115,25 +116,28 @@ class Uploads:
         """Raises HttpError or OSError; what is there already is overwritten with the same bytes."""
         folder = self._paths.checkpoint(upload["uuid"])
         base = f"/runner/v1/checkpoints/{quote(upload['uuid'])}"
-        # Of a sharded checkpoint other hosts have the rest: their runners bring it, and the last one completes.
+        # Of a sharded checkpoint other hosts have the rest: their runners bring it, and the last one completes,
+        # however long that takes, so nobody waits for it here.
         files = [path for path in sorted(upload["resources"]) if (folder / path).is_file()]
         complete = json.dumps({"resources": upload["resources"]}).encode()
-        missing: Optional[List[str]] = files
         total = sum((folder / path).stat().st_size for path in files)
         progress = progress_of(upload["uuid"], total, self._tell)
-        while missing:
+        missing = files
+        while True:
             for path in missing:
                 self._put(upload, base, folder, path, progress)
             try:
                 self._link.request("POST", f"{base}/complete", complete)
-                progress.done()
-                return
+                break
             except Conflict as conflict:
-                still = [path for path in _missing(conflict) if path in files]
+                lacking = _missing(conflict)
+                still = [path for path in lacking if path in files]
+                if self._has_peers and lacking and not still:
+                    break
                 if not still or still == missing:
                     raise
                 missing = still
-        self._link.request("POST", f"{base}/complete", complete)  # a checkpoint without files
+        progress.done()
 
     def _put(self, upload: Upload, base: str, folder: Path, path: str, progress: Progress) -> None:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
