@@ -18,6 +18,7 @@ from typing import IO, Any, Dict, Iterator, Mapping, NamedTuple, Optional, Seque
 from urllib.parse import urlencode, urlsplit
 
 from trainmaster.protocol import PROTOCOL, PROTOCOL_HEADER
+from trainmaster.storage_faults import is_of_file
 
 Query = Union[Mapping[str, Any], Sequence[Tuple[str, Any]]]
 
@@ -182,6 +183,8 @@ class ServerClient:
                 raise _error(response, response.read())
             yield response
         except (OSError, http.client.HTTPException) as error:
+            if is_of_file(error):  # who reads the answer cannot keep it: no reason to ask again
+                raise
             raise Unreachable(f"The answer of {self.url} broke off: {_reason(error)}.") from error
         finally:
             self.close()

@@ -14,6 +14,7 @@ from typing import IO, Dict, Iterator, Mapping, Optional, Union
 from urllib.parse import urlsplit
 
 from trainmaster.http import Answered, Later, Unreachable
+from trainmaster.storage_faults import is_of_file
 
 _SHOWN_BYTES = 2000
 
@@ -46,6 +47,8 @@ def opened(
             raise _error(where, method, response)
         yield response
     except (OSError, http.client.HTTPException) as error:
+        if is_of_file(error):
+            raise
         reason = (
             "no answer in time" if isinstance(error, socket.timeout) else str(error) or type(error).__name__
         )

@@ -7,6 +7,9 @@ import os
 import pwd
 from typing import Dict
 
+#: errors of writing that name no file
+OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
+
 _AWAY = "does not answer", "see whether it is still mounted there"
 _WORDS: Dict[int, "tuple[str, str]"] = {
     errno.EROFS: ("is read-only", "mount it writable"),
@@ -28,6 +31,11 @@ class StorageFault(OSError):
     def __init__(self, sentence: str, number: "int | None" = None) -> None:
         super().__init__(sentence)
         self.errno = number
+
+
+def is_of_file(error: BaseException) -> bool:
+    """Whether it is of a file or its disk, where it might have been of a connection."""
+    return isinstance(error, OSError) and (error.filename is not None or error.errno in OF_DISKS)
 
 
 def folder_fault(folder: str, host: str, error: OSError) -> StorageFault:

@@ -8,13 +8,14 @@ import json
 import logging
 import shutil
 import tempfile
+import time
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
 from urllib.parse import quote
 
 from trainmaster._info import ClusterInfo
-from trainmaster.core._server import patiently, server_client
+from trainmaster.core._server import PATIENCE_SECONDS, patiently, server_client
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, inside, read_metadata
 from trainmaster.storage_faults import StorageFault, remote_fault
 
@@ -26,6 +27,8 @@ logger = logging.getLogger("trainmaster.core")
 _CHUNK_BYTES = 1 << 20
 _TEMPORARY_REDIRECT, _PARTIAL_CONTENT = 307, 206
 _ATTEMPTS = 3
+#: for a checkpoint of another rank, whose record is still on its way when that rank tells its id
+_NEWS_SECONDS = 60.0
 
 
 class ServerStorage(Storage):
@@ -41,19 +44,33 @@ class ServerStorage(Storage):
         self._stored[storage_id] = resources
 
     def fetch(self, storage_id: str, target: Path, selector: Optional[Selector]) -> None:
-        """From the server unless they still lie here."""
+        """From the server unless they still lie here; what another host is still uploading is waited for."""
         resources = self._stored.get(storage_id) or self._listing(storage_id)["resources"]
-        for relative in sorted(resources):
-            if relative.endswith("/") or (selector is not None and not selector(relative)):
-                continue
-            self._fetch_file(storage_id, relative, int(resources[relative]), inside(target, relative))
+        wanted = {
+            relative: int(size)
+            for relative, size in sorted(resources.items())
+            if not relative.endswith("/") and (selector is None or selector(relative))
+        }
+        elsewhere = [
+            relative
+            for relative, size in wanted.items()
+            if not self._copied(storage_id, relative, size, inside(target, relative))
+        ]
+        if elsewhere and storage_id in self._stored:
+            self._listing(storage_id)  # the server has all of it when this returns
+        for relative in elsewhere:
+            self._bring(storage_id, relative, wanted[relative], inside(target, relative))
 
-    def _fetch_file(self, storage_id: str, relative: str, size: int, target: Path) -> None:
+    def _copied(self, storage_id: str, relative: str, size: int, target: Path) -> bool:
+        """Whether the file was here; false where it never was, or has been uploaded and removed."""
         here = inside(self.path(storage_id), relative)
-        with contextlib.suppress(FileNotFoundError):  # never here, or uploaded and removed since
+        with contextlib.suppress(FileNotFoundError):
             if here.stat().st_size == size:
                 copy_file(here, target)
-                return
+                return True
+        return False
+
+    def _bring(self, storage_id: str, relative: str, size: int, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.{storage_id[:8]}.coming")
         path = f"/runner/v1/checkpoints/{storage_id}/files/{quote(relative)}"
@@ -106,7 +123,28 @@ class ServerStorage(Storage):
 
     def _listing(self, storage_id: str) -> Dict[str, Any]:
         """The server's record of a checkpoint that is uploaded. FileNotFoundError when it knows none."""
-        return patiently(self._info, f"Checkpoint {storage_id}", lambda client: _listing(client, storage_id))
+        until: Optional[float] = None
+
+        def ask(client: ServerClient) -> Dict[str, Any]:
+            from trainmaster.http import Unreachable
+
+            nonlocal until
+            try:
+                return _listing(client, storage_id)
+            except FileNotFoundError as error:
+                if until is None:  # from when the server could be asked
+                    until = time.monotonic() + self._news_seconds(storage_id)
+                if time.monotonic() < until:
+                    raise Unreachable(f"it has not heard of {storage_id} yet.") from error
+                raise
+
+        return patiently(self._info, f"Checkpoint {storage_id}", ask)
+
+    def _news_seconds(self, storage_id: str) -> float:
+        """For how long a checkpoint that the server does not know may be one whose record is on its way."""
+        if storage_id in self._stored:
+            return PATIENCE_SECONDS
+        return _NEWS_SECONDS if sum(self._info.container_slot_counts) > 1 else 0.0
 
 
 def _named(section: Dict[str, Any]) -> str:

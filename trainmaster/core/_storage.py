@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
 
-from trainmaster.storage_faults import folder_fault
+from trainmaster.storage_faults import OF_DISKS, folder_fault
 
 Selector = Callable[[str], bool]
 
 METADATA_FILE = "metadata.json"
-#: errors of writing that name no file
-_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 
 
 def list_files(folder: Path, selector: Optional[Selector] = None) -> Dict[str, int]:
@@ -85,7 +82,7 @@ class Storage:
             yield
         except OSError as error:
             file = str(error.filename or "")
-            is_ours = file.startswith(str(self._folder)) if file else error.errno in _OF_DISKS
+            is_ours = file.startswith(str(self._folder)) if file else error.errno in OF_DISKS
             if not is_ours:  # the training code's own trouble
                 raise
             raise folder_fault(str(self._folder), self._host, error) from error

@@ -11,6 +11,9 @@ import pytest
 
 from tests.trainmaster.made_run import Ranks, make_run, records, said
 from trainmaster import core
+from trainmaster._info import ClusterInfo
+from trainmaster.core import _server_storage
+from trainmaster.http import ServerClient
 
 
 @pytest.fixture
@@ -187,9 +190,9 @@ def _two_hosts(folder: Path) -> list[Path]:
 
 
 class _checkpoint_server:
-    """The two requests of docs/protocol.md that a restore makes, answered over HTTP."""
+    """The two requests of docs/protocol.md that a restore makes, answered over HTTP; `unknown` times with 404."""
 
-    def __init__(self, files: dict[str, bytes]) -> None:
+    def __init__(self, files: dict[str, bytes], unknown: int = 0) -> None:
         asked: list[tuple[str, str | None]] = []
         record = {"resources": {name: str(len(data)) for name, data in files.items()}}
         answers: dict[str, Any] = {
@@ -206,8 +209,9 @@ class _checkpoint_server:
 
             def do_GET(self) -> None:
                 asked.append((self.path, self.headers.get("Authorization")))
-                body = answers[self.path]
-                self.send_response(200)
+                known = len(asked) > unknown
+                body = answers[self.path] if known else b""
+                self.send_response(200 if known else 404)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -225,6 +229,38 @@ class _checkpoint_server:
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def test_another_hosts_checkpoint_is_restored_although_the_server_has_yet_to_hear_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"state.pt": b"weights"}
+    with _checkpoint_server(content, unknown=2) as (url, asked):
+        alone = _storage(make_run(tmp_path / "alone"), url)
+        with pytest.raises(FileNotFoundError, match="no checkpoint abc that this run may read"):
+            alone.fetch("abc", tmp_path / "copy", None)
+        second = _storage(make_run(tmp_path / "second", member=1, members=2), url)
+        second.fetch("abc", tmp_path / "copy", None)
+        assert (tmp_path / "copy" / "state.pt").read_bytes() == b"weights"
+        assert [path.rpartition("/")[2] for path, _ in asked] == ["abc", "abc", "abc", "state.pt"]
+    with _checkpoint_server(content, unknown=1) as (url, asked):
+        second = _storage(tmp_path / "second", url)
+        second.stored("abc", {"state.pt": 7})
+        monkeypatch.setattr(_server_storage, "_NEWS_SECONDS", 0.0)
+        second.fetch("abc", tmp_path / "again", None)
+        assert [path.rpartition("/")[2] for path, _ in asked] == ["abc", "abc", "state.pt"]
+        with (
+            pytest.raises(OSError, match="No space left"),
+            ServerClient(url).stream("GET", asked[-1][0]) as answer,
+            Path("/dev/full").open("wb", buffering=0) as full,
+        ):
+            full.write(answer.read())
+
+
+def _storage(run: Path, url: str) -> _server_storage.ServerStorage:
+    (run / "server.json").write_text(json.dumps({"urls": [url], "cert_sha256": None}))
+    spec = json.loads((run / "spec.json").read_text())
+    return _server_storage.ServerStorage(ClusterInfo(spec, {"urls": [url], "cert_sha256": None}, str(run)))
 
 
 def test_a_checkpoint_of_this_very_run_is_restored_before_the_server_knows_it(
