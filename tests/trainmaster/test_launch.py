@@ -291,6 +291,17 @@ def test_a_trial_whose_leased_port_is_taken_is_not_started_and_says_so(
     assert f"port {gang['ports']['c10d']} of this run is in use by another program" in sentence
 
 
+def test_a_host_without_the_interface_of_its_gang_says_so_in_the_log(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    gang = {**host.spec("x")["gang"], "interface": "absent7"}
+    host.run_script("print('started')", gang=gang)
+    assert stream_server.wait_for(stream_server.exit)["code"] == 0
+    [sentence] = stream_server.texts("launcher.stderr")
+    assert sentence.startswith("WARNING: trainmaster: host ") and "no network interface 'absent7'" in sentence
+    assert f"reaches it at {gang['addresses'][0]}" in sentence
+
+
 @needs_root
 def test_a_job_runs_as_its_account_and_others_cannot_read_it(
     host: TestHost, stream_server: StreamServer

@@ -29,7 +29,7 @@ from trainmaster.protocol import (
     ServerAddress,
     Spec,
 )
-from trainmaster.runner import leased_ports, oom_kills, storage_check
+from trainmaster.runner import gang_interface, leased_ports, oom_kills, storage_check
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -98,6 +98,9 @@ class Keeper:
             return
         if storage_check.mark_of(self.spec) is not None:
             write_json(self.paths.storage_mark, {"mark": str(storage_check.mark_of(self.spec))})
+        lacking = gang_interface.lacking(self.spec)
+        if lacking is not None:
+            _say(self.paths, lacking, "WARNING")
         try:
             child = start_entrypoint(self.paths, self.spec)
         except OSError as error:
@@ -263,10 +266,10 @@ def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:
     return code
 
 
-def _say(paths: RunPaths, text: str) -> None:
+def _say(paths: RunPaths, text: str, level: str = "ERROR") -> None:
     """A sentence in the log of the run, on the stream that its entrypoint would have written to."""
     descriptor = _append_only(paths.launcher_stream("stderr"))
-    os.write(descriptor, f"ERROR: trainmaster: {text}.\n".encode("utf-8", "surrogateescape"))
+    os.write(descriptor, f"{level}: trainmaster: {text}.\n".encode("utf-8", "surrogateescape"))
     os.close(descriptor)
 
 
