@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +16,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from events.announce import announce, wake
-from experiments import checkpoint_metrics
+from experiments import borrowers, checkpoint_metrics
 from experiments.keeping import Candidate, Policy, reasons
 from experiments.models import Checkpoint, Experiment, Trial
-from experiments.states import (
-    EXPERIMENT_END_STATES,
-    GONE,
-    TRIAL_END_STATES,
-    USABLE,
-    CheckpointState,
-    ExperimentState,
-)
+from experiments.states import GONE, TRIAL_END_STATES, USABLE, CheckpointState
 from experiments.transitions import lock, set_checkpoint_state
 
 #: dispatch.tasks: decides for an experiment; removes files
@@ -175,35 +168,31 @@ def matches(path: str, globs: Sequence[str]) -> bool:
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    if not pattern or not parts:
-        return not parts and all(each == "**" for each in pattern)
-    if pattern[0] == "**":
-        return _fits(parts, pattern[1:]) or _fits(parts[1:], pattern)
-    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
+    ends = {0}  # how many parts the pattern so far can be; many `**` in it must not make this slow
+    for each in pattern:
+        if each == "**":
+            ends = set(range(min(ends, default=len(parts) + 1), len(parts) + 1))
+        else:
+            ends = {end + 1 for end in ends if end < len(parts) and fnmatch.fnmatchcase(parts[end], each)}
+    return len(parts) in ends
 
 
-def objections(chosen: Iterable[Checkpoint]) -> Iterable[str]:
+def objections(chosen: Collection[Checkpoint]) -> Iterator[str]:
     """A sentence for each that may not go now."""
+    goes_on, begin = borrowers.of({row.pk for row in chosen})
     for row in chosen:
         if row.state == CheckpointState.PARTIAL:
             yield f"Checkpoint {row.pk} is still being uploaded; delete it once it is complete."
-            continue
-        living = Trial.objects.filter(latest_checkpoint=row.pk).exclude(state__in=TRIAL_END_STATES)
-        going_on = Experiment.objects.exclude(state__in=[*EXPERIMENT_END_STATES, *_LEAVING])
-        began = Trial.objects.filter(source_checkpoint=row.pk, experiment__in=going_on)
-        if trial := living.order_by("pk").first():
+        elif trial_id := goes_on.get(row.pk):
             yield (
-                f"Checkpoint {row.pk} cannot be deleted while trial {trial.pk} goes on from it; "
+                f"Checkpoint {row.pk} cannot be deleted while trial {trial_id} goes on from it; "
                 "end its experiment first, or wait for its next checkpoint."
             )
-        elif trial := began.order_by("pk").first():
+        elif experiment_id := begin.get(row.pk):
             yield (
-                f"Checkpoint {row.pk} cannot be deleted while experiment {trial.experiment_id} goes on, "
+                f"Checkpoint {row.pk} cannot be deleted while experiment {experiment_id} goes on, "
                 "whose trials begin with it."
             )
-
-
-_LEAVING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
 
 
 def _locked(uuids: Collection[uuid.UUID]) -> list[Checkpoint]:
@@ -220,9 +209,11 @@ def _locked(uuids: Collection[uuid.UUID]) -> list[Checkpoint]:
 def _doom(checkpoint: Checkpoint, *, actor: str, reason: str) -> None:
     """Nothing starts from it from now on; its files go after this transaction."""
     set_checkpoint_state(checkpoint, CheckpointState.DELETING, reason=reason, actor=actor)
-    for trial in Trial.objects.filter(latest_checkpoint=checkpoint):
-        newest = trial.checkpoints.filter(state__in=USABLE).order_by("-steps_completed", "-reported_at")
-        Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest.first())
+    for trial in Trial.objects.filter(latest_checkpoint=checkpoint).select_related("source_checkpoint"):
+        own = trial.checkpoints.filter(state__in=USABLE).order_by("-steps_completed", "-reported_at")
+        source = trial.source_checkpoint
+        left = own.first() or (source if source and source.state in USABLE else None)
+        Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=left)
 
 
 def to_remove() -> QuerySet[Checkpoint]:

@@ -1,15 +1,18 @@
 """The checkpoint that new trials begin with: `searcher.source_checkpoint_uuid` or `source_trial_id` (a warm start).
 
-The trials count their own steps from 0; the code is handed the checkpoint as `info.latest_checkpoint` until the trial
-has one of its own. All trials of a search begin with the same one.
+Its experiment is locked until they are there, as by whoever deletes a checkpoint or an experiment: so it cannot go in
+the very moment in which somebody begins with it. The trials count their own steps from 0; the code is handed the
+checkpoint as `info.latest_checkpoint` until the trial has one of its own. All trials of a search begin with the same.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE
+from experiments.transitions import NoSuchExperiment, lock
 from jobs.accepting import Refused
 
 #: what says where a storage keeps its files
@@ -26,15 +29,22 @@ _PLACE = (
 
 
 def found(config: dict[str, Any]) -> Checkpoint | None:
-    """The checkpoint that a config names; None when it names none. Raises Refused with a sentence."""
+    """The checkpoint that a config names; None when it names none. Raises Refused with a sentence.
+
+    The caller holds a transaction, and no lock of another experiment that others could wait for.
+    """
     searcher = config.get("searcher") or {}
     if uuid := searcher.get("source_checkpoint_uuid"):
-        checkpoint = Checkpoint.objects.filter(pk=uuid).first()
+        checkpoints = Checkpoint.objects.filter(pk=uuid)
+        _lock(checkpoints.values_list("trial__experiment_id", flat=True).first())
+        checkpoint = checkpoints.first()
         if checkpoint is None:
             raise Refused(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
         return _usable(checkpoint, config, "source_checkpoint_uuid")
     if trial_id := searcher.get("source_trial_id"):
-        if not Trial.objects.filter(pk=trial_id).exists():
+        trials = Trial.objects.filter(pk=trial_id)
+        _lock(trials.values_list("experiment_id", flat=True).first())
+        if not trials.exists():
             raise Refused(f"searcher.source_trial_id: there is no trial {trial_id}.")
         newest = Checkpoint.objects.filter(trial_id=trial_id, state__in=USABLE)
         checkpoint = newest.order_by("-steps_completed", "-reported_at").first()
@@ -44,6 +54,13 @@ def found(config: dict[str, Any]) -> Checkpoint | None:
             )
         return _usable(checkpoint, config, "source_trial_id")
     return None
+
+
+def _lock(experiment_id: int | None) -> None:
+    """One that is gone, perhaps since it was looked up, has no checkpoints either."""
+    if experiment_id is not None:
+        with suppress(NoSuchExperiment):
+            lock(experiment_id)
 
 
 def of(experiment: Experiment) -> Checkpoint | None:

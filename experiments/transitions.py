@@ -11,6 +11,7 @@ from django.utils import timezone
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
+from experiments import borrowers
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import (
     EXPERIMENT_END_STATES,
@@ -55,8 +56,10 @@ def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason:
     # At its end, what is superfluous of its checkpoints is deleted (experiments.checkpoint_deletion). Those of detached
     # runs stay, as in Determined: their scripts say nowhere how many to keep, and may resume from any; a policy that
     # somebody sets later counts.
-    collect_due = ended is not None and not experiment.unmanaged
-    Experiment.objects.filter(pk=experiment.pk).update(state=to, ended_at=ended, collect_due=collect_due)
+    changes: dict[str, Any] = {"state": to, "ended_at": ended}
+    if not experiment.unmanaged and (ended or from_state in EXPERIMENT_END_STATES):
+        changes["collect_due"] = ended is not None
+    Experiment.objects.filter(pk=experiment.pk).update(**changes)
     experiment.state, experiment.ended_at = to, ended
     record(
         Event.Kind.EXPERIMENT,
@@ -333,13 +336,18 @@ def delete(experiment_id: int, *, actor: str) -> Experiment:
             f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
             f"{_how_to_end(experiment)} before deleting it."
         )
-    borrowed = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment).exclude(
-        state__in=TRIAL_END_STATES
+    goes_on, begin = borrowers.of(
+        Checkpoint.objects.filter(trial__experiment=experiment).values_list("pk", flat=True)
     )
-    if other := borrowed.order_by("pk").first():
+    if goes_on:
         raise IllegalStep(
-            f"Trial {other.pk} of experiment {other.experiment_id} goes on from a checkpoint of experiment "
-            f"{experiment_id}; end it first, or wait for a checkpoint of its own."
+            f"Trial {min(goes_on.values())} goes on from a checkpoint of experiment {experiment_id}; end it first, "
+            "or wait for a checkpoint of its own."
+        )
+    if begin:
+        raise IllegalStep(
+            f"The trials of experiment {min(begin.values())}, which goes on, begin with a checkpoint of experiment "
+            f"{experiment_id}; end it first."
         )
     set_experiment_state(experiment, ExperimentState.DELETING, reason=Reason.KILLED_BY_USER, actor=actor)
     wake("dispatch.tasks.delete_experiment", experiment_id)

@@ -2,13 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection, transaction
 
 from accounts.models import User
 from dispatch import checkpoint_files, tasks
-from experiments import checkpoint_deletion, transitions
+from experiments import checkpoint_deletion, sources, transitions
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState
@@ -102,6 +104,45 @@ def test_what_another_trial_began_with_is_never_superfluous(trial: Trial) -> Non
     ]
 
 
+def test_what_trials_still_begin_with_stays_and_so_does_its_experiment(trial: Trial) -> None:
+    source = trial.checkpoints.get(steps_completed=10)
+    other = trial_rows.add("other", "ACTIVE")
+    Trial.objects.filter(pk=other.pk).update(source_checkpoint=source)
+    end(trial)
+    sentence = f"experiment {other.experiment_id}"
+    with pytest.raises(checkpoint_deletion.NotDeletable, match=f"while {sentence} goes on"):
+        checkpoint_deletion.delete([source.pk], actor="user:ada")
+    with pytest.raises(transitions.IllegalStep, match=f"The trials of {sentence}, which goes on"):
+        transitions.delete(trial.experiment_id, actor="user:ada")
+    end(other)
+    checkpoint_deletion.delete([source.pk], actor="user:ada")
+    assert transitions.delete(trial.experiment_id, actor="user:ada").state == ExperimentState.DELETING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_deletes_what_somebody_is_about_to_begin_with(trial: Trial) -> None:
+    source = trial.checkpoints.get(steps_completed=10)
+    refused: list[Exception] = []
+
+    def delete_meanwhile() -> None:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '100ms'")
+            checkpoint_deletion.delete([source.pk], actor="user:ada")
+        except OperationalError as error:
+            refused.append(error)
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        assert sources.found({"searcher": {"source_checkpoint_uuid": str(source.pk)}}) == source
+        other = Thread(target=delete_meanwhile)
+        other.start()
+        other.join()
+    assert "lock timeout" in str(refused[0])
+    assert states(trial)[10] == "COMPLETED"
+
+
 def test_a_changed_policy_deletes_now_but_not_what_a_living_trial_goes_on_from(trial: Trial) -> None:
     assert checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0))
     assert not checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0))
@@ -146,6 +187,26 @@ def test_after_the_latest_was_deleted_the_next_one_is(trial: Trial) -> None:
     trial.refresh_from_db()
     assert trial.latest_checkpoint is not None
     assert trial.latest_checkpoint.steps_completed == 30
+
+
+def test_a_trial_without_checkpoints_of_its_own_begins_with_its_source_again(trial: Trial) -> None:
+    source = trial.checkpoints.get(steps_completed=10)
+    other = trial_rows.add("other", "COMPLETED")
+    own = stored(other, 5)
+    Trial.objects.filter(pk=other.pk).update(source_checkpoint=source)
+    end(other)
+    checkpoint_deletion.delete([own.pk], actor="user:ada")
+    other.refresh_from_db()
+    assert other.latest_checkpoint == source
+
+
+def test_globs_name_whole_paths_and_many_of_them_take_no_time() -> None:
+    deep = "/".join("abcdefghijklmnopqrst")
+    assert checkpoint_deletion.matches(deep, ["**/t"])
+    assert checkpoint_deletion.matches("t", ["**/t"])
+    assert checkpoint_deletion.matches("a/b/t", ["a/**/**/t", "none"])
+    assert not checkpoint_deletion.matches(deep, ["t", "a/*", "a/b/", "/a"])
+    assert not checkpoint_deletion.matches(deep, ["**/*/" * 10 + "**/u"])
 
 
 def test_files_go_by_their_names_and_a_checkpoint_without_files_is_deleted(trial: Trial) -> None:
