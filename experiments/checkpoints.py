@@ -35,6 +35,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     storage = data.get("storage") or "server"
     if not isinstance(storage, dict):
         storage = {"type": str(storage)}
+    storage = s3_stores.without_secrets(storage)  # training code wrote it; the keys are in the config
     resources = {_inside(str(path)): int(size) for path, size in (data.get("resources") or {}).items()}
     uploaded = storage.get("type") != "server" and not s3_stores.is_signed(storage)
     checkpoint, new = Checkpoint.objects.get_or_create(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 from django.conf import settings
@@ -34,7 +34,7 @@ class Account:
     prefix: str
     endpoint_url: str | None
     access_key: str
-    secret_key: str
+    secret_key: str = field(repr=False)
 
 
 def account_of(section: dict[str, Any]) -> Account | None:

@@ -91,7 +91,9 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
     )
     allocation.token_hash = token_hash(run_token(allocation))
     allocation.save(force_insert=True)
-    hosts = {name: machine(name) for name in set(machines)}
+    hosts = {
+        name: machine(name) for name in sorted(set(machines))
+    }  # in one order, as whoever else makes them
     Member.objects.bulk_create(
         Member(
             allocation=allocation, index=index, host=hosts[name], slots=0,

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from dispatch import detached
 from events.announce import announce
-from experiments import checkpoints, s3_stores, transitions
+from experiments import checkpoints, transitions
 from experiments.models import Checkpoint, Trial
 from jobs.models import Member
 from webui.api.authentication import Run
@@ -106,9 +106,7 @@ class Checkpoints(ApiView):
                 "steps_completed": int(metadata.get("steps_completed") or 0),
                 "resources": {path: int(size) for path, size in (body.get("resources") or {}).items()},
                 "metadata": metadata,
-                "storage": s3_stores.without_secrets(
-                    trial.experiment.config.get("checkpoint_storage") or {"type": "server"}
-                ),
+                "storage": trial.experiment.config.get("checkpoint_storage") or {"type": "server"},
             }
         except (TypeError, ValueError) as error:
             raise BadRequest(
