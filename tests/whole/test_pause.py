@@ -151,6 +151,16 @@ def test_a_gang_paused_in_an_epoch_and_resumed_on_other_hosts_ends_with_the_weig
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert training_steps(stack, paused) == sorted({*training_steps(stack, straight), step})
+    summary = stack.get(f"/api/v1/trials/{stack.trial(paused)['id']}/timings")["summary"]
+    timed = {
+        "dataloader_next",
+        "to_device",
+        "train_batch",
+        "step_lr_schedulers",
+        "from_device",
+        "reduce_metrics",
+    }
+    assert timed <= {entry["name"] for entry in summary}
     assert not stack.holders()
 
 
