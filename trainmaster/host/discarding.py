@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional
 from trainmaster.host.accounts import account, by_sudo, in_account, is_other
 from trainmaster.host.errors import VerbError
 from trainmaster.paths import Workdir
+from trainmaster.runner.storage_check import folder_of
 from trainmaster.storage_faults import folder_fault
 
 _BUNDLE = str(Path(__file__).resolve().parents[2])
@@ -52,13 +53,6 @@ def _discard(request: Dict[str, Any]) -> Dict[str, Any]:
     else:
         _by_the_jobs_python(request)
     return {"discarded": True}
-
-
-def folder_of(section: Dict[str, Any]) -> Path:
-    """Where a `shared_fs` or `directory` section says that checkpoints are."""
-    if section["type"] == "directory":
-        return Path(section["container_path"])
-    return Path(section["host_path"]) / (section.get("storage_path") or "")
 
 
 def _remove(folder: Path, name: str, paths: Optional[List[str]]) -> None:

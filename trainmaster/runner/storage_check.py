@@ -36,7 +36,7 @@ def by_launcher(spec: Spec) -> Optional[str]:
     section = spec["checkpoint_storage"]
     if spec["task_type"] != "TRIAL" or section.get("type") not in ("shared_fs", "directory"):
         return None
-    folder, host = _folder(section), spec["host"]["name"]
+    folder, host = folder_of(section), spec["host"]["name"]
 
     def attempt() -> str:
         fault = _try_folder(folder, section, spec["run_key"])
@@ -75,7 +75,7 @@ def mark_of(spec: Spec) -> Optional[Path]:
     section = spec["checkpoint_storage"]
     if spec["members"] < 2 or section.get("type") != "shared_fs" or spec["task_type"] != "TRIAL":
         return None
-    return _folder(section) / f".trainmaster-gang.{spec['allocation_id']}"
+    return folder_of(section) / f".trainmaster-gang.{spec['allocation_id']}"
 
 
 def remove_mark(spec: Spec) -> None:
@@ -109,7 +109,8 @@ def require_mark(paths: RunPaths, host: str, first_host: str) -> None:
         time.sleep(0.1)
 
 
-def _folder(section: Dict[str, Json]) -> Path:
+def folder_of(section: Dict[str, Json]) -> Path:
+    """Where a `shared_fs` or `directory` section says that checkpoints are."""
     if section["type"] == "directory":
         return Path(section["container_path"])
     return Path(section["host_path"]) / (section.get("storage_path") or "")
