@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from events.announce import wake
@@ -70,6 +71,12 @@ def used(trial: Trial, checkpoint_uuid: object) -> Checkpoint:
         raise ValueError(f"there is no checkpoint {checkpoint_uuid}")
     checkpoint.used_by.add(trial)
     return checkpoint
+
+
+def open_to(trial: Trial) -> Q:
+    """What a run of this trial may read: its experiment's checkpoints, what it goes on from and what it began with."""
+    others = [trial.latest_checkpoint_id, trial.source_checkpoint_id]
+    return Q(trial__experiment_id=trial.experiment_id) | Q(pk__in=[pk for pk in others if pk])
 
 
 def _inside(path: str) -> str:

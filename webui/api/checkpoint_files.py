@@ -21,7 +21,7 @@ from django.http import (
 from rest_framework import status
 from rest_framework.exceptions import APIException
 
-from experiments import stored_files
+from experiments import checkpoints, stored_files
 from experiments.models import Checkpoint, Trial
 from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
@@ -29,7 +29,8 @@ from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
 from webui.live.checkpoint_archive import FORMATS, archive, one_file
-from webui.live.threads import on_files, reading
+from webui.live.storage_threads import on_storage
+from webui.live.threads import reading
 
 R = TypeVar("R")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
@@ -48,7 +49,7 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
     409 with a sentence where the server cannot reach them: it says where they are.
     """
     checkpoint = await reading(_find, who, checkpoint_uuid)
-    files, urls = await _asked(lambda: _with_urls(checkpoint))
+    files, urls = await _asked(checkpoint, lambda: _with_urls(checkpoint))
     rows = [
         {
             "path": path,
@@ -67,10 +68,10 @@ async def file(
 ) -> HttpResponseBase:
     """One file, whole or by Range; where its storage hands it out itself, the answer leads there."""
     checkpoint = await reading(_find, who, checkpoint_uuid)
-    files = await _asked(lambda: stored_files.listing(checkpoint))
+    files = await _asked(checkpoint, lambda: stored_files.listing(checkpoint))
     if path not in files:
         raise Missing(f"checkpoint {checkpoint_uuid} has no file {path!r}")
-    if url := await _asked(lambda: stored_files.signed_url(checkpoint, path)):
+    if url := await _asked(checkpoint, lambda: stored_files.signed_url(checkpoint, path)):
         return HttpResponseRedirect(url)
     part = _part(request, files[path])
     if part is None:
@@ -85,7 +86,7 @@ async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID
     """All its files as one archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
     kind = _format(request)
     checkpoint = await reading(_find, who, checkpoint_uuid)
-    files = await _asked(lambda: stored_files.listing(checkpoint))
+    files = await _asked(checkpoint, lambda: stored_files.listing(checkpoint))
     if not files:
         raise Missing(f"none of the files of checkpoint {checkpoint_uuid} is in its storage")
     return as_file(archive(checkpoint, files, kind), f"{checkpoint_uuid}.{kind}", FORMATS[kind])
@@ -93,8 +94,12 @@ async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID
 
 def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """The checkpoint, which must be complete; a run sees those of its experiment and what it began with."""
-    checkpoint = Checkpoint.objects.select_related("trial__experiment").filter(pk=checkpoint_uuid).first()
-    if checkpoint is None or (isinstance(who, Allocation) and not _is_of_run(who, checkpoint)):
+    rows = Checkpoint.objects.select_related("trial__experiment").filter(pk=checkpoint_uuid)
+    if isinstance(who, Allocation):
+        trial = Trial.objects.filter(task_id=who.task_id).first()
+        rows = rows.filter(checkpoints.open_to(trial)) if trial else rows.none()
+    checkpoint = rows.first()
+    if checkpoint is None:
         raise Missing(f"checkpoint {checkpoint_uuid} not found")
     if checkpoint.state not in USABLE:
         state = {
@@ -105,23 +110,15 @@ def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     return checkpoint
 
 
-def _is_of_run(run: Allocation, checkpoint: Checkpoint) -> bool:
-    trial = Trial.objects.filter(task_id=run.task_id).first()
-    return trial is not None and (
-        checkpoint.trial.experiment_id == trial.experiment_id
-        or checkpoint.pk in {trial.latest_checkpoint_id, trial.source_checkpoint_id}
-    )
-
-
 def _with_urls(checkpoint: Checkpoint) -> tuple[dict[str, int], dict[str, str | None]]:
     files = stored_files.listing(checkpoint)
     return files, {path: stored_files.signed_url(checkpoint, path) for path in files}
 
 
-async def _asked(function: Callable[[], R]) -> R:
+async def _asked(checkpoint: Checkpoint, function: Callable[[], R]) -> R:
     """What a storage says, or its sentence as an error."""
     try:
-        return await on_files(function)
+        return await on_storage(checkpoint, function)
     except stored_files.NotHere as error:
         raise Conflict(str(error)) from error
     except FileNotFoundError as error:

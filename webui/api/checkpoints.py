@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,8 +24,9 @@ from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView, Json
 
 
-def _find(checkpoint_uuid: uuid.UUID) -> Checkpoint:
-    checkpoint = Checkpoint.objects.select_related("trial__experiment").filter(pk=checkpoint_uuid).first()
+def _find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
+    rows = Checkpoint.objects.select_related("trial__experiment")
+    checkpoint = rows.filter(*among, pk=checkpoint_uuid).first()
     if checkpoint is None:
         raise Missing(f"checkpoint {checkpoint_uuid} not found")
     return checkpoint
@@ -36,20 +38,14 @@ class OneCheckpoint(ApiView):
     run_methods = frozenset({"GET"})
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
-        checkpoint = _find(checkpoint_uuid)
         who: Any = request.user
         if not isinstance(who, Run):
-            return Response({"checkpoint": described(checkpoint)})
-        if not _may_read(who.trial, checkpoint):
-            raise Missing(f"checkpoint {checkpoint_uuid} not found")
-        return Response({"checkpoint": encode_checkpoint(checkpoint)})
-
-
-def _may_read(trial: Trial | None, checkpoint: Checkpoint) -> bool:
-    if trial is None:
-        return False
-    own = checkpoint.trial.experiment_id == trial.experiment_id
-    return own or checkpoint.pk in {trial.latest_checkpoint_id, trial.source_checkpoint_id}
+            return Response({"checkpoint": described(_find(checkpoint_uuid))})
+        if who.trial is None:
+            raise Missing("This run is of no trial, so it has no checkpoints.")
+        return Response(
+            {"checkpoint": encode_checkpoint(_find(checkpoint_uuid, checkpoints.open_to(who.trial)))}
+        )
 
 
 class WithMetadata(serializers.Serializer[Any]):

@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from experiments import stored_files
 from experiments.models import Checkpoint
-from webui.live.threads import on_files
+from webui.live.storage_threads import on_storage
 from webui.live.zip_stream import COMPRESSION, Entry, Sink
 
 BLOCK_BYTES = 1 << 20
@@ -21,18 +21,18 @@ FORMATS = {"tar.gz": "application/gzip", "tar": "application/x-tar", "zip": "app
 def archive(checkpoint: Checkpoint, files: Mapping[str, int], kind: str) -> AsyncIterator[bytes]:
     """These files (path -> bytes) as an archive of this kind. It breaks off where one is not as long as that."""
     made = {"tar": _tar, "tar.gz": _compressed_tar, "zip": _zip}[kind](checkpoint, files)
-    return stepped(made)
+    return stepped(checkpoint, made)
 
 
 def one_file(checkpoint: Checkpoint, path: str, first: int, count: int) -> AsyncIterator[bytes]:
     """So many bytes of one file, from `first` on."""
-    return stepped(_blocks(checkpoint, path, first, count))
+    return stepped(checkpoint, _blocks(checkpoint, path, first, count))
 
 
-async def stepped(parts: Generator[bytes]) -> AsyncIterator[bytes]:
-    """The parts of a generator that reads files."""
+async def stepped(checkpoint: Checkpoint, parts: Generator[bytes]) -> AsyncIterator[bytes]:
+    """The parts of a generator that reads the checkpoint's files."""
     try:
-        while (part := await on_files(next, parts, None)) is not None:
+        while (part := await on_storage(checkpoint, lambda: next(parts, None))) is not None:
             if part:
                 yield part
     finally:

@@ -7,11 +7,12 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from starlette.requests import Request
 
 from accounts.models import token_hash
 from dispatch.intake import Over
+from experiments import checkpoints
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, Reason
@@ -117,13 +118,10 @@ def checkpoint_to_write(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
 
 def checkpoint_to_read(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """One of the run's own experiment, or the one that its trial resumes from or began with. Raises Refused (404)."""
-    columns = ("experiment_id", "latest_checkpoint_id", "source_checkpoint_id")
-    trial = Trial.objects.filter(task_id=run.task_id).only(*columns).first()
+    trial = Trial.objects.filter(task_id=run.task_id).first()
     if trial is None:
         raise Refused(404, "This run is of no trial, so it has no checkpoints.")
-    other = [trial.latest_checkpoint_id, trial.source_checkpoint_id]
-    mine = Q(trial__experiment_id=trial.experiment_id) | Q(pk__in=[pk for pk in other if pk])
-    checkpoint = _checkpoints().filter(mine, pk=checkpoint_uuid).first()
+    checkpoint = _checkpoints().filter(checkpoints.open_to(trial), pk=checkpoint_uuid).first()
     if checkpoint is None:
         raise Refused(404, f"There is no checkpoint {checkpoint_uuid} that this run may read.")
     return checkpoint

@@ -14,7 +14,8 @@ from experiments import checkpoints, s3_stores, stored_files
 from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
-from webui.live.threads import on_clouds, on_files, reading, storing
+from webui.live.storage_threads import on_storage
+from webui.live.threads import on_files, reading, storing
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import Refused, endpoint, read_object
 
@@ -135,7 +136,7 @@ async def get_file(request: Request) -> Response:
     sha256 = checkpoint.digests.get(path)
     headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
     if s3_stores.is_signed(checkpoint.storage):
-        url = await on_clouds(stored_files.signed_url, checkpoint, path)
+        url = await on_storage(checkpoint, lambda: stored_files.signed_url(checkpoint, path))
         return RedirectResponse(str(url), 307, {**headers, "Cache-Control": "no-store"})
     if not await on_files(target.is_file):
         raise Refused(404, f"Checkpoint {checkpoint_uuid} has no file {path!r} on the server.")
@@ -167,10 +168,8 @@ async def complete(request: Request) -> Response:
 
 
 async def _listing(checkpoint: Checkpoint) -> dict[str, int]:
-    if checkpoint.storage.get("type", "server") == "server":
-        return await on_files(stored_files.listing, checkpoint)
     try:
-        return await on_clouds(stored_files.listing, checkpoint)
+        return await on_storage(checkpoint, lambda: stored_files.listing(checkpoint))
     except OSError as error:
         raise Refused(503, str(error), retry_after=5) from error
 
