@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,15 @@ def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: s
             set_checkpoint_state(row, CheckpointState.PARTIALLY_DELETED, reason="files removed", actor=actor)
     wake(REMOVE)
     return sum(map(len, matching.values()))
+
+
+@transaction.atomic
+def found_there(checkpoint_uuid: uuid.UUID, files: Mapping[str, int]) -> None:
+    """Its files are these (path -> bytes), but for those that are about to go."""
+    for row in _locked([checkpoint_uuid]):
+        if row.state in USABLE:
+            left = {path: size for path, size in files.items() if path not in (row.doomed or [])}
+            Checkpoint.objects.filter(pk=row.pk).update(resources=left, size_bytes=sum(left.values()))
 
 
 def matches(path: str, globs: Sequence[str]) -> bool:

@@ -33,7 +33,8 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     experiment = lock(experiment_id)
     _check_state(experiment)
     _check_changes(experiment, changes)
-    config = _config(experiment, changes, role)
+    config = _config(experiment, changes)
+    pool = settle(config["resources"], config["resources"]["slots_per_trial"], role=role)
     state, again, operations = searching.revive(
         experiment.search, config["searcher"], config.get("hyperparameters") or {}
     )
@@ -50,7 +51,6 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     Experiment.objects.filter(pk=experiment_id).update(config=config, search=state)
     experiment.config, experiment.search = config, state
     set_experiment_state(experiment, ExperimentState.ACTIVE, reason=_REASON, actor=actor)
-    pool = settle(config["resources"], config["resources"]["slots_per_trial"], role=role)
     jobs.revive_job(experiment.job_id, pool=pool, actor=actor, **_of_the_job(changes))
     experiment.job = Job.objects.get(pk=experiment.job_id)
     for trial in trials:
@@ -87,12 +87,11 @@ def _check_changes(experiment: Experiment, changes: dict[str, Any]) -> None:
             raise Refused(f"{field}: a continued experiment stays in its project; move it afterwards.")
 
 
-def _config(experiment: Experiment, changes: dict[str, Any], role: str) -> dict[str, Any]:
+def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
     """The config from now on. Raises Refused or ConfigError."""
     pool = {"resources": {"resource_pool": experiment.job.pool.name}}
     config = check(override(override(experiment.config, pool), changes)).effective()
     resources, before = config["resources"], experiment.config["checkpoint_storage"]
-    settle(resources, resources["slots_per_trial"], role=role)
     moved = [name for name, value in before.items() if config["checkpoint_storage"].get(name) != value]
     if not all(name.startswith("save_") for name in moved):
         raise Refused("checkpoint_storage: a continued experiment keeps its storage; fork it to use another.")

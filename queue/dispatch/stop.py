@@ -26,13 +26,9 @@ def stop(allocation_id: str) -> None:
     allocation = Allocation.objects.get(pk=allocation_id)
     if allocation.state == AllocationState.TERMINATED or not allocation.stop_kind:
         return
-    members = (
-        allocation.members.exclude(state=MemberState.ENDED)
-        .exclude(
-            host__transport=Host.Transport.NONE
-        )  # the runner of a detached run has heard of it over HTTP
-        .select_related("host", "allocation__task__job")
-    )
+    # the runner of a detached run has heard of it over HTTP
+    asked = allocation.members.exclude(state=MemberState.ENDED).exclude(host__transport=Host.Transport.NONE)
+    members = asked.select_related("host", "allocation__task__job")
     by_host: dict[Host, list[Member]] = defaultdict(list)
     for member in members:
         if member.state == MemberState.ASSIGNED:

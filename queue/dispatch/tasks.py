@@ -189,9 +189,11 @@ def collect_garbage() -> None:
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
         reconcile.remove_folders(host_id)
     for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
-        delete_experiment(pk)
+        with going_on(f"the deletion of experiment {pk}"):
+            delete_experiment(pk)
     for pk in Experiment.objects.filter(collect_due=True).values_list("pk", flat=True):
-        collect_checkpoints(pk)
+        with going_on(f"the superfluous checkpoints of experiment {pk}"):
+            collect_checkpoints(pk)
     remove_checkpoint_files()
 
 

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection, transaction
 
 from accounts.models import User
 from dispatch import checkpoint_files, tasks
-from experiments import checkpoint_deletion, sources, transitions
+from experiments import checkpoint_deletion, sources, stored_files, transitions
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState
@@ -187,6 +187,14 @@ def test_after_the_latest_was_deleted_the_next_one_is(trial: Trial) -> None:
     trial.refresh_from_db()
     assert trial.latest_checkpoint is not None
     assert trial.latest_checkpoint.steps_completed == 30
+
+
+def test_files_that_are_about_to_go_are_not_found_again(trial: Trial) -> None:
+    row = trial.checkpoints.get(steps_completed=10)
+    checkpoint_deletion.remove_files([row.pk], ["opt/*"], actor="user:ada")
+    checkpoint_deletion.found_there(row.pk, stored_files.listing(row))
+    row.refresh_from_db()
+    assert (row.resources, row.size_bytes) == ({"model.pt": 7}, 7)
 
 
 def test_a_trial_without_checkpoints_of_its_own_begins_with_its_source_again(trial: Trial) -> None:

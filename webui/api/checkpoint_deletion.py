@@ -66,14 +66,15 @@ class DeletionPreview(ApiView):
         rows = {row.pk: row for row in found}
         if missing := [pk for pk in uuids if pk not in rows]:
             raise Missing(f"checkpoint {missing[0]} not found")
-        answer = [_losing(row) for row in rows.values()]
-        refusals = list(checkpoint_deletion.objections(rows.values()))
+        experiments = {row.trial.experiment_id: row.trial.experiment for row in rows.values()}
+        facts = {pk: checkpoint_deletion.standing(experiment) for pk, experiment in experiments.items()}
+        answer = [_losing(row, facts[row.trial.experiment_id]) for row in rows.values()]
+        refusals = list(checkpoint_deletion.objections(list(rows.values())))
         size = sum(row.size_bytes for row in rows.values())
         return Response({"checkpoints": answer, "refusals": refusals, "sizeBytes": str(size)})
 
 
-def _losing(row: Checkpoint) -> Json:
-    facts = checkpoint_deletion.standing(row.trial.experiment)
+def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Json:
     return {
         "uuid": str(row.pk),
         "trialId": row.trial_id,
@@ -116,7 +117,7 @@ def _refresh(row: Checkpoint) -> None:
         raise Conflict(
             f"None of the files of checkpoint {row.pk} is in its storage; its record stays as it is."
         )
-    Checkpoint.objects.filter(pk=row.pk).update(resources=there, size_bytes=sum(there.values()))
+    checkpoint_deletion.found_there(row.pk, there)
 
 
 class GcPolicy(serializers.Serializer[Any]):

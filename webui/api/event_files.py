@@ -7,7 +7,7 @@ from rest_framework.response import Response
 
 from experiments import event_files
 from experiments.models import Experiment
-from experiments.states import ExperimentState
+from experiments.states import EXPERIMENT_END_STATES
 from webui.api.errors import Conflict, Missing
 from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView
@@ -21,9 +21,10 @@ class EventFiles(ApiView):
         if experiment is None:
             raise Missing(f"experiment {experiment_id} not found")
         require_owner(person(request), experiment)
-        if experiment.state in {ExperimentState.ACTIVE, ExperimentState.PAUSED}:
+        if experiment.state not in EXPERIMENT_END_STATES:
             raise Conflict(
-                f"experiment {experiment_id} has not ended: its trials would bring the files again; cancel it first."
+                f"experiment {experiment_id} is {experiment.state}: its trials may bring files yet; delete them once "
+                "it has ended."
             )
         event_files.delete(experiment_id)
         return Response({})

@@ -1,5 +1,6 @@
 """Checkpoints over REST: lists in order, what would be lost, deletion, policies, and the way into a fork."""
 
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,21 @@ def test_what_is_measured_with_a_checkpoint_is_found_by_it(
         in run.refused("POST", "trial-source-info", {"trialSourceInfo": other})[1]
     )
     assert cast.vic.refused("POST", "trial-source-info", {"trialSourceInfo": source})[0] == 403
+
+
+def test_a_record_of_training_code_brings_no_keys(trial: Trial, running: tuple[Trial, Any, Api]) -> None:
+    storage = {
+        "type": "s3",
+        "bucket": "b",
+        "endpoint_url": "http://elsewhere",
+        "access_key": "a",
+        "secret_key": "s",
+    }
+    made = uuid.uuid4()
+    record = {"type": "checkpoint", "uuid": str(made), "storage": storage, "resources": {"model.pt": 7}}
+    reports.apply(trial.experiment, trial, running[1].members.first(), record)
+    kept = Checkpoint.objects.get(pk=made).storage
+    assert kept == {"type": "s3", "bucket": "b", "endpoint_url": "http://elsewhere"}
 
 
 def test_code_deletes_checkpoints_of_its_own_experiment_but_the_one_it_goes_on_from(
