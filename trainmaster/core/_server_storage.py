@@ -9,7 +9,6 @@ import logging
 import shutil
 import tempfile
 import time
-from http.client import HTTPResponse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
 from urllib.parse import quote
@@ -19,7 +18,9 @@ from trainmaster.core._server import PATIENCE_SECONDS, patiently, server_client
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, inside, read_metadata
 from trainmaster.storage_faults import StorageFault, remote_fault
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a training that stores and never restores does not pay for their import
+    from http.client import HTTPResponse
+
     from trainmaster.http import ServerClient
 
 logger = logging.getLogger("trainmaster.core")
