@@ -36,9 +36,9 @@ class DialectSchema(AutoSchema):
         return [self.view.__class__.__module__.rsplit(".", 1)[-1]]
 
     def get_operation_id(self) -> str:
-        """The view's own name: `experiments_experiment_pause_post`."""
+        """The view's own name: `experiments_experiment_pause_post`; two underlines lead a path outside /api/v1."""
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", self.view.__class__.__name__).lower()
-        path = re.sub(r"\W+", "_", self.path.replace("/api/v1/", "")).strip("_")
+        path = re.sub(r"\W+", "_", self.path.removeprefix("/api/v1/")).rstrip("_")
         return f"{name}_{path}_{self.method.lower()}"
 
     def get_request_serializer(self) -> Any:
