@@ -10,13 +10,13 @@ import searching
 from experiments import search
 from experiments.config import check
 from experiments.config.merging import override
-from experiments.models import Experiment, Trial
-from experiments.states import EXPERIMENT_END_STATES, ExperimentState, TrialState
-from experiments.transitions import IllegalStep, lock, set_experiment_state, set_trial_state, upload_block
+from experiments.models import Experiment
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from experiments.transitions import IllegalStep, lock, set_experiment_state
 from jobs import transitions as jobs
 from jobs.accepting import Refused, settle
-from jobs.models import Job, Task
-from jobs.states import Reason, TaskState
+from jobs.models import Job
+from jobs.states import Reason
 from jobs.time_limits import in_words, time_used
 
 SEARCHERS = ("single", "random", "grid")
@@ -27,7 +27,8 @@ _REASON = Reason.ACTIVATED_BY_USER
 def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str) -> Experiment:
     """Continue it with `changes` laid over its config. Restarts count anew; its job stands last of its priority.
 
-    A single search runs its trial again, also one that completed; a random or grid search those that did not.
+    A single search runs its trial again, also one that completed; a random or grid search those that did not, as
+    many at once as it may have.
     Raises IllegalStep for one that cannot go on, Refused and ConfigError for changes that cannot be.
     """
     experiment = lock(experiment_id)
@@ -35,27 +36,20 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     _check_changes(experiment, changes)
     config = _config(experiment, changes)
     pool = settle(config["resources"], config["resources"]["slots_per_trial"], role=role)
-    state, again, operations = searching.revive(
+    state, operations = searching.revive(
         experiment.search, config["searcher"], config.get("hyperparameters") or {}
     )
+    again = [each.request_id for each in operations if isinstance(each, searching.Again)]
     if not again and not any(isinstance(each, searching.Create) for each in operations):
         raise IllegalStep(
             f"experiment {experiment_id} has been completed, cannot continue this experiment; fork it instead."
         )
-    trials = list(experiment.trials.filter(request_id__in=again).select_related("latest_checkpoint", "task"))
-    jobs.lock_tasks([trial.task_id for trial in trials])
-    if (
-        "hyperparameters" not in changes
-    ):  # as they were when the trial was made, whatever a template says by now
-        again = {str(trial.request_id): trial.hparams for trial in trials}
-    Experiment.objects.filter(pk=experiment_id).update(config=config, search=state)
-    experiment.config, experiment.search = config, state
+    jobs.lock_tasks(list(experiment.trials.filter(request_id__in=again).values_list("task_id", flat=True)))
+    Experiment.objects.filter(pk=experiment_id).update(config=config)
+    experiment.config = config
     set_experiment_state(experiment, ExperimentState.ACTIVE, reason=_REASON, actor=actor)
     jobs.revive_job(experiment.job_id, pool=pool, actor=actor, **_of_the_job(changes))
     experiment.job = Job.objects.get(pk=experiment.job_id)
-    for trial in trials:
-        trial.experiment = experiment
-        _revive(trial, again[str(trial.request_id)], config["resources"], actor)
     search.carry_on(experiment, state, operations, actor=actor)
     return experiment
 
@@ -114,18 +108,3 @@ def _section(changes: dict[str, Any], name: str) -> dict[str, Any]:
     """What is changed in a section; nothing where it is no section, which the check of the whole says."""
     section = changes.get(name)
     return section if isinstance(section, dict) else {}
-
-
-def _revive(trial: Trial, hparams: dict[str, Any], resources: dict[str, Any], actor: str) -> None:
-    Trial.objects.filter(pk=trial.pk).update(
-        restarts=0, early_exit="", runner_state="", progress=None, hparams=hparams
-    )
-    Task.objects.filter(pk=trial.task_id).update(
-        slots=resources["slots_per_trial"],
-        single_host=bool(resources.get("is_single_node")),
-        max_time_seconds=resources.get("max_time"),
-    )
-    set_trial_state(trial, TrialState.ACTIVE, reason=_REASON, actor=actor, detail={"continued": True})
-    jobs.set_task_state(
-        trial.task_id, TaskState.WAITING, reason=_REASON, actor=actor, blocked_by=upload_block(trial)
-    )

@@ -13,10 +13,16 @@ import searching
 from experiments import sources
 from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
-from experiments.transitions import finish_if_done, set_experiment_state, stop_trial
+from experiments.transitions import (
+    finish_if_done,
+    set_experiment_state,
+    set_trial_state,
+    stop_trial,
+    upload_block,
+)
 from jobs import transitions as jobs
 from jobs.models import Task
-from jobs.states import Reason
+from jobs.states import Reason, TaskState
 
 
 def start(experiment: Experiment, *, actor: str) -> None:
@@ -63,6 +69,8 @@ def _apply(
     for operation in operations:
         if isinstance(operation, searching.Create):
             create_trial(experiment, operation, actor=actor)
+        elif isinstance(operation, searching.Again):
+            _run_again(experiment, operation, actor)
         elif isinstance(operation, searching.Stop):
             trial = experiment.trials.select_related("experiment").get(request_id=operation.request_id)
             stop_trial(trial, TrialState.STOPPING_COMPLETED, reason=Reason.SEARCHER_STOPPED, actor=actor)
@@ -93,6 +101,29 @@ def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str
         to, reason = ExperimentState.STOPPING_ERROR, Reason.RANK_FAILED
     set_experiment_state(experiment, to, reason=reason, actor=actor)
     finish_if_done(experiment, actor=actor)
+
+
+def _run_again(experiment: Experiment, operation: searching.Again, actor: str) -> None:
+    """A trial that has ended goes back into the queue, its restarts counted anew."""
+    rows = experiment.trials.select_related("experiment", "latest_checkpoint")
+    trial, resources = rows.get(request_id=operation.request_id), experiment.config["resources"]
+    hparams = trial.hparams if operation.hparams is None else operation.hparams
+    rows.filter(pk=trial.pk).update(
+        restarts=0, early_exit="", runner_state="", progress=None, hparams=hparams
+    )
+    Task.objects.filter(pk=trial.task_id).update(
+        slots=resources["slots_per_trial"],
+        single_host=bool(resources.get("is_single_node")),
+        max_time_seconds=resources.get("max_time"),
+    )
+    reason = Reason.ACTIVATED_BY_USER
+    set_trial_state(trial, TrialState.ACTIVE, reason=reason, actor=actor, detail={"continued": True})
+    jobs.set_task_state(
+        trial.task_id, TaskState.WAITING, reason=reason, actor=actor, blocked_by=upload_block(trial)
+    )
+    if experiment.state == ExperimentState.PAUSED:
+        set_trial_state(trial, TrialState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+        jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
 
 
 def create_trial(experiment: Experiment, operation: searching.Create, *, actor: str) -> Trial:

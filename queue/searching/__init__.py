@@ -6,6 +6,7 @@ state, operations = on_event(state, TrialExited(request_id, ExitReason.COMPLETED
 
 from searching.errors import BadSearch
 from searching.events import (
+    Again,
     Create,
     Event,
     ExitReason,
@@ -19,6 +20,7 @@ from searching.events import (
 from searching.search import on_event, progress, revive, start
 
 __all__ = [
+    "Again",
     "BadSearch",
     "Create",
     "Event",

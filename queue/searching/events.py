@@ -50,6 +50,14 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Run a trial that has ended once more; with other `hparams` unless they are None."""
+
+    request_id: str
+    hparams: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """This trial has done enough: stop it, it counts as completed."""
 
@@ -64,4 +72,4 @@ class Shutdown:
     cancel: bool = False
 
 
-Operation = Create | Stop | Shutdown
+Operation = Create | Again | Stop | Shutdown

@@ -16,6 +16,7 @@ from typing import Any
 from searching import halving, hyperparameters
 from searching.errors import BadSearch
 from searching.events import (
+    Again,
     Create,
     Event,
     ExitReason,
@@ -74,27 +75,24 @@ def on_event(state: State, event: Event) -> tuple[State, list[Operation]]:
     return state, _exited(state, trial, event)
 
 
-def revive(
-    state: State, searcher: dict[str, Any], hparams: dict[str, Any]
-) -> tuple[State, dict[str, dict[str, Any]], list[Operation]]:
+def revive(state: State, searcher: dict[str, Any], hparams: dict[str, Any]) -> tuple[State, list[Operation]]:
     """Go on with a search that has ended, of the kinds single, random and grid, by these sections of the config.
 
-    Returns the state, the trials that are to run again (request id -> hyperparameters), and what to do besides. Those
-    that completed stay as they are, but for the one of a single search; `hparams` changes what that one gets.
+    Its trials run again, as many at once as it may have. Those that completed stay as they are, but for the one of a
+    single search, which gets what changed `hparams` say.
     """
     state = copy.deepcopy(state)
+    is_changed = hparams != state["hparams"]
     state["searcher"] = {**_DEFAULTS, **{key: value for key, value in searcher.items() if value is not None}}
     state["hparams"], state["over"] = hparams, False
     drawn = [_drawn(state, number) for number in range(state["drawn"])]
     is_single = searcher.get("name") == "single"
-    again: dict[str, dict[str, Any]] = {}
     for made in drawn[-1:] if is_single else drawn:
         trial = state["trials"][made.request_id]
         done = trial["stopped"] or trial["ended"] == ExitReason.COMPLETED
         if is_single or not (done or trial["ended"] == ExitReason.INVALID_HP):
-            trial.update(ended=None, stopped=False)
-            again[made.request_id] = made.hparams
-    return state, again, _fill(state)
+            trial.update(ended=None, stopped=False, again=made.hparams if is_changed else None)
+    return state, _fill(state)
 
 
 def progress(state: State, reported: Mapping[str, float] | None = None) -> float:
@@ -162,13 +160,21 @@ def _another_may_be_valid(state: State) -> bool:
 
 
 def _fill(state: State) -> list[Operation]:
-    """Make trials until each bracket has as many at once as it may; end the search when all have ended."""
+    """Make trials until each bracket has as many at once as it may; end the search when all have ended.
+
+    Those that are to run `again`, and do not yet, come before new ones.
+    """
     if state["over"]:
         return []
     operations: list[Operation] = []
     for index, bracket in enumerate(state["brackets"]):
-        trials = [trial for trial in state["trials"].values() if trial["bracket"] == index]
-        running = sum(trial["ended"] is None and not trial["stopped"] for trial in trials)
+        trials = {name: trial for name, trial in state["trials"].items() if trial["bracket"] == index}
+        waiting = [name for name, trial in trials.items() if "again" in trial]
+        on = sum(trial["ended"] is None and not trial["stopped"] for trial in trials.values())
+        running = on - len(waiting)
+        for request_id in waiting[: max(0, bracket["concurrent"] - running)]:
+            operations.append(Again(request_id, trials[request_id].pop("again")))
+            running += 1
         while running < bracket["concurrent"] and bracket["made"] < bracket["total"]:
             operations.append(_create(state, index))
             bracket["made"] += 1

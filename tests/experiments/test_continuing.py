@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from dispatch import passes
-from experiments import continuing, runs
+from experiments import continuing, outcomes, runs
 from experiments import transitions as experiments
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState, TrialState
@@ -98,6 +98,29 @@ def test_of_a_random_search_those_trials_go_on_that_did_not_complete() -> None:
     assert experiment.state == ExperimentState.COMPLETED
     with pytest.raises(IllegalStep, match="has been completed, cannot continue"):
         go_on(experiment)
+
+
+def test_no_more_trials_go_on_at_once_than_the_search_may_have() -> None:
+    make_host("gpu0", 1)
+    experiment = submitted(RANDOM % (3, 1) + "max_restarts: 0\n")
+    for number in range(3):
+        passes.run(experiment.job.pool_id)
+        end(trials(experiment)[number], code=1)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.ERROR
+    go_on(experiment)
+    experiments.pause(experiment.pk, actor="user:ada")
+    (on,) = [trial for trial in trials(experiment) if trial.state == TrialState.PAUSED]
+    outcomes.kill_trial(on.pk, actor="user:ada")
+    (on,) = [trial for trial in trials(experiment) if trial.state == TrialState.PAUSED]
+    assert on.task.state == TaskState.PAUSED, "the next one rests with its experiment"
+    experiments.activate(experiment.pk, actor="user:ada")
+    for _ in range(2):
+        (on,) = [trial for trial in trials(experiment) if trial.state == TrialState.ACTIVE]
+        passes.run(experiment.job.pool_id)
+        end(on)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
 
 
 def test_what_cannot_go_on_says_why() -> None:
