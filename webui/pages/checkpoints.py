@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from events.models import Event
-from experiments import checkpoint_deletion
+from experiments import checkpoint_deletion, checkpoint_metrics
 from experiments.checkpoint_deletion import Standing, standing
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, GONE, USABLE, CheckpointState
@@ -50,7 +50,7 @@ class Row:
 class Table:
     rows: list[Row]
     page: Page[_Place]
-    metric: str
+    metric: str  # "" where the config names none
     chip: str
     sort: str
     of_trial: bool
@@ -66,15 +66,16 @@ def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) 
     rows = Checkpoint.objects.filter(**whose)
     if chip:
         rows = rows.filter(state__in=CHIPS[chip])
-    facts, searcher = standing(experiment), experiment.config.get("searcher") or {}
+    searcher = experiment.config.get("searcher") or {}
     places = [_Place(*each) for each in rows.order_by().values_list(*_Place._fields)]
+    facts = _facts(experiment, {each.trial_id for each in places})
     sign = 1 if searcher.get("smaller_is_better", True) else -1
     current = Paginator(sorted(places, key=_order(sort, facts, sign)), PER_PAGE).get_page(query.get("page"))
     found = Checkpoint.objects.select_related("trial").in_bulk([each.uuid for each in current.object_list])
     shown = [found[each.uuid] for each in current.object_list if each.uuid in found]
     best, hosts = _best(places, facts, sign), _hosts(shown)
     made = [_row(each, experiment, facts, best, hosts.get(each.run_key, "")) for each in shown]
-    return Table(made, current, str(searcher.get("metric")), chip, sort, trial is not None)
+    return Table(made, current, _metric_name(experiment), chip, sort, trial is not None)
 
 
 class _Place(NamedTuple):
@@ -86,6 +87,20 @@ class _Place(NamedTuple):
     reported_at: datetime
     size_bytes: int
     state: str
+
+
+def _facts(experiment: Experiment, trial_ids: Collection[int]) -> Standing:
+    """`standing`, with what was measured of these trials also where all their checkpoints are gone."""
+    facts = standing(experiment)
+    unread = set(trial_ids) - {trial_id for trial_id, _ in facts.metrics}
+    measured = checkpoint_metrics.of_trials(unread, _metric_name(experiment))
+    return replace(facts, metrics={**facts.metrics, **measured})
+
+
+def _metric_name(experiment: Experiment) -> str:
+    """The searcher's; "" for a detached run that named none, whose config then says `unmanaged`."""
+    metric = str((experiment.config.get("searcher") or {}).get("metric") or "")
+    return "" if experiment.unmanaged and metric == "unmanaged" else metric
 
 
 def _metric(row: Checkpoint | _Place, facts: Standing) -> float | None:
@@ -145,6 +160,8 @@ def fate(row: Checkpoint, experiment: Experiment, facts: Standing) -> str:
         return "still being uploaded"
     if words := facts.kept.get(row.pk):
         return ", ".join(words)
+    if experiment.unmanaged:
+        return "until it is deleted"  # no end of a detached run collects (experiments.transitions)
     return "superfluous" if experiment.state in EXPERIMENT_END_STATES else "goes at the end"
 
 
@@ -162,13 +179,13 @@ def find(trial_id: int, checkpoint_uuid: uuid.UUID) -> Checkpoint:
 def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
     row = find(trial_id, checkpoint_uuid)
     experiment = row.trial.experiment
-    facts = standing(experiment)
+    facts = _facts(experiment, {trial_id})
     losses = checkpoint_deletion.lost_with(row, facts)
     context = {
         "checkpoint": row,
         "trial": row.trial,
         "experiment": experiment,
-        "metric_name": (experiment.config.get("searcher") or {}).get("metric"),
+        "metric_name": _metric_name(experiment),
         "row": _row(row, experiment, facts, None, _hosts([row]).get(row.run_key, "")),
         "files": sorted((path, size) for path, size in row.resources.items() if not path.endswith("/")),
         "metadata": {"steps_completed": row.steps_completed, **row.metadata},

@@ -69,6 +69,26 @@ def test_the_tables_mark_the_best_and_the_latest_and_say_what_is_kept(client: Cl
     assert "None is in this state" in text(client, f"/trials/{trial.pk}/checkpoints?state=deleted")
 
 
+def test_what_was_measured_is_shown_of_deleted_checkpoints_too(client: Client, trial: Trial) -> None:
+    trial.checkpoints.update(state="DELETED")
+    table = text(client, f"/trials/{trial.pk}/checkpoints")
+    assert table.count('<span class="hint">none</span>') == 1  # of step 30, without a validation
+    page = text(client, f"/trials/{trial.pk}/checkpoints/{at(trial, 10).pk}")
+    assert "not validated at this step" not in page
+
+
+def test_checkpoints_of_a_detached_run_stay_and_its_unnamed_metric_is_not_shown(
+    client: Client, trial: Trial
+) -> None:
+    searcher = {**trial.experiment.config["searcher"], "metric": "unmanaged"}
+    config = {**trial.experiment.config, "searcher": searcher}
+    Experiment.objects.filter(pk=trial.experiment_id).update(unmanaged=True, state="COMPLETED", config=config)
+    table = text(client, f"/trials/{trial.pk}/checkpoints")
+    assert "until it is deleted" in table and "superfluous" not in table
+    assert '<th class="number">Metric</th>' in table
+    assert "names no metric" in text(client, f"/experiments/{trial.experiment_id}")
+
+
 def test_a_checkpoint_is_deleted_after_it_was_said_what_is_lost(client: Client, trial: Trial) -> None:
     best, latest = (f"/trials/{trial.pk}/checkpoints/{at(trial, step).pk}" for step in (20, 30))
     assert "It is the best of its trial." in text(client, best)
