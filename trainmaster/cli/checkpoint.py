@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from urllib.parse import quote
 
 from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
-from trainmaster.cli.checkpoint_deletion import files
+from trainmaster.cli.checkpoint_deletion import files, full_uuid
 from trainmaster.cli.errors import OK, CliError, UsageError
 from trainmaster.cli.output import Column, done, local_time, state
 from trainmaster.client import Client
@@ -37,11 +37,11 @@ def add(add_noun: Adder) -> None:
     add_list_options(parser)
     parser.set_defaults(run=_list, action="list the checkpoints")
     parser = verbs.add_parser("describe", help="its files, metadata, metrics, and why it is kept")
-    parser.add_argument("uuid")
+    parser.add_argument("uuid", metavar="UUID", type=full_uuid)
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the checkpoint")
     parser = verbs.add_parser("download", help="its files, to this machine")
-    parser.add_argument("uuid")
+    parser.add_argument("uuid", metavar="UUID", type=full_uuid)
     checkpoint_download.add_options(parser, "checkpoints/UUID")
     parser.set_defaults(run=_download, action="download the checkpoint")
     checkpoint_deletion.add(verbs)
@@ -155,7 +155,7 @@ def add_download_of_trial(verbs: Any) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--best", action="store_true")
     which.add_argument("--latest", action="store_true")
-    which.add_argument("--uuid")
+    which.add_argument("--uuid", type=full_uuid)
     _add_sorting(parser)
     checkpoint_download.add_options(parser, "checkpoints/UUID")
     parser.set_defaults(run=_download_of_trial, action="download the checkpoint")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import uuid
 from typing import Any, Dict, List
 
 from trainmaster.cli import output
@@ -20,13 +20,30 @@ def files(count: int) -> str:
     return f"{count} file" + ("" if count == 1 else "s")
 
 
+def _checkpoints(uuids: List[str]) -> str:
+    return f"{len(uuids)} checkpoint" + ("" if len(uuids) == 1 else "s")
+
+
+def full_uuid(text: str) -> str:
+    """An argument's type: a checkpoint has no shorter name."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        problem = f"found {text!r}, allowed: a checkpoint's whole UUID, as `checkpoint list` prints it"
+        raise argparse.ArgumentTypeError(problem) from None
+
+
+def _full_uuids(text: str) -> List[str]:
+    return [full_uuid(part) for part in text.split(",") if part]
+
+
 def add(verbs: Any) -> None:
     for verb, text in (
         ("delete", "delete them with all their files, for ever"),
         ("rm", "remove files that match --glob; without it, read anew which files there are"),
     ):
         parser = verbs.add_parser(verb, help=text)
-        parser.add_argument("uuids", metavar="UUID[,UUID…]", nargs="+")
+        parser.add_argument("uuids", metavar="UUID[,UUID…]", nargs="+", type=_full_uuids)
         parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
         if verb == "rm":
             parser.add_argument(
@@ -36,26 +53,32 @@ def add(verbs: Any) -> None:
                 help="files such as optimizer.pt or shards/**; repeatable",
             )
         parser.set_defaults(
-            run=_delete if verb == "delete" else _remove_files, action=f"{verb} the checkpoints"
+            run=_delete if verb == "delete" else _remove_files,
+            action="delete the checkpoints" if verb == "delete" else "remove the files",
         )
 
 
 def _uuids(args: argparse.Namespace) -> List[str]:
-    return [part for words in args.uuids for part in words.split(",") if part]
+    return [each for word in args.uuids for each in word]
 
 
 def _delete(client: Client, args: argparse.Namespace) -> int:
-    chosen = _uuids(args)
+    preview = client.post("/api/v1/checkpoints/deletion-preview", {"checkpointUuids": _uuids(args)})
+    for refusal in preview["refusals"]:
+        raise CliError(str(refusal))
+    there = [each for each in preview["checkpoints"] if each["state"] != "STATE_DELETED"]
+    chosen = [each["uuid"] for each in there]
+    if gone := [each["uuid"] for each in preview["checkpoints"] if each["uuid"] not in chosen]:
+        say(f"Deleted already: {', '.join(gone)}")
+    if not chosen:
+        return OK
     if not args.yes:
-        preview = client.post("/api/v1/checkpoints/deletion-preview", {"checkpointUuids": chosen})
-        for refusal in preview["refusals"]:
-            raise CliError(str(refusal))
-        for each in preview["checkpoints"]:
+        for each in there:
             say(f"{each['uuid']}: trial {each['trialId']}, step {each['stepsCompleted']}")
             for loss in each["losses"]:
                 say(f"  {loss}", "yellow")
-        what = f"{len(chosen)} checkpoint{'s' * (len(chosen) != 1)} ({megabytes(int(preview['sizeBytes']))})"
-        if not ask(f"Delete {what}? This cannot be undone.", default=False):
+        size = megabytes(sum(int(each["sizeBytes"]) for each in there))
+        if not ask(f"Delete {_checkpoints(chosen)} ({size})? This cannot be undone.", default=False):
             say("Nothing was deleted.")
             return FAILED
     client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
@@ -66,7 +89,8 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
 def _remove_files(client: Client, args: argparse.Namespace) -> int:
     chosen = _uuids(args)
     if args.glob and not args.yes:
-        question = f"Remove the files that match {' '.join(args.glob)} from {len(chosen)} checkpoints?"
+        globs = " or ".join(map(repr, args.glob))
+        question = f"Remove the files that match {globs} from {_checkpoints(chosen)}?"
         if not ask(f"{question} This cannot be undone.", default=False):
             say("Nothing was removed.")
             return FAILED
@@ -100,7 +124,7 @@ _TO_GO = [
     Column("State", lambda row: row["State"]),
     Column(
         "Validation Metric",
-        lambda row: json.dumps(row["ValidationMetrics"]) if row["ValidationMetrics"] else None,
+        lambda row: next(iter(row["ValidationMetrics"].values()), None),
     ),
     Column("UUID", lambda row: row["UUID"]),
     Column("Size", lambda row: row["Size"], megabytes),

@@ -175,3 +175,10 @@ def test_wrong_usage_ends_with_2(words: str, capsys: pytest.CaptureFixture[str])
 def test_a_wrong_server_address_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-m", "ftp://x", "e", "list"]) == 2
     assert "Failed to list the experiments: The server address" in capsys.readouterr().err
+
+
+def test_a_checkpoint_has_no_shorter_name_than_its_uuid(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["describe"], ["download"], ["delete", "-y"], ["rm", "-y"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["checkpoint", *words, "6fdb7848"])
+        assert "found '6fdb7848', allowed: a checkpoint's whole UUID" in capsys.readouterr().err
