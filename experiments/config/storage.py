@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
@@ -48,6 +49,21 @@ def _prefix(value: Any) -> Any:
 Prefix = Annotated[str, BeforeValidator(_prefix)]
 
 
+def _endpoint(value: Any) -> Any:
+    if isinstance(value, str) and value:
+        try:
+            parts = urlsplit(value)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # of a port, or of brackets
+            is_address = False
+        if not is_address:
+            raise refuse("an address, such as https://s3.example.com:9000")
+    return value
+
+
+Endpoint = Annotated[str, BeforeValidator(_endpoint)]
+
+
 class S3(_Kept):
     """With both keys the server signs for the hosts, which see neither; without, hosts use a role of their own."""
 
@@ -55,7 +71,7 @@ class S3(_Kept):
     bucket: Name
     access_key: str | None = None
     secret_key: str | None = None
-    endpoint_url: str | None = None
+    endpoint_url: Endpoint | None = None
     prefix: Prefix | None = None
 
 

@@ -123,6 +123,14 @@ def test_an_interval_of_samples_that_makes_no_sense_is_refused(interval: str, al
     assert parse(GOOD + "profiling: {sampling_interval: 0.1}").profiling.sampling_interval == 0.1
 
 
+@pytest.mark.parametrize("written", ["s3.example.com", "s3://bucket", "http://", "http://x:99999"])
+def test_an_endpoint_of_s3_is_an_address(written: str) -> None:
+    section = "checkpoint_storage: {{type: s3, bucket: b, endpoint_url: '{}'}}"
+    (problem,) = problems_of(GOOD + section.format(written)).items()
+    assert problem[0].endswith("endpoint_url") and "such as https://" in problem[1][1]
+    parse(GOOD + section.format("http://10.0.0.1:9000"))
+
+
 def test_an_unknown_field_of_a_searcher_names_the_near_one() -> None:
     found, allowed = problems_of(
         "entrypoint: x\nsearcher: {name: random, metric: m, max_trials: 1, max_trails: 2}"
