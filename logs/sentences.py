@@ -131,7 +131,8 @@ def _of_task(event: Event) -> Sentence | None:
         return Sentence(Level.INFO, f"Paused{_by(event.actor)}.")
     if event.to_state == TaskState.ENDED:
         level = Level.ERROR if event.reason in _FAILURES else Level.INFO
-        return Sentence(level, f"The task has ended: {_why(event.reason)}.")
+        why = "" if event.reason == Reason.COMPLETED else f": {_why(event.reason)}"
+        return Sentence(level, f"The task has ended{why}.")
     return None
 
 

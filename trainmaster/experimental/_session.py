@@ -97,7 +97,7 @@ class Session:
             self.token = str(self.post("/api/v1/auth/login", body)["token"])
         except (errors.ForbiddenException, errors.UnauthenticatedException) as error:
             raise errors.InvalidCredentialsException(
-                f"{self.master} refused the login of {user}: {error} Check the name and the password."
+                f"{self.master} refused the login of {user}: {error}. Check the name and the password."
             ) from error
         self.username = user
 
