@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -22,7 +22,7 @@ from jobs.detached import UNNAMED_MACHINE
 from jobs.models import Allocation, Member
 from jobs.transitions import run_token
 from logs import store as log_store
-from logs.lines import STDERR, STDOUT, NewLine, blocks_of
+from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from trainmaster.runner.levels import level_of
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
@@ -228,14 +228,17 @@ def _store(task_id: str, rows: Sequence[Json]) -> None:
     newest = Member.objects.filter(allocation__task_id=task_id, index=0).order_by("-allocation__number")
     member = newest.select_related("host").first()
     now = time.time()
-    blocks = blocks_of(_line(row, now) for row in rows)
+    blocks = blocks_of(line for row in rows for line in _lines(row, now))
     log_store.append(task_id, member, member.host.name if member else UNNAMED_MACHINE, blocks)
 
 
-def _line(row: Json, now: float) -> NewLine:
+def _lines(row: Json, now: float) -> Iterator[NewLine]:
+    """The lines of a record; long ones go on in the next, as those that a runner ships."""
     rank = row.get("rank", row.get("rank_id", row.get("rankId")))
-    text = str(row.get("log") or "").rstrip("\r\n")
     stream = STDERR if row.get("stdtype") == "stderr" else STDOUT
-    level = level_of(text.encode("utf-8", "surrogatepass"))
     number = int(rank) if isinstance(rank, int) or (isinstance(rank, str) and rank.isdecimal()) else None
-    return NewLine(now, number, stream, level, text)
+    for text in str(row.get("log") or "").rstrip("\r\n").split("\n"):
+        written, limit = raw(text), settings.LOG_LINE_BYTES
+        for first in range(0, len(written) or 1, limit):
+            part = text_of(written[first : first + limit])
+            yield NewLine(now, number, stream, level_of(written), part, first + limit < len(written))

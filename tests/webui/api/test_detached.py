@@ -110,6 +110,10 @@ def test_a_run_of_determineds_client_lives_from_its_start_to_completed(cast: Cas
     assert record["checkpointCount"] == 1 and record["searcherMetricValue"] == 0.5
     lines = read.tail(trial["taskId"], read.Filters(ranks=frozenset({1})), 10)
     assert [(line.text, line.level, line.host) for line in lines] == [("ERROR: rank 1", "ERROR", "unmanaged")]
+    long = {"task_id": trial["taskId"], "rank": 2, "log": "x" * 70_000 + "\nnext\n"}
+    cast.ada.post("/task-logs", [long])
+    found = read.tail(trial["taskId"], read.Filters(ranks=frozenset({2})), 10)
+    assert [(len(line.text), line.cut) for line in found] == [(65_536, True), (4_464, False), (4, False)]
     assert "Run 1 was started by ada outside the queue, on unmanaged." in log(trial)
 
 
