@@ -79,7 +79,7 @@ def _create(
         job = _queued(effective, owner, activate, actor)
     experiment = Experiment.objects.create(
         job=job,
-        state=ExperimentState.ACTIVE if activate else ExperimentState.PAUSED,
+        state=ExperimentState.ACTIVE if activate or unmanaged else ExperimentState.PAUSED,
         name=effective["name"],
         description=effective.get("description") or "",
         labels=effective.get("labels") or [],

@@ -15,12 +15,12 @@ from django.db.models.expressions import Combinable
 from django.utils import timezone
 
 from accounts.models import User, token_hash
-from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts.models import Host, ResourcePool
+from jobs.allocation_events import record_allocation
 from jobs.assigning import run_token
-from jobs.job_transitions import lock_tasks, record_task, topics_of
+from jobs.job_transitions import lock_tasks, record_task
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import (
     DETACHED_ALLOCATION_STEPS,
@@ -103,7 +103,7 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
     )  # fmt: skip
     _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=F("run_count") + 1)
     names = list(dict.fromkeys(hosts[name].name for name in machines))
-    _record(allocation, "", Reason.STARTED_BY_USER, actor, {"hosts": names})
+    record_allocation(allocation, "", allocation.state, Reason.STARTED_BY_USER, actor, {"hosts": names})
     return allocation
 
 
@@ -128,32 +128,10 @@ def heard_again(allocation: Allocation) -> None:
         setattr(allocation, name, value)
     task = Task.objects.select_related("job").get(pk=allocation.task_id)
     _task_runs(task, Reason.HEARD_AGAIN, "server")
-    _record(allocation, from_state, Reason.HEARD_AGAIN, "server")
+    record_allocation(allocation, from_state, allocation.state, Reason.HEARD_AGAIN, "server")
 
 
 def _task_runs(task: Task, reason: Reason, actor: str, **fields: Combinable) -> None:
     from_state = task.state
     Task.objects.filter(pk=task.pk).update(state=TaskState.RUNNING, ended_at=None, **fields)
     record_task(task, from_state, TaskState.RUNNING, reason, actor)
-
-
-def _record(
-    allocation: Allocation,
-    from_state: str,
-    reason: Reason,
-    actor: str,
-    detail: dict[str, list[str]] | None = None,
-) -> None:
-    task = allocation.task
-    record(
-        Event.Kind.ALLOCATION,
-        allocation.pk,
-        from_state=from_state,
-        to_state=allocation.state,
-        reason=reason,
-        actor=actor,
-        detail=detail,
-        job_id=task.job_id,
-        task_id=task.pk,
-    )
-    announce(f"allocation:{allocation.pk}", *topics_of(task))

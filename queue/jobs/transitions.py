@@ -20,11 +20,11 @@ from events.models import Event
 from events.record import record
 from hosts.pools import mark_dirty
 from jobs import ports, rank_ends
+from jobs.allocation_events import record_allocation
 from jobs.assigning import Stale as Stale
 from jobs.assigning import assign as assign
 from jobs.assigning import assign_all as assign_all
 from jobs.assigning import run_token as run_token
-from jobs.job_transitions import announce_task
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
@@ -49,31 +49,6 @@ OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RU
 # --- allocations ----------------------------------------------------------------------------------
 
 
-def _record_allocation(
-    allocation: Allocation,
-    from_state: str,
-    to_state: str,
-    reason: str,
-    actor: str,
-    detail: dict[str, Any] | None = None,
-) -> None:
-    task = allocation.task
-    record(
-        Event.Kind.ALLOCATION,
-        allocation.pk,
-        from_state=from_state,
-        to_state=to_state,
-        reason=reason,
-        actor=actor,
-        detail=detail,
-        job_id=task.job_id,
-        task_id=task.pk,
-    )
-    announce(f"allocation:{allocation.pk}")
-    announce_task(task)
-    announce(f"pool:{allocation.pool_id}", "hosts")
-
-
 def _step_allocation(
     allocation: Allocation,
     to: AllocationState,
@@ -89,7 +64,7 @@ def _step_allocation(
     allocation.state = to
     for name, value in fields.items():
         setattr(allocation, name, value)
-    _record_allocation(allocation, from_state, to, reason, actor, detail)
+    record_allocation(allocation, from_state, to, reason, actor, detail)
     return True
 
 
@@ -144,7 +119,7 @@ def request_stop(
         Member.objects.filter(allocation=allocation).update(stop_sent_at=None)
     from_state = allocation.state
     if not _step_allocation(allocation, AllocationState.TERMINATING, reason, actor, {"stop": kind}):
-        _record_allocation(allocation, from_state, from_state, reason, actor, {"stop": kind})
+        record_allocation(allocation, from_state, from_state, reason, actor, {"stop": kind})
     wake("dispatch.tasks.stop", allocation_id)
     mark_dirty(allocation.pool_id)
     return True
@@ -158,7 +133,7 @@ def _leave_sooner(allocation: Allocation, seconds: float | None, reason: Reason,
         return False
     Allocation.objects.filter(pk=allocation.pk).update(stop_deadline_at=sooner)
     detail = {"stop": allocation.stop_kind}
-    _record_allocation(allocation, allocation.state, allocation.state, reason, actor, detail)
+    record_allocation(allocation, allocation.state, allocation.state, reason, actor, detail)
     return True
 
 
@@ -185,7 +160,7 @@ def warn_of_limit(allocation_id: str, *, seconds_left: float) -> bool:
     if allocation.state == AllocationState.TERMINATED or allocation.time_warned_at or allocation.stop_kind:
         return False
     Allocation.objects.filter(pk=allocation_id).update(time_warned_at=timezone.now())
-    _record_allocation(
+    record_allocation(
         allocation, allocation.state, allocation.state, Reason.TIME_NEARLY_UP, "server",
         {"seconds_left": round(seconds_left), "max_time_seconds": allocation.task.max_time_seconds},
     )  # fmt: skip
@@ -199,7 +174,7 @@ def log_policy_matched(allocation: Allocation, detail: dict[str, Any]) -> None:
     The caller has the task's log locked, under which it looked whether that was said before; nothing is locked here.
     """
     state = allocation.state
-    _record_allocation(allocation, state, state, Reason.LOG_POLICY, "server", detail)
+    record_allocation(allocation, state, state, Reason.LOG_POLICY, "server", detail)
     wake("dispatch.tasks.merge_log", allocation.task_id)
 
 

@@ -266,7 +266,7 @@ def test_what_a_run_that_is_over_never_uploads_is_given_up_in_the_end(cast: Cast
 def test_what_was_made_but_never_started_is_given_up_too(
     cast: Cast, trial: Json, settings: LazySettings
 ) -> None:
-    empty = cast.ada.post("experiments", UNMANAGED)["experiment"]
+    empty = cast.ada.post("experiments", {**UNMANAGED, "activate": False})["experiment"]
     settings.DETACHED_LOST_SECONDS = -1.0
     detached.give_up_silent()
     assert state(cast, trial) == ("ERROR", "ERROR")
