@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
+
 from events.models import Event
 from jobs import exits
 from jobs.models import Allocation, Task
@@ -213,6 +215,9 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return ["It is not tried again: its training code refused its hyperparameters."]
     if most is None or allocation.exit_reason not in OWN_FAILURES:
         return []
+    if event.reason in (Reason.PORT_IN_USE, Reason.STORAGE_FAILED):  # they count no restarts
+        tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row could not start"
+        return [f"It is not tried again: {tries}. Mend that and continue it, or fork it with another config."]
     return [
         f"It is not tried again: {restarts} of {most} restarts are used."
         if most

@@ -13,6 +13,7 @@ from hosts import registry
 from jobs import transitions
 from jobs.models import Member, SlotHold, Task
 from jobs.states import MemberState, Reason, StopKind, TaskState
+from logs import why_stopped
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 Stop = Callable[..., Experiment]
@@ -195,6 +196,10 @@ def test_a_storage_that_cannot_be_used_counts_no_restart_and_is_the_reason(setti
         assert trial_of(experiment).restarts == 0
         Task.objects.update(not_before=None)
         passes.run(experiment.job.pool_id)
+    story = why_stopped.of_attempt(attempt_of(experiment))
+    assert story.sentences[-1].startswith(
+        f"It is not tried again: {settings.LAUNCH_ATTEMPTS} attempts in a row"
+    )
     assert trial_of(experiment).state == TrialState.ERROR
 
 
