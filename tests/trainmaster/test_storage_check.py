@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.trainmaster.conftest import TestHost
+from tests.trainmaster.conftest import TestHost, wait_until
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner import storage_check
+from trainmaster.runner.state import try_lock
 from trainmaster.storage_faults import StorageFault
 
 SCRIPT = "open('started', 'w').close()"
@@ -78,8 +79,15 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path, monkeypatch: pytes
     os.mkfifo(tmp_path / ".trainmaster-check.r.1.0")
     monkeypatch.setattr(storage_check, "LIMIT_SECONDS", 0.2)
     monkeypatch.setattr(storage_check, "_write_and_read", lambda probe, content: probe.open("rb").close())
+    launch = try_lock(tmp_path / "lock")
     fault = storage_check.by_launcher(spec_for(tmp_path, "shared_fs"))
+    assert launch is not None
+    os.close(launch)
+    try:
+        # what still hangs has none of the launcher's locks
+        wait_until(lambda: try_lock(tmp_path / "lock") is not None)
+    finally:
+        with (tmp_path / ".trainmaster-check.r.1.0").open("wb"):  # lets go of it
+            pass
     assert fault is not None
     assert f"checkpoint storage {tmp_path} on host gpu2 does not answer" in fault and "still mounted" in fault
-    with (tmp_path / ".trainmaster-check.r.1.0").open("wb"):  # lets go of it
-        pass

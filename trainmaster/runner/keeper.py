@@ -128,7 +128,8 @@ class Keeper:
         written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)
-        storage_check.remove_mark(self.spec)
+        if fault is None:  # else there is no mark, and the folder might not answer again
+            storage_check.remove_mark(self.spec)
         if record["stopped"]:
             wait_for_grace(self.paths)
         own = {self.runner}

@@ -57,6 +57,7 @@ def _bounded(attempt: Callable[[], str]) -> Optional[str]:
     reading, writing = os.pipe()
     if os.fork() == 0:
         try:
+            _close_all_but(writing)
             os.write(writing, attempt().encode())
         except OSError as error:
             os.write(writing, str(error).encode())
@@ -68,6 +69,14 @@ def _bounded(attempt: Callable[[], str]) -> Optional[str]:
         return os.read(reading, _ANSWER_BYTES).decode("utf-8", "replace") if answered else None
     finally:
         os.close(reading)
+
+
+def _close_all_but(kept: int) -> None:
+    """Of the descriptors from the parent: the launch lock is among them, which nobody may hold for ever."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) > 2 and int(name) != kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
 
 
 def mark_of(spec: Spec) -> Optional[Path]:
