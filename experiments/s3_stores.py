@@ -22,8 +22,8 @@ UPLOAD_SECONDS = 3600
 DOWNLOAD_SECONDS = 3600
 _TIMEOUT_SECONDS = 20
 _DELETED_AT_ONCE = 1000  # what S3 takes in one request
-_KEYS = ("access_key", "secret_key")
-SECRETS = (*_KEYS, "connection_string", "credential")
+SECRETS = ("access_key", "secret_key", "connection_string", "credential")
+_PLACE = ("type", "bucket", "endpoint_url", "container", "account_url")
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,15 @@ def without_secrets(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Its storage with the keys of its experiment's config, which the record of a run does not have."""
+    """Its storage with the secrets of its experiment's config, which the record of a run does not have.
+
+    They are for the place that the config names alone: training code writes the record.
+    """
     configured = checkpoint.trial.experiment.config.get("checkpoint_storage") or {}
-    reported = checkpoint.storage
-    same = all(configured.get(name) == reported.get(name) for name in ("type", "bucket", "endpoint_url"))
-    return {**reported, **{name: configured.get(name) for name in _KEYS}} if same else reported
+    reported: dict[str, Any] = checkpoint.storage
+    if any(configured.get(name) != reported.get(name) for name in _PLACE):
+        return reported
+    return {**reported, **{name: configured[name] for name in SECRETS if configured.get(name)}}
 
 
 def is_signed(storage: dict[str, Any]) -> bool:

@@ -64,11 +64,8 @@ def _hosts(checkpoint: Checkpoint, allocation: Allocation) -> list[Host]:
 def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[str] | None) -> dict[str, Any]:
     experiment = checkpoint.trial.experiment
     environment = experiment.config.get("environment") or {}
-    configured = experiment.config.get("checkpoint_storage") or {}
-    secrets = {name: configured[name] for name in s3_stores.SECRETS if configured.get(name)}
-    same = configured.get("type") == checkpoint.storage.get("type")
     return {
-        "storage": {**checkpoint.storage, **(secrets if same else {})},
+        "storage": s3_stores.section_of(checkpoint),
         "uuid": str(checkpoint.pk),
         "paths": None if paths is None else sorted(paths),
         "unix_user": None if allocation.pool.shared_account else experiment.owner.unix_user or None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments import reports
+from experiments import reports, s3_stores
 from experiments.checkpoint_deletion import NotDeletable
 from experiments.models import Checkpoint, Trial
 from metrics import ingest
@@ -161,19 +161,20 @@ def test_what_is_measured_with_a_checkpoint_is_found_by_it(
     assert cast.vic.refused("POST", "trial-source-info", {"trialSourceInfo": source})[0] == 403
 
 
-def test_a_record_of_training_code_brings_no_keys(trial: Trial, running: tuple[Trial, Any, Api]) -> None:
-    storage = {
-        "type": "s3",
-        "bucket": "b",
-        "endpoint_url": "http://elsewhere",
-        "access_key": "a",
-        "secret_key": "s",
-    }
-    made = uuid.uuid4()
-    record = {"type": "checkpoint", "uuid": str(made), "storage": storage, "resources": {"model.pt": 7}}
-    reports.apply(trial.experiment, trial, running[1].members.first(), record)
-    kept = Checkpoint.objects.get(pk=made).storage
-    assert kept == {"type": "s3", "bucket": "b", "endpoint_url": "http://elsewhere"}
+def test_a_record_of_training_code_brings_no_keys_and_gets_those_of_the_config_for_its_place_alone(
+    trial: Trial, running: tuple[Trial, Any, Api]
+) -> None:
+    place, keys = {"type": "s3", "bucket": "b"}, {"access_key": "a", "secret_key": "s"}
+    trial.experiment.config = {**trial.experiment.config, "checkpoint_storage": {**place, **keys}}
+    trial.experiment.save(update_fields=["config"])
+    cases: list[tuple[str | None, dict[str, str]]] = [("http://elsewhere", {}), (None, keys)]
+    for endpoint, gets in cases:
+        reported, made = {**place, "endpoint_url": endpoint}, uuid.uuid4()
+        record = {"type": "checkpoint", "uuid": str(made), "storage": {**reported, "access_key": "other"}}
+        reports.apply(trial.experiment, trial, running[1].members.first(), record)
+        kept = Checkpoint.objects.select_related("trial__experiment").get(pk=made)
+        assert kept.storage == reported
+        assert s3_stores.section_of(kept) == {**reported, **gets}
 
 
 def test_code_deletes_checkpoints_of_its_own_experiment_but_the_one_it_goes_on_from(
