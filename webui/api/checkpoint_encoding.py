@@ -8,11 +8,10 @@ from typing import Any
 from django.db.models import QuerySet
 from rest_framework import serializers
 
-from experiments import checkpoint_metrics
+from experiments import checkpoint_metrics, checkpoints
 from experiments.config import masked
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState
-from jobs.models import Member
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
@@ -60,11 +59,18 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
     if not metric:
         query = {**query, "sortBy": query.get("sortByAttr")}
         ordered = rows.order_by(*encoding.ordering(query, CHECKPOINT_SORT, "reported_at"))
-        return encoding.page(ordered, query, "checkpoints", encode_checkpoint)
+        return _page(ordered, query)
     downwards = {"ORDER_BY_ASC": False, "ORDER_BY_DESC": True}.get(
         query["orderBy"], not searcher.get("smaller_is_better", True)
     )
-    return encoding.page(_by_metric(rows, metric, downwards), query, "checkpoints", encode_checkpoint)
+    return _page(_by_metric(rows, metric, downwards), query)
+
+
+def _page(rows: QuerySet[Checkpoint] | list[Checkpoint], query: Json) -> Json:
+    found = encoding.page(rows, query, "checkpoints", lambda row: row)
+    hosts = checkpoints.hosts_of(found["checkpoints"])
+    encoded = [_encoded(row, hosts.get(row.run_key)) for row in found["checkpoints"]]
+    return {**found, "checkpoints": encoded}
 
 
 def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list[Checkpoint]:
@@ -81,6 +87,10 @@ def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list
 
 def encode_checkpoint(checkpoint: Checkpoint) -> Json:
     """With `sizeBytes`, `host` and `deletionWaitsFor` of ours beside the dialect's fields."""
+    return _encoded(checkpoint, checkpoints.hosts_of([checkpoint]).get(checkpoint.run_key))
+
+
+def _encoded(checkpoint: Checkpoint, host: str | None) -> Json:
     return encoding.without_none(
         {
             "uuid": str(checkpoint.pk),
@@ -92,22 +102,11 @@ def encode_checkpoint(checkpoint: Checkpoint) -> Json:
             "sizeBytes": str(checkpoint.size_bytes),
             "metadata": {"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
             "storage": checkpoint.storage.get("type", "server"),
-            "host": host_of(checkpoint),
+            "host": host,
             "deletionWaitsFor": checkpoint.deletion_waits_for or None,
             "training": _training(checkpoint),
         }
     )
-
-
-def host_of(checkpoint: Checkpoint) -> str | None:
-    """The host whose rank reported it; None once that run is forgotten."""
-    allocation_id, _, index = checkpoint.run_key.rpartition(".")
-    if not index.isdecimal():
-        return None
-    member = (
-        Member.objects.filter(allocation_id=allocation_id, index=int(index)).select_related("host").first()
-    )
-    return member.host.name if member and member.host else None
 
 
 def _training(checkpoint: Checkpoint) -> Json:

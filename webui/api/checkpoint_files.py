@@ -72,7 +72,7 @@ async def file(
     if path not in files:
         raise Missing(f"checkpoint {checkpoint_uuid} has no file {path!r}")
     if url := await _asked(checkpoint, lambda: stored_files.signed_url(checkpoint, path)):
-        return HttpResponseRedirect(url)
+        return HttpResponseRedirect(url, headers={"Cache-Control": "no-store"})
     part = _part(request, files[path])
     if part is None:
         answer = JsonResponse({"message": "The file ends before that."}, status=416)

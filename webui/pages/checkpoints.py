@@ -16,11 +16,10 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from events.models import Event
-from experiments import checkpoint_deletion, checkpoint_metrics
+from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
 from experiments.checkpoint_deletion import Standing, standing
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, GONE, USABLE, CheckpointState
-from jobs.models import Member
 from webui.pages import timeline
 from webui.pages.experiment_access import may_act
 from webui.pages.experiment_again import can_continue
@@ -73,7 +72,7 @@ def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) 
     current = Paginator(sorted(places, key=_order(sort, facts, sign)), PER_PAGE).get_page(query.get("page"))
     found = Checkpoint.objects.select_related("trial").in_bulk([each.uuid for each in current.object_list])
     shown = [found[each.uuid] for each in current.object_list if each.uuid in found]
-    best, hosts = _best(places, facts, sign), _hosts(shown)
+    best, hosts = _best(places, facts, sign), checkpoints.hosts_of(shown)
     made = [_row(each, experiment, facts, best, hosts.get(each.run_key, "")) for each in shown]
     return Table(made, current, _metric_name(experiment), chip, sort, trial is not None)
 
@@ -131,14 +130,6 @@ def _best(rows: list[_Place], facts: Standing, sign: int) -> uuid.UUID | None:
     return min(measured)[2] if measured else None
 
 
-def _hosts(rows: list[Checkpoint]) -> dict[str, str]:
-    """Run key -> the host that reported it first."""
-    members = Member.objects.filter(allocation_id__in={row.allocation_id for row in rows}).select_related(
-        "host"
-    )
-    return {member.run_key: member.host.name for member in members if member.host}
-
-
 def _row(row: Checkpoint, experiment: Experiment, facts: Standing, best: Any, host: str) -> Row:
     return Row(
         checkpoint=row,
@@ -186,7 +177,7 @@ def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
         "trial": row.trial,
         "experiment": experiment,
         "metric_name": _metric_name(experiment),
-        "row": _row(row, experiment, facts, None, _hosts([row]).get(row.run_key, "")),
+        "row": _row(row, experiment, facts, None, checkpoints.hosts_of([row]).get(row.run_key, "")),
         "files": sorted((path, size) for path, size in row.resources.items() if not path.endswith("/")),
         "metadata": {"steps_completed": row.steps_completed, **row.metadata},
         "began": row.started.select_related("experiment").order_by("pk"),
