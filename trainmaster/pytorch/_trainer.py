@@ -143,7 +143,9 @@ class Trainer:
             if state is not None:
                 training.resume(state)
                 whose = "" if own else "of another trial "
-                logger.info("The training goes on after batch %d, from checkpoint %s%s.", first, whose, checkpoint)
+                logger.info(
+                    "The training goes on after batch %d, from checkpoint %s%s.", first, whose, checkpoint
+                )
             del state
             training.run()
         finally:
