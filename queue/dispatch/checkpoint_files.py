@@ -11,6 +11,7 @@ import time
 import uuid
 
 from dispatch import stored_files
+from dispatch.going_on import going_on
 from events.announce import wake
 from experiments import checkpoint_deletion
 from experiments.models import Checkpoint
@@ -30,7 +31,8 @@ def remove_due(seconds: float) -> bool:
         if time.monotonic() > until:
             return not checkpoint.deletion_waits_for
         tried.add(checkpoint.pk)
-        _remove(checkpoint)
+        with going_on(f"the removal of files of checkpoint {checkpoint.pk}"):  # deleted meanwhile, perhaps
+            _remove(checkpoint)
     return False
 
 
