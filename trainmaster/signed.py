@@ -19,6 +19,10 @@ from trainmaster.storage_faults import is_of_file
 _SHOWN_BYTES = 2000
 
 
+class StorageUnreachable(Unreachable):
+    """The other server cannot be reached; ours may well be."""
+
+
 @contextmanager
 def opened(
     method: str,
@@ -28,7 +32,7 @@ def opened(
     headers: Optional[Mapping[str, str]] = None,
     timeout: float = 60.0,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer, to be read. Raises Unreachable, Later (429, 5xx) or Answered."""
+    """The answer, to be read. Raises StorageUnreachable, Later (429, 5xx) or Answered: `of_storage`, says the body."""
     parts = urlsplit(url)
     where = f"{parts.scheme}://{parts.netloc}"
     connection: http.client.HTTPConnection
@@ -52,7 +56,7 @@ def opened(
         reason = (
             "no answer in time" if isinstance(error, socket.timeout) else str(error) or type(error).__name__
         )
-        raise Unreachable(f"{where} cannot be reached: {reason}.") from error
+        raise StorageUnreachable(f"{where} cannot be reached: {reason}.") from error
     finally:
         connection.close()
 
@@ -60,7 +64,7 @@ def opened(
 def _error(where: str, method: str, response: http.client.HTTPResponse) -> Answered:
     text = response.read(_SHOWN_BYTES).decode("utf-8", "replace")
     code = _between(text, "<Code>", "</Code>") or response.reason
-    body = {"message": f"{where} refused {method}: {response.status} {code}."}
+    body = {"message": f"{where} refused {method}: {response.status} {code}.", "of_storage": True}
     kind = Later if response.status >= 500 or response.status == 429 else Answered
     return kind(response.status, body, json.dumps(body))
 

@@ -2,7 +2,10 @@
 
 from tests.trainmaster.conftest import TestHost
 from tests.trainmaster.stream_server import StreamServer
+from trainmaster.http import Later, Unreachable
+from trainmaster.runner import uploads
 from trainmaster.runner.upload_progress import Progress, amount, part_of
+from trainmaster.signed import StorageUnreachable
 
 UUID = "6e4f4d1e-0c58-4a2d-9f0b-3d4a7b1f2c3d"
 
@@ -46,6 +49,15 @@ def test_a_file_that_arrives_otherwise_is_sent_again_and_named_in_the_log(
     own = [line["m"] for line in stream_server.lines() if line["f"] is None]
     assert own == ["checkpoint 6e4f4d1e is not uploaded yet: The digest differs."]
     assert stream_server.completed == {UUID: {"w": 1000}} and stream_server.spoils == 0
+
+
+def test_the_log_hears_of_storage_that_is_away_and_not_of_a_server_that_is() -> None:
+    assert uploads._is_news(StorageUnreachable("http://s3 cannot be reached: refused."))
+    assert uploads._is_news(
+        Later(503, {"message": "The S3 bucket 'b' does not answer.", "of_storage": True}, "")
+    )
+    assert not uploads._is_news(Unreachable("http://server cannot be reached: refused."))
+    assert not uploads._is_news(Later(503, {"message": "The database is away."}, ""))
 
 
 def _stores(resources: dict[str, int]) -> str:

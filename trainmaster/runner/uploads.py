@@ -21,6 +21,7 @@ from trainmaster.runner.file_uploads import FileUpload
 from trainmaster.runner.link import Backoff, Link, Weather
 from trainmaster.runner.shipping import say
 from trainmaster.runner.upload_progress import Progress, progress_of
+from trainmaster.signed import StorageUnreachable
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
 _WRONG_DIGEST, _NO_ROOM = 422, 507
@@ -178,10 +179,11 @@ def _is_lasting(error: HttpError) -> bool:
 
 
 def _is_news(error: Exception) -> bool:
-    """A server that is away, or has not heard of the checkpoint yet, is none."""
+    """A server that is away, or has not heard of the checkpoint yet, is none; what is wrong with S3 is."""
     if isinstance(error, Answered):
-        return error.status in (_WRONG_DIGEST, _NO_ROOM)
-    return isinstance(error, OSError)
+        is_of_storage = isinstance(error.body, dict) and error.body.get("of_storage") is True
+        return is_of_storage or error.status in (_WRONG_DIGEST, _NO_ROOM)
+    return isinstance(error, (OSError, StorageUnreachable))
 
 
 def _way_of(storage: object) -> Optional[str]:

@@ -93,7 +93,7 @@ async def sign(request: Request) -> Response:
     try:
         standing = await on_clouds(signed_uploads.go_on, checkpoint, path, size, sha256)
     except ConnectionError as error:
-        raise Refused(503, str(error), retry_after=5) from error
+        raise Refused(503, str(error), retry_after=5, of_storage=True) from error
     except OSError as error:
         raise Refused(409, str(error)) from error
     if standing.stored and sha256:
