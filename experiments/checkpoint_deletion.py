@@ -84,10 +84,10 @@ def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
 def change_policy(experiment_id: int, policy: Policy) -> bool:
     """Keep so many from now on, and delete what is superfluous by it; False when that is the policy already.
 
-    The caller holds a transaction.
+    That of a detached run's config counts only once somebody has set it here. The caller holds a transaction.
     """
     experiment = lock(experiment_id)
-    if Policy.of(experiment.config) == policy:
+    if Policy.of(experiment.config) == policy and not experiment.unmanaged:
         return False
     storage = {
         **(experiment.config.get("checkpoint_storage") or {"type": "server"}),

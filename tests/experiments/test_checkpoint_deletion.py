@@ -150,6 +150,14 @@ def test_a_changed_policy_deletes_now_but_not_what_a_living_trial_goes_on_from(t
     assert states(trial) == {10: "DELETING", 20: "DELETING", 30: "DELETING", 40: "COMPLETED"}
 
 
+def test_a_policy_that_is_set_for_a_detached_run_counts_though_its_config_says_the_same(trial: Trial) -> None:
+    Experiment.objects.filter(pk=trial.experiment_id).update(unmanaged=True)
+    trial.experiment.refresh_from_db()
+    same = Policy.of(trial.experiment.config)
+    assert checkpoint_deletion.change_policy(trial.experiment_id, same)
+    assert checkpoint_deletion.collect(trial.experiment_id) > 0
+
+
 def test_a_deletion_waits_for_its_storage_with_a_sentence_and_goes_on(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:

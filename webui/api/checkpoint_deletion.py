@@ -171,7 +171,9 @@ class PatchCheckpointStorage(serializers.Serializer[Any]):
 
 
 def patch_policy(experiment: Experiment, wanted: Json) -> None:
-    """Change how many checkpoints are kept; equal numbers change nothing."""
+    """Change how many checkpoints are kept; equal numbers change nothing of what the queue runs."""
+    if all(number is None for number in wanted.values()):
+        return
     policy = Policy.of(experiment.config).changed(
         wanted.get("saveExperimentBest"), wanted.get("saveTrialBest"), wanted.get("saveTrialLatest")
     )
