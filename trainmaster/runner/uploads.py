@@ -5,7 +5,10 @@ They survive restarts and may outlive the ranks.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import os
 import queue
 import shutil
 import threading
@@ -25,6 +28,7 @@ from trainmaster.signed import StorageUnreachable
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
 _WRONG_DIGEST, _NO_ROOM = 422, 507
+_MARK_EVERY_SECONDS = 1.0
 
 
 class _Upload(TypedDict):
@@ -57,6 +61,7 @@ class Uploads:
         self._queue = cast(UploadsFile, read_json(paths.uploads) or {"waiting": [], "done": []})
         self._sentences: queue.SimpleQueue[Tuple[str, str]] = queue.SimpleQueue()
         self._told = ""
+        self._marked_at = 0.0
         self.ended = threading.Event()
 
     def pending(self) -> int:
@@ -143,11 +148,20 @@ class Uploads:
     def _put(self, upload: Upload, base: str, folder: Path, path: str, progress: Progress) -> None:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
             raise OSError(f"The checkpoint names the file {path!r}, which lies outside of it.")
-        file = FileUpload(self._link, base, folder, path, progress.moved)
+        file = FileUpload(self._link, base, folder, path, functools.partial(self._moved, progress))
         if upload.get("to") == "s3":
             file.to_bucket()
         else:
             file.to_server()
+
+    def _moved(self, progress: Progress, count: int) -> None:
+        """The time of the queue's file is when bytes last went: the end of a detached run waits while some do."""
+        progress.moved(count)
+        now = time.monotonic()
+        if count > 0 and now - self._marked_at > _MARK_EVERY_SECONDS:
+            self._marked_at = now
+            with contextlib.suppress(OSError):
+                os.utime(self._paths.uploads)
 
     def _tell(self, sentence: str, level: str = "INFO") -> None:
         """For the log of the run, once: the same trouble comes again with every try."""

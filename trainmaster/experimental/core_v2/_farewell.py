@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Tuple
 
 from trainmaster.jsonfile import read_json
 from trainmaster.paths import RunPaths
@@ -40,25 +40,24 @@ class Left(NamedTuple):
 class Farewell:
     """`wait` is called by the first rank of a machine when it has ended."""
 
-    def __init__(self, paths: RunPaths, url: str) -> None:
+    def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
-        self._url = url
 
     def wait(self) -> None:
         """Until all is sent, or nothing moves any more; then the runner goes on alone."""
         began = moved = time.monotonic()
-        told_at, before = began + QUIET_SECONDS - TOLD_EVERY_SECONDS, self.left()
+        told_at, before = began + QUIET_SECONDS - TOLD_EVERY_SECONDS, self._standing()
         while not self._finished():
             time.sleep(_LOOK_SECONDS)
-            now, left = time.monotonic(), self.left()
-            if left != before:
-                before, moved = left, now
+            now, standing = time.monotonic(), self._standing()
+            if standing != before:
+                before, moved = standing, now
             if now - moved > STUCK_SECONDS or now - began > LIMIT_SECONDS:
                 self.say_left()
                 return
             if now - told_at > TOLD_EVERY_SECONDS:
                 told_at = now
-                self._say_progress(left)
+                self._say_progress(self.left())
         refusal = read_shipped(self._paths)["refused"]
         if refusal:
             tell(f"The server did not take the rest of this run ({refusal}); it stays in {self._paths.root}.")
@@ -71,6 +70,16 @@ class Farewell:
         total = sum(sum(upload["resources"].values()) for upload in waiting)
         return Left(ranks, max(0, size - read_shipped(self._paths)["offset"]), len(waiting), total)
 
+    def _standing(self) -> Tuple[object, ...]:
+        """Another one whenever something has moved.
+
+        Beside a checkpoint that waits, records say nothing: samples of this machine go on for as long as it does.
+        """
+        left = self.left()
+        if left.checkpoints:
+            return left.ranks, left.checkpoints, self._paths.uploads.stat().st_mtime_ns
+        return left.ranks, read_shipped(self._paths)["offset"]
+
     def _finished(self) -> bool:
         return read_shipped(self._paths)["finished"] or not self._paths.spec.exists()
 
@@ -78,7 +87,7 @@ class Farewell:
         if left.ranks:
             tell(f"Waiting for {ranks_in_words(left.ranks)} of this machine, which has not ended yet.")
         else:
-            tell(f"Still to be sent to {self._url}: {left}.")
+            tell(f"Still to be sent: {left}.")
 
     def say_left(self) -> None:
         """What goes on when nobody waits any more."""
@@ -90,7 +99,7 @@ class Farewell:
             )
         else:
             tell(
-                f"Not sent to {self._url} yet: {left}. It lies in {self._paths.root}, and a process in the background "
+                f"Not sent yet: {left}. It lies in {self._paths.root}, and a process in the background "
                 "goes on sending it while this machine runs; a later detached run here does so too."
             )
 

@@ -94,7 +94,7 @@ class DetachedRun:
         except OSError as error:  # then it counts as killed once the process has ended
             logger.warning("The end of rank %d cannot be written to its run: %s", self._rank, error)
         if self._leads:
-            farewell = Farewell(self.paths, self.info.master_url)
+            farewell = Farewell(self.paths)
             try:
                 farewell.wait()
             except KeyboardInterrupt:
