@@ -26,11 +26,12 @@ from webui.pages.experiment_again import can_continue
 from webui.pages.frame import actor, page, show, user_of
 
 PER_PAGE = 100
-#: chip -> states
+#: chip -> states; the first one is what a page opens with: after a search the deleted ones would hide the rest
 CHIPS = {
     "stored": [*USABLE, CheckpointState.PARTIAL],
     "failed": [CheckpointState.ERROR],
     "deleted": [*GONE],
+    "all": [*CheckpointState],
 }
 SORTS = {"newest": "Newest", "steps": "Steps", "metric": "Metric", "size": "Size"}
 
@@ -59,12 +60,10 @@ class Table:
 
 def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> Table:
     """Of one trial, or of all. `state` (a chip), `sort` and `page`; what makes no sense is left out."""
-    chip = query.get("state", "") if query.get("state") in CHIPS else ""
+    chip = query.get("state", "") if query.get("state") in CHIPS else "stored"
     sort = query.get("sort", "") if query.get("sort") in SORTS else "newest"
     whose = {"trial": trial} if trial else {"trial__experiment": experiment}
-    rows = Checkpoint.objects.filter(**whose)
-    if chip:
-        rows = rows.filter(state__in=CHIPS[chip])
+    rows = Checkpoint.objects.filter(**whose, state__in=CHIPS[chip])
     searcher = experiment.config.get("searcher") or {}
     places = [_Place(*each) for each in rows.order_by().values_list(*_Place._fields)]
     facts = _facts(experiment, {each.trial_id for each in places})

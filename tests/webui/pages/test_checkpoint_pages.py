@@ -71,7 +71,8 @@ def test_the_tables_mark_the_best_and_the_latest_and_say_what_is_kept(client: Cl
 
 def test_what_was_measured_is_shown_of_deleted_checkpoints_too(client: Client, trial: Trial) -> None:
     trial.checkpoints.update(state="DELETED")
-    table = text(client, f"/trials/{trial.pk}/checkpoints")
+    assert "None is stored" in text(client, f"/trials/{trial.pk}/checkpoints")
+    table = text(client, f"/trials/{trial.pk}/checkpoints?state=all")
     assert table.count('<span class="hint">none</span>') == 1  # of step 30, without a validation
     page = text(client, f"/trials/{trial.pk}/checkpoints/{at(trial, 10).pk}")
     assert "not validated at this step" not in page
