@@ -119,8 +119,7 @@ class Tunnels:
     def _keep(self) -> None:
         """Look after the tunnels of ours, three times in a lease, until there is none left."""
         pause = threading.Event()
-        while self._open:
-            pause.wait(settings.TUNNEL_LEASE_SECONDS / 3)
+        while not pause.wait(settings.TUNNEL_LEASE_SECONDS / 3) and self._open:
             try:
                 self.renew()
             except (remote.RemoteError, DatabaseError) as error:
