@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import F
 
 import searching
 from experiments import search
@@ -23,8 +24,15 @@ SEARCHERS = ("single", "random", "grid")
 _REASON = Reason.ACTIVATED_BY_USER
 
 
+class Continued(NamedTuple):
+    """`anew`: ids of the trials that run again and have no checkpoint of their own to go on from."""
+
+    experiment: Experiment
+    anew: list[int]
+
+
 @transaction.atomic
-def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str) -> Experiment:
+def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str) -> Continued:
     """Continue it with `changes` laid over its config. Restarts count anew; its job stands last of its priority.
 
     A single search runs its trial again, also one that completed; a random or grid search those that did not, as
@@ -36,8 +44,9 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     _check_changes(experiment, changes)
     config = _config(experiment, changes)
     pool = settle(config["resources"], config["resources"]["slots_per_trial"], role=role)
+    unsaved = _without_checkpoint(experiment)
     state, operations = searching.revive(
-        experiment.search, config["searcher"], config.get("hyperparameters") or {}
+        experiment.search, config["searcher"], config.get("hyperparameters") or {}, set(unsaved)
     )
     again = [each.request_id for each in operations if isinstance(each, searching.Again)]
     if not again and not any(isinstance(each, searching.Create) for each in operations):
@@ -51,7 +60,13 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     jobs.revive_job(experiment.job_id, pool=pool, actor=actor, **_of_the_job(changes))
     experiment.job = Job.objects.get(pk=experiment.job_id)
     search.carry_on(experiment, state, operations, actor=actor)
-    return experiment
+    return Continued(experiment, [unsaved[name] for name in again if name in unsaved])
+
+
+def _without_checkpoint(experiment: Experiment) -> dict[str, int]:
+    """Request id -> id of those of its trials that would begin anew: theirs was deleted, or never made."""
+    trials = experiment.trials.exclude(latest_checkpoint__trial=F("pk")).order_by("pk")
+    return {str(request_id): pk for request_id, pk in trials.values_list("request_id", "pk")}
 
 
 def _check_state(experiment: Experiment) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any
 
@@ -75,11 +75,13 @@ def on_event(state: State, event: Event) -> tuple[State, list[Operation]]:
     return state, _exited(state, trial, event)
 
 
-def revive(state: State, searcher: dict[str, Any], hparams: dict[str, Any]) -> tuple[State, list[Operation]]:
+def revive(
+    state: State, searcher: dict[str, Any], hparams: dict[str, Any], anew: Collection[str] = ()
+) -> tuple[State, list[Operation]]:
     """Go on with a search that has ended, of the kinds single, random and grid, by these sections of the config.
 
     Its trials run again, as many at once as it may have. Those that completed stay as they are, but for the one of a
-    single search, which gets what changed `hparams` say.
+    single search, which gets what changed `hparams` say. Those in `anew` (request ids) count from their beginning.
     """
     state = copy.deepcopy(state)
     is_changed = hparams != state["hparams"]
@@ -92,6 +94,8 @@ def revive(state: State, searcher: dict[str, Any], hparams: dict[str, Any]) -> t
         done = trial["stopped"] or trial["ended"] == ExitReason.COMPLETED
         if is_single or not (done or trial["ended"] == ExitReason.INVALID_HP):
             trial.update(ended=None, stopped=False, again=made.hparams if is_changed else None)
+            if made.request_id in anew:
+                trial["time"] = 0
     return state, _fill(state)
 
 

@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from dispatch import passes
-from experiments import continuing, outcomes, runs
+from experiments import continuing, outcomes, runs, search
 from experiments import transitions as experiments
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState, TrialState
@@ -28,7 +28,7 @@ max_restarts: 0
 
 
 def go_on(experiment: Experiment, **changes: object) -> Experiment:
-    return continuing.go_on(experiment.pk, changes, actor="user:ada", role="editor")
+    return continuing.go_on(experiment.pk, changes, actor="user:ada", role="editor").experiment
 
 
 def completed_single() -> tuple[Experiment, Trial, Checkpoint]:
@@ -42,6 +42,7 @@ def completed_single() -> tuple[Experiment, Trial, Checkpoint]:
         storage={"type": "server"}, reported_at=timezone.now(),
     )  # fmt: skip
     Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint, restarts=3, early_exit="X")
+    search.validation_reported(experiment, trial, 0.5, 10)
     end(trial)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.COMPLETED
@@ -67,6 +68,15 @@ def test_a_completed_single_search_goes_on_for_longer() -> None:
     end(trial)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.COMPLETED
+
+
+def test_a_trial_without_a_checkpoint_begins_anew_and_so_does_its_progress() -> None:
+    experiment, trial, checkpoint = completed_single()
+    checkpoint.delete()
+    continued = continuing.go_on(experiment.pk, {}, actor="user:ada", role="editor")
+    assert continued.anew == [trial.pk]
+    experiment.refresh_from_db()
+    assert experiment.progress == 0
 
 
 def test_a_changed_hyperparameter_reaches_the_trial() -> None:

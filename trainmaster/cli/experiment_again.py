@@ -56,7 +56,11 @@ def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
 def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     given = args.config_file is not None
     changes = config_text(args.config_file, args.config) if given else _changed({}, args)
-    client.post("/api/v1/experiments/continue", {"id": args.experiment_id, "overrideConfig": changes})
+    answer = client.post(
+        "/api/v1/experiments/continue", {"id": args.experiment_id, "overrideConfig": changes}
+    )
+    for notice in answer.get("notices") or []:
+        say(notice, "yellow")
     done(f"Continued experiment {args.experiment_id}")
     return follow(client, args.experiment_id, args) if args.follow else OK
 

@@ -74,15 +74,19 @@ class ExperimentContinue(ApiView):
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
         require_owner(user, find(body["id"]))
-        go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.role)
-        return Response({"experiment": encode_experiment(find(body["id"]), full=True)})
+        anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.role)
+        notices = [f"Trial {pk} has no checkpoint of its own and begins anew, from step 0." for pk in anew]
+        return Response({"experiment": encode_experiment(find(body["id"]), full=True), "notices": notices})
 
 
-def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> None:
-    """Continue it with these changes to its config, as YAML. Raises BadRequest or Conflict."""
+def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> list[int]:
+    """Continue it with these changes to its config, as YAML; the ids of trials that begin anew.
+
+    Those have no checkpoint to go on from. Raises BadRequest or Conflict.
+    """
     try:
         values = read_yaml(changes, "change of the config") if changes.strip() else {}
-        continuing.go_on(experiment_id, values, actor=who, role=role)
+        return continuing.go_on(experiment_id, values, actor=who, role=role).anew
     except (ConfigError, Refused) as error:
         raise BadRequest(str(error)) from error
     except transitions.IllegalStep as error:
