@@ -43,5 +43,5 @@ document.addEventListener("keydown", (event) => {
   goPressedAt = 0;
 });
 
-document.getElementById("show-keys")?.addEventListener("click", showHelp);
+for (const button of document.querySelectorAll(".show-keys")) button.addEventListener("click", showHelp);
 document.getElementById("keys-on")?.addEventListener("change", (event) => switchKeys(event.target.checked));

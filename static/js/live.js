@@ -149,16 +149,17 @@ function countTimes() {
 }
 
 function theme() {
-  const choice = document.getElementById("theme");
-  if (!choice) return;
-  choice.value = document.documentElement.dataset.theme || "system";
-  choice.addEventListener("change", () => {
-    const chosen = choice.value;
+  const choices = [...document.querySelectorAll("select.theme")]; // in the side bar, and at the foot of a narrow page
+  const show = (chosen) => { for (const choice of choices) choice.value = chosen; };
+  show(document.documentElement.dataset.theme || "system");
+  const choose = ({ target: { value: chosen } }) => {
+    show(chosen);
     if (chosen === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
     document.cookie = `theme=${chosen}; path=/; max-age=31536000; samesite=lax`;
     document.dispatchEvent(new Event("themechange"));
-  });
+  };
+  for (const choice of choices) choice.addEventListener("change", choose);
 }
 
 theme();

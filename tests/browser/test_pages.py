@@ -246,8 +246,20 @@ def test_keys_lead_to_rooms_and_can_be_switched_off(page: Browser) -> None:
     page.one("body").send_keys("gj?")
     assert not page.one("#keys").is_displayed()
     assert page.path() == "/experiments"
-    page.one("#show-keys").click()
+    page.one(".side .show-keys").click()
     page.one("#keys-on").click()
+
+
+def test_a_narrow_page_has_the_theme_and_the_keys_at_its_foot(page: Browser) -> None:
+    page.look(dark=False, width=NARROW)
+    page.open("/experiments")
+    page.one(".choices .show-keys").click()
+    page.wait(lambda: page.one("#keys").is_displayed(), "the keys")
+    page.one("#keys form button").click()
+    for theme in ("dark", "system"):
+        page.one(f".choices option[value={theme}]").click()
+        assert page.run("return document.documentElement.dataset.theme ?? 'system'") == theme
+        assert page.run("return document.querySelector('.side .theme').value") == theme
 
 
 def test_a_killed_web_process_shows_reconnecting_and_then_connected(page: Browser, stack: Stack) -> None:
