@@ -11,6 +11,9 @@ export function made(tag, attributes, ...children) {
   return element;
 }
 
+/** Whose charts they are, for the names of files: `trial-7`. */
+const owner = document.getElementById("charts").dataset.owner;
+
 export const button = (text, label, attributes, act) => {
   const element = made("button", { type: "button", "aria-label": label, ...attributes }, text);
   element.addEventListener("click", act);
@@ -25,7 +28,7 @@ export class ChartPanel {
     this.place = made("div", { class: "chart", role: "img", tabindex: "0", "aria-label": name, ...(help ? { "aria-describedby": help } : {}) });
     this.values = made("div", { class: "values", hidden: "", tabindex: "0", role: "region", "aria-label": `Values of ${name}` });
     this.open = button("Values", `Values of ${name}`, { "aria-expanded": "false" }, () => this.showValues(this.values.hidden));
-    const png = button("PNG", `Save ${name} as PNG`, {}, () => savePicture(this.place, name));
+    const png = button("PNG", `Save ${name} as PNG`, {}, () => savePicture(this.place, `${owner}-${name}`));
     const header = made("header", {}, made("h2", { title: name }, name), this.points);
     const all = made("div", { class: "tools" }, ...before, this.open, png, ...tools);
     this.element = made("article", { class: "panel", id: `chart-${id}` }, header, all, this.place, this.values);

@@ -23,10 +23,10 @@ export async function put(place, traces, layout) {
 /** Give the place back to the page; what was drawn is gone. */
 export async function erase(place) { (await plotly).purge(place); }
 
-/** Save the chart as it stands, on the page's paper. */
-export async function savePicture(place, name) {
+/** Save the chart as it stands, on the page's paper, as a file of this name: `trial-7-loss`. */
+export async function savePicture(place, file) {
   const { panel } = colours();
   const figure = { data: place.data, layout: { ...place.layout, paper_bgcolor: panel, plot_bgcolor: panel, autosize: false } };
   const size = { width: place.clientWidth, height: place.clientHeight, scale: 2 };
-  return (await plotly).downloadImage(figure, { format: "png", filename: name.replace(/[^\w.-]+/g, "_"), ...size });
+  return (await plotly).downloadImage(figure, { format: "png", filename: file.replace(/[^\w.-]+/g, "_"), ...size });
 }

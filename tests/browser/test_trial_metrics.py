@@ -1,5 +1,7 @@
 """The Metrics page of a trial in a real browser: its table, charts in view, one window for all, live, and by keys."""
 
+from pathlib import Path
+
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 
@@ -46,13 +48,18 @@ def opened(window: Browser, path: str) -> None:
     window.wait(lambda: window.text("#connection .word") == "Connected", "the connection")
 
 
-def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial: int) -> None:
+def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial: int, tmp_path: Path) -> None:
     assert look_at(window, f"/trials/{trial}/metrics", {}) == []
     assert look_at(window, f"/trials/{trial}/metrics?x=wall&smooth=0.6&log=1&expand=loss", {}) == []
     opened(window, f"/trials/{trial}/metrics")
     assert len(window.all("#charts .panel")) == 12
     assert window.run(HOLDING, ".main-svg") < 12
     assert "of 3,050 points" in window.text("#chart-loss .points")
+    assert window.run("return arguments[0].scrollWidth <= arguments[0].clientWidth", window.one(".table"))
+    kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    window.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
+    window.one('[aria-label="Save loss as PNG"]').click()
+    window.wait((tmp_path / f"trial-{trial}-loss.png").exists, "the picture")
     window.keep("trial-metrics")
 
 
