@@ -47,7 +47,8 @@ class View:
 class Curve:
     """One metric inside a window. `total` counts its points there before reduction, to the envelope of the extremes.
 
-    x ascends; y may hold NaN and inf; the smoothed line is reduced by itself and empty without smoothing.
+    x ascends; y may hold NaN and inf. The smoothed line is reduced by itself, goes on across what is no number, and is
+    empty without smoothing.
     """
 
     group: str
@@ -124,8 +125,12 @@ def _curve(group: str, each: Series, view: View, clock: Clock | None) -> Curve:
     smooth_x = smooth_y = nothing
     if view.smoothing:
         line = smoothed(each.values, view.smoothing)[inside]
-        chosen = series.envelope(line, view.points)
-        smooth_x, smooth_y = shown[chosen], line[chosen]
+        known = np.isfinite(
+            line
+        )  # a gap per NaN would show dashes, and a lone value between two of them nothing
+        smooth_x, smooth_y = shown[known], line[known]
+        chosen = series.envelope(smooth_y, view.points)
+        smooth_x, smooth_y = smooth_x[chosen], smooth_y[chosen]
     return Curve(group, each.name, shown[kept], values[kept], smooth_x, smooth_y, len(values), last_step)
 
 

@@ -28,7 +28,9 @@ export function fromPlot(value) {
 /** What the axis x measures, with its unit. */
 export const axisTitle = () => document.querySelector(`#metric-x option[value="${state.x}"]`)?.dataset.title ?? state.x;
 
-const labelOf = ({ group, name, smooth }) => `${group} ${name}${smooth ? ", smoothed" : ""}`;
+/** Whether the curve's smoothed line goes on where values are no numbers. */
+export const isAcrossGaps = ({ y, smooth }) => Boolean(smooth) && y.includes(null);
+const labelOf = (curve) => `${curve.group} ${curve.name}${curve.smooth ? ", smoothed" : ""}${isAcrossGaps(curve) ? " across gaps" : ""}`;
 
 function traces(curves) {
   const seen = {};

@@ -2,7 +2,7 @@
 
 import { tableOf as table } from "./chart_panel.js";
 import { inWindow } from "./metric_curves.js";
-import { axisTitle } from "./metric_plot.js";
+import { axisTitle, isAcrossGaps } from "./metric_plot.js";
 import { state } from "./metric_state.js";
 
 const ROWS = 50;
@@ -20,7 +20,8 @@ function spelled(x) {
 export function sentence(name, curves, best) {
   const ends = curves.filter(({ x }) => x.length).map(({ group, name: metric, x, y }) => `${group} ${metric} ${short(y.at(-1))} at ${spelled(x.at(-1))}`);
   const mark = best ? `; best checkpoint at step ${best.step}` : "";
-  return `${name} over ${axisTitle()}: ${ends.join(", ")}${mark}`;
+  const across = curves.some(isAcrossGaps) ? "; smoothed across gaps" : "";
+  return `${name} over ${axisTitle()}: ${ends.join(", ")}${across}${mark}`;
 }
 
 /** `1,000 of 100,000 points` of all curves in the window; empty where all points are drawn. */

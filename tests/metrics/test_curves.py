@@ -105,3 +105,12 @@ def test_a_smoothed_window_is_a_part_of_the_whole_smoothed_curve() -> None:
     inside = (whole.smooth_x >= 500) & (whole.smooth_x <= 900)
     assert part.smooth_y.tolist() == whole.smooth_y[inside].tolist()
     assert part.total == 41
+
+
+@pytest.mark.django_db
+def test_a_smoothed_line_goes_on_across_what_is_no_number_and_the_curve_keeps_the_gap() -> None:
+    reported([2.0, math.nan, 4.0, math.inf, 4.0], 1)
+    found = only(1, View(smoothing=0.5))
+    assert np.isfinite(found.y).tolist() == [True, False, True, False, True]
+    assert found.smooth_x.tolist() == found.x[[0, 2, 4]].tolist()
+    assert found.smooth_y.tolist() == pytest.approx(smoothed(np.array([2.0, 4.0, 4.0]), 0.5).tolist())
