@@ -12,6 +12,7 @@ from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs.models import UsageRecord
 from tests.rig.world import make_user
+from webui.templatetags.usage import hours
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -47,6 +48,19 @@ def rows(page: str) -> list[list[str]]:
         r'<tr><td class="name-of">(.*?)</td><td class="number">(.*?)</td><td class="number">(.*?)</td>', page
     )
     return [[re.sub("<[^>]*>", "", text) for text in row] for row in found]
+
+
+def test_numbers_have_the_digits_that_people_compare() -> None:
+    wanted = {
+        0: "0",
+        0.00082: "< 0.01",
+        0.0149: "0.01",
+        0.416: "0.42",
+        4: "4",
+        9.96: "10",
+        1234.56: "1,234.6",
+    }
+    assert {value: hours(value) for value in wanted} == wanted
 
 
 def test_numbers_are_grouped_as_the_address_says(history: None) -> None:

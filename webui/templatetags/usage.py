@@ -9,5 +9,7 @@ register = template.Library()
 
 @register.filter
 def hours(value: float) -> str:
-    """`1,234.5`, `12.3`, `0.042`: the digits that people compare."""
-    return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
+    """`1,234.5`, `12.3`, `4`, `0.42`, `< 0.01`: hundredths are what a slot's use is compared by."""
+    if value >= 10:
+        return f"{value:,.1f}"
+    return "< 0.01" if 0 < value < 0.01 else f"{round(value, 2):.2g}"
