@@ -18,7 +18,13 @@ Follow = Callable[[Client, int, argparse.Namespace], int]
 
 
 def add(verbs: Any, follow: Follow) -> None:
-    parser = verbs.add_parser("continue", help="an ended experiment goes on from its latest checkpoints")
+    parser = verbs.add_parser(
+        "continue",
+        help="an ended experiment goes on from its latest checkpoints",
+        description="An ended experiment goes on from the latest checkpoints of its trials; a trial without one begins "
+        "anew. Of its config, all but the project, the kind of searcher and checkpoint_storage may change, and of a "
+        "random or grid search nothing; to use another storage, fork it instead.",
+    )
     _add_options(parser, "what changes in its config")
     parser.set_defaults(
         run=lambda client, args: _continue(client, args, follow), action="continue the experiment"
