@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from trainmaster import address, credentials
 from trainmaster._info import ClusterInfo, get_cluster_info, read_server_address
-from trainmaster.client import Client, StreamFailed
+from trainmaster.client import Client, StreamFailed, StreamQuiet
 from trainmaster.common.api import errors
 from trainmaster.http import Answered, HttpError
 from trainmaster.protocol import ServerAddress
@@ -98,7 +98,7 @@ class Session:
         except (errors.ForbiddenException, errors.UnauthenticatedException) as error:
             raise errors.InvalidCredentialsException(
                 f"{self.master} refused the login of {user}: {error}. Check the name and the password."
-            ) from error
+            ) from None
         self.username = user
 
     def _client(self) -> Client:
@@ -204,7 +204,7 @@ def _use_earlier_login(session: Session, known: credentials.Credentials, user: O
     except errors.BadRequestException as error:
         if isinstance(error, errors.MasterNotFoundException):
             raise
-        raise errors.UnauthenticatedException(_NOT_LOGGED_IN.format(url=session.master)) from error
+        raise errors.UnauthenticatedException(_NOT_LOGGED_IN.format(url=session.master)) from None
 
 
 def _trust(url: str, said: Certificate, pin: Optional[str]) -> Trust:
@@ -266,16 +266,17 @@ class _Named(ssl.SSLContext):
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """The errors of HTTP as those that scripts catch."""
+    """The errors of HTTP as those that scripts catch; alone, for their sentences say all that their causes do."""
     try:
         yield
     except Answered as error:
         said = error.body.get("error") if isinstance(error.body, dict) else None
-        raise _refusal(error.status, str(error), said) from error
+        raise _refusal(error.status, str(error), said) from None
     except StreamFailed as error:
-        raise _refusal(error.code, str(error), None) from error
+        raise _refusal(error.code, str(error), None) from None
     except HttpError as error:
-        raise errors.MasterNotFoundException(str(error)) from error
+        told = error if isinstance(error, StreamQuiet) else None  # who follows a log asks for that one
+        raise errors.MasterNotFoundException(str(error)) from told
 
 
 def _refusal(status: int, sentence: str, said: Any) -> errors.BadRequestException:

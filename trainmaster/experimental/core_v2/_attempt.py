@@ -66,8 +66,8 @@ def log_in(client: Optional[Any]) -> Session:
     session = _session.log_in(None, None, None)
     try:
         session.get("/api/v1/me")
-    except errors.UnauthenticatedException as error:
-        raise errors.UnauthenticatedException(NOBODY.format(url=session.master)) from error
+    except errors.UnauthenticatedException:
+        raise errors.UnauthenticatedException(NOBODY.format(url=session.master)) from None
     return session
 
 
