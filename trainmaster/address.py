@@ -27,7 +27,7 @@ def canonical(address: str) -> str:
         parts = urlsplit(f"http://{address}" if bare else address)
         port = parts.port
     except ValueError as error:
-        raise BadAddress(f"The server address {address!r} is not an address: {error}.") from error
+        raise BadAddress(f"The server address {address!r} is not an address: {error}.") from None
     if parts.scheme not in _PORTS or not parts.hostname:
         raise BadAddress(
             f"The server address {address!r} is not host[:port], http://host[:port] or https://host[:port]."
@@ -37,3 +37,12 @@ def canonical(address: str) -> str:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     number = port or (8080 if bare else _PORTS[parts.scheme])
     return f"{parts.scheme}://{host}:{number}{parts.path.rstrip('/')}"
+
+
+def is_http_url(text: str) -> bool:
+    """Whether it is http://host or https://host, with a port that exists where it names one."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port, or of brackets
+        return False

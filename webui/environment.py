@@ -7,6 +7,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from trainmaster.address import is_http_url
+
 
 def text(name: str, default: str = "") -> str:
     """The variable, or the content of the file that NAME_FILE points at (for secrets)."""
@@ -34,6 +36,16 @@ def number(name: str, default: float) -> float:
         return float(value)
     except ValueError as error:
         raise ImproperlyConfigured(f"{name} is {value!r}; allowed: a number.") from error
+
+
+def http_url(name: str) -> str | None:
+    """None where it is not set."""
+    value = text(name)
+    if value and not is_http_url(value):
+        raise ImproperlyConfigured(
+            f"{name} is {value!r}; allowed: an address, such as https://s3.example.com:9000."
+        )
+    return value or None
 
 
 def words(name: str, default: str = "") -> list[str]:

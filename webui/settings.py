@@ -241,7 +241,7 @@ MOUNTED = environment.words("TRAINMASTER_MOUNTED")
 S3_BUCKETS = environment.words("TRAINMASTER_S3_BUCKETS")
 S3_ACCESS_KEY = environment.text("TRAINMASTER_S3_ACCESS_KEY")
 S3_SECRET_KEY = environment.text("TRAINMASTER_S3_SECRET_KEY")
-S3_ENDPOINT_URL = environment.text("TRAINMASTER_S3_ENDPOINT_URL") or None
+S3_ENDPOINT_URL = environment.http_url("TRAINMASTER_S3_ENDPOINT_URL")
 # A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.
 TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
 TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
 from submissions.config.section import AbsolutePath, Name, NotNegative, Section, refuse
+from trainmaster.address import is_http_url
 
 
 class _Kept(Section):
@@ -50,14 +50,8 @@ Prefix = Annotated[str, BeforeValidator(_prefix)]
 
 
 def _endpoint(value: Any) -> Any:
-    if isinstance(value, str) and value:
-        try:
-            parts = urlsplit(value)
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # of a port, or of brackets
-            is_address = False
-        if not is_address:
-            raise refuse("an address, such as https://s3.example.com:9000")
+    if isinstance(value, str) and value and not is_http_url(value):
+        raise refuse("an address, such as https://s3.example.com:9000")
     return value
 
 

@@ -1,0 +1,24 @@
+"""Settings of the environment that stop the start of the server."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from webui import environment
+
+NAME = "TRAINMASTER_S3_ENDPOINT_URL"
+
+
+@pytest.mark.parametrize(
+    "value", ["minio:9000", "ftp://minio", "https://", "http://minio:none", "http://[minio"]
+)
+def test_an_address_that_is_none_stops_the_start(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, value)
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME} is .*; allowed: an address, such as https://"):
+        environment.http_url(NAME)
+
+
+def test_an_address_may_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NAME, raising=False)
+    assert environment.http_url(NAME) is None
+    monkeypatch.setenv(NAME, "http://minio:9000")
+    assert environment.http_url(NAME) == "http://minio:9000"
