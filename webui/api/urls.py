@@ -65,6 +65,13 @@ def nothing(request: HttpRequest) -> JsonResponse:
     return json_error(404, f"There is nothing at {request.path}; /api/v1/docs lists what there is.")
 
 
+@csrf_exempt
+def no_checkpoint(request: HttpRequest, name: str) -> JsonResponse:
+    return json_error(
+        404, f"There is no checkpoint {name!r}; a checkpoint is called by its UUID, all 36 characters of it."
+    )
+
+
 _people = [
     _at("auth/login", auth.Login),
     _at("auth/logout", auth.Logout),
@@ -201,6 +208,7 @@ _trials = [
     _at("checkpoints/<uuid:checkpoint_uuid>", checkpoints.OneCheckpoint),
     _at("checkpoints/<uuid:checkpoint_uuid>/metadata", checkpoints.CheckpointMetadata),
     _at("checkpoints/<uuid:checkpoint_uuid>/metrics", checkpoint_uses.CheckpointMetrics),
+    path("api/v1/checkpoints/<str:name>", no_checkpoint),
     _at("trial-source-info", checkpoint_uses.TrialSource),
     path(f"{_E}/preview_gc", checkpoint_deletion.PreviewGc.as_view()),
     # the published client asks here, without /api/v1

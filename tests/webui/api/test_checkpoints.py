@@ -110,6 +110,7 @@ def test_deletion_says_what_is_lost_and_asks_for_rights(cast: Cast, trial: Trial
         "POST", "checkpoints/rm", {"checkpointUuids": [str(at(trial, 30).pk)]}
     )
     assert (status, "None of the files" in sentence) == (409, True)
+    assert "called by its UUID" in cast.vic.refused("GET", "checkpoints/nope")[1]
 
 
 def test_a_policy_is_previewed_and_set(cast: Cast, trial: Trial) -> None:
