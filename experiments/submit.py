@@ -68,9 +68,7 @@ def _create(
 ) -> Experiment:
     effective = config.effective()
     if parent is not None and parent.unmanaged:
-        raise Refused(
-            f"Experiment {parent.pk} is unmanaged: its code is where it was started, so it cannot be forked here."
-        )
+        raise Refused(unmanaged_parent(parent))
     sources.found(effective)  # refuses what no trial could begin with
     seed = _seed(effective)
     if unmanaged:
@@ -136,3 +134,10 @@ def _seed(effective: dict[str, Any]) -> int:
         seed = secrets.randbelow(2**31)
         effective["reproducibility"] = {"experiment_seed": seed}
     return int(seed)
+
+
+def unmanaged_parent(parent: Experiment) -> str:
+    """Why such an experiment is refused as a parent."""
+    return (
+        f"Experiment {parent.pk} is unmanaged: its code is where it was started, so it cannot be forked here."
+    )

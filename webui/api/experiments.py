@@ -91,9 +91,9 @@ class Experiments(ApiView):
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
+        parent = _parent(body.get("parentId"))
         config = _config(body)
         project = _project(config, body.get("projectId"))
-        parent = _parent(body.get("parentId"))
         if body.get("validateOnly"):
             _validate_only(config, body, parent)
             return Response(_skeleton(config, project, user))
@@ -171,6 +171,8 @@ def _parent(parent_id: int | None) -> Experiment | None:
     parent = Experiment.objects.select_related("context").filter(pk=parent_id).first()
     if parent is None:
         raise Missing(f"experiment {parent_id} not found: nothing to fork from")
+    if parent.unmanaged:  # before its config is looked at, which has no entrypoint
+        raise BadRequest(submit.unmanaged_parent(parent))
     return parent
 
 

@@ -19,7 +19,6 @@ from hosts.models import Host, PoolChange, ResourcePool, Slot
 from jobs.models import Allocation, Job, Member, SlotHold, Task, UsageRecord
 from logs import read, why_stopped
 from logs import store as log_store
-from tests.rig.api import CONFIG as QUEUED
 from tests.rig.api import Cast, Json
 
 pytestmark = pytest.mark.django_db
@@ -311,7 +310,7 @@ def test_what_the_server_cannot_do_to_it_is_refused_with_a_sentence(cast: Cast, 
         status, sentence = cast.ada.refused("POST", f"{at}/{action}")
         assert status == 409 and "runs outside the queue" in sentence
     assert cast.ada.refused("POST", f"trials/{trial['id']}/kill")[0] == 409
-    fork = {"config": QUEUED, "parentId": trial["experimentId"]}
+    fork = {"config": "name: again", "parentId": trial["experimentId"]}
     assert "cannot be forked" in cast.ada.refused("POST", "experiments", fork)[1]
     assert "end its program" in cast.ada.refused("DELETE", at)[1]
     job = Experiment.objects.get(pk=trial["experimentId"]).job_id
