@@ -75,7 +75,14 @@ def _check_state(experiment: Experiment) -> None:
             f"experiment {experiment.pk} is unmanaged: its program goes on where it was started."
         )
     if experiment.state not in EXPERIMENT_END_STATES:
-        raise IllegalStep(f"experiment in non terminal state '{experiment.state}', try again later")
+        first = (
+            "activate it instead"
+            if experiment.state == ExperimentState.PAUSED
+            else "wait for its end, or cancel it"
+        )
+        raise IllegalStep(
+            f"experiment in non terminal state '{experiment.state}': only one that has ended is continued; {first}."
+        )
     if experiment.archived:
         raise IllegalStep(f"experiment {experiment.pk} is archived; unarchive it before continuing it.")
     name = (experiment.config.get("searcher") or {}).get("name")
