@@ -32,7 +32,7 @@ def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise ValueError(
-                f"The metric name {name!r} in {where} is a {type(name).__name__}, it must be text."
+                f"The metric name {name!r} in {where} is {_a(type(name).__name__)}, it must be text."
             )
         if len(name) > NAME_CHARACTERS:
             _left_out(where, name, f"has a name of {len(name)} characters (at most {NAME_CHARACTERS})")
@@ -40,11 +40,15 @@ def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
         try:
             kept[name if not _UNSAFE.search(name) else _text(name)] = _plain(value)
         except _Unserialisable as error:
-            of = "" if str(error) == type(value).__name__ else f" with a {error} in it"
-            _left_out(where, name, f"is a {type(value).__name__}{of}")
+            of = "" if str(error) == type(value).__name__ else f" with {_a(str(error))} in it"
+            _left_out(where, name, f"is {_a(type(value).__name__)}{of}")
         except RecursionError:
-            _left_out(where, name, f"is a {type(value).__name__} that holds itself")
+            _left_out(where, name, f"is {_a(type(value).__name__)} that holds itself")
     return kept
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def _left_out(where: str, name: str, why: str) -> None:

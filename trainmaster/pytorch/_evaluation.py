@@ -98,7 +98,7 @@ class Evaluation:
                 )
             if not isinstance(output, dict):
                 raise TypeError(
-                    f"evaluate_batch() must return a dict of metrics, not a {type(output).__name__}."
+                    f"evaluate_batch() must return a dict of metrics, not {type(output).__name__}."
                 )
             outputs.append(output)
         return outputs
@@ -111,7 +111,7 @@ class Evaluation:
                 found = self._trial.evaluate_full_dataset(self._loader.plain())
             if not isinstance(found, dict):
                 raise TypeError(
-                    f"evaluate_full_dataset() must return a dict of metrics, not a {type(found).__name__}."
+                    f"evaluate_full_dataset() must return a dict of metrics, not {type(found).__name__}."
                 )
             metrics = to_numbers(found, keep_others=True)
         shared: Dict[str, Any] = self._context.distributed.broadcast(metrics)

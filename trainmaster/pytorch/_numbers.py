@@ -20,7 +20,7 @@ def held(metrics: Any) -> Dict[str, Any]:
     if not isinstance(metrics, dict):
         raise TypeError(
             "train_batch() must return a dict of metrics (an empty one will do) or the loss as a tensor, "
-            f"not a {type(metrics).__name__}."
+            f"not {type(metrics).__name__}."
         )
     kept: Dict[str, Any] = {}
     for name, value in metrics.items():
@@ -63,7 +63,9 @@ def _array(value: Any) -> Any:
 def _left_out(name: str, value: Any) -> None:
     if name not in _complained:
         _complained.add(name)
-        logger.warning("The metric %r is a %s, not one number, and is left out.", name, type(value).__name__)
+        logger.warning(
+            "The metric %r is of the type %s, not one number, and is left out.", name, type(value).__name__
+        )
 
 
 def _size(value: Any) -> int:

@@ -54,7 +54,7 @@ def checked_unit(value: Any, name: str, default: Optional[TrainUnit] = None) -> 
     if not isinstance(value, TrainUnit):
         raise TypeError(
             f"fit({name}={value!r}): give pytorch.Batch(n), pytorch.Epoch(n) or pytorch.Record(n), "
-            f"not a {type(value).__name__}."
+            f"not {type(value).__name__}."
         )
     return value
 

@@ -85,7 +85,7 @@ class Wrapped(NamedTuple):
         if not isinstance(value, dict):
             raise TypeError(
                 f"{type(self.reducer).__name__} was wrapped without a name, so cross_slot_reduce() must return "
-                f"a dict of metrics; it returned a {type(value).__name__}."
+                f"a dict of metrics; it returned {type(value).__name__}."
             )
         return value
 
@@ -100,7 +100,7 @@ def wrapped(
     if not isinstance(reducer, MetricReducer):
         if not callable(reducer):
             raise TypeError(
-                f"wrap_reducer() takes a MetricReducer or a function, not a {type(reducer).__name__}."
+                f"wrap_reducer() takes a MetricReducer or a function, not {type(reducer).__name__}."
             )
         reducer = SimpleMetricReducer(reducer)
     return Wrapped(reducer, name, training, validation)

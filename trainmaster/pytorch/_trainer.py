@@ -62,7 +62,7 @@ class Trainer:
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         if not isinstance(trial, PyTorchTrial):
-            raise TypeError(f"Trainer() takes an instance of a PyTorchTrial, not a {type(trial).__name__}.")
+            raise TypeError(f"Trainer() takes an instance of a PyTorchTrial, not {type(trial).__name__}.")
         self._trial = trial
         self._context = context
         self._core = context._core
@@ -214,7 +214,7 @@ class Trainer:
             return EpochLoader(data, self._context.get_trial_seed(), rank, size, even)
         if self._context.experimental._data_checks:
             raise TypeError(
-                f"build_{kind}_data_loader() returned a {type(data).__name__}; return a pytorch.DataLoader, or call "
+                f"build_{kind}_data_loader() returned {type(data).__name__}; return a pytorch.DataLoader, or call "
                 "context.experimental.disable_dataset_reproducibility_checks() and share the data among ranks yourself."
             )
         return ForeignLoader(data)

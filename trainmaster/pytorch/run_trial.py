@@ -61,7 +61,9 @@ def run(spec: str) -> None:
     config: Dict[str, Any] = info.trial._config
     with init() as context:  # seeds, and so comes before the trial's own code
         if context.distributed.rank == 0:
-            logger.info("%s trains on %d ranks by torch.distributed.", spec, context.distributed.size)
+            size = context.distributed.size
+            ranks = "1 rank" if size == 1 else f"{size} ranks by torch.distributed"
+            logger.info("%s trains on %s.", spec, ranks)
         trial = trial_class(spec)(context)
         Trainer(trial, context).fit(
             checkpoint_period=unit_of(config.get("min_checkpoint_period")),
