@@ -53,6 +53,7 @@ class EventFiles:
         self._wanted = self._wanted and spec["checkpoint_storage"].get("type") not in _COPIED_BY_RANKS
         self._sent: Dict[str, _Sent] = {}
         self._given_up: Set[str] = set()
+        self._unreadable: Set[str] = set()  # said once
         self._finished = threading.Event()
 
     def pending(self) -> bool:
@@ -82,8 +83,11 @@ class EventFiles:
                 continue
             try:
                 self._bring(name, path)
+                self._unreadable.discard(name)
             except OSError as error:
-                say(f"{path} cannot be read for TensorBoard: {error}.")
+                if name not in self._unreadable:
+                    say(f"{path} cannot be read for TensorBoard: {error}.")
+                self._unreadable.add(name)
             except Answered as error:
                 if isinstance(error, (Later, Refused)):
                     raise
