@@ -50,7 +50,8 @@ class TrainContext:
         self._exit_reported = False
         self._metadata: Optional[Dict[str, Any]] = None  # set here, on its way to the server
         self._latest: Dict[str, Tuple[int, Dict[str, Any]]] = {}  # of each group, to see what is said twice
-        self._warned = False
+        self._warned_of_another_value = False
+        self._warned_of_rank = False
 
     def report_training_metrics(
         self,
@@ -116,8 +117,8 @@ class TrainContext:
             self._latest[group] = (steps, metrics)
         else:
             said = [name for name, value in metrics.items() if standing.get(name, value) != value]
-            if said and not self._warned:
-                self._warned = True
+            if said and not self._warned_of_another_value:
+                self._warned_of_another_value = True
                 logger.error(
                     "%s of %s at step %d has been reported with another value, which stands: overwriting existing "
                     "metric keys is not supported. Later ones are not mentioned.",
@@ -125,8 +126,8 @@ class TrainContext:
                 )  # fmt: skip
             self._latest[group] = (steps, {**metrics, **standing})
         is_unusual = self._distributed.rank != 0 and not self._any_rank_reports
-        if is_unusual and self._records is not None and not self._warned:
-            self._warned = True
+        if is_unusual and self._records is not None and not self._warned_of_rank:
+            self._warned_of_rank = True
             logger.warning(
                 "Rank %d reports metrics, which is the chief's (rank 0) to do. They are kept; of a metric that several "
                 "ranks report for one step the value that comes first stands.",
@@ -155,7 +156,7 @@ class TrainContext:
         """Replace all metadata of the trial's run, and return them; ValueError for what is no object of JSON."""
         plain: Dict[str, Any] = encode_strict(metadata, "The metadata")
         if not isinstance(plain, dict):
-            raise ValueError(f"The metadata are a {type(metadata).__name__}, they must be a dict.")
+            raise ValueError(f"The metadata are of the type {type(metadata).__name__}, they must be a dict.")
         self._metadata = plain
         if self._records is None:
             logger.info("metadata: %s", plain)
