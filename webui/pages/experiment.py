@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import yaml
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,7 +16,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from experiments import phases, transitions
+from experiments import event_files, phases, transitions
 from experiments.config import masked, masked_text
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
@@ -53,6 +55,7 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         "actions": actions(experiment, experiment.trials.count()),
         "may_act": may_act(request, experiment),
         "again": experiment_again.links(request, experiment),
+        "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
     }
     fragment = "experiment"
     if tab == "overview" and request.GET.get("part") in {None, "trials"}:
@@ -84,6 +87,12 @@ def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpRes
 def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> HttpResponse:
     """An address of the old console leads to the experiment."""
     return redirect(f"/experiments/{experiment_id}")
+
+
+def _has_tensorboard(experiment: Experiment) -> bool:
+    """Whether any trial has reported a metric, or written a file for it."""
+    reported = experiment.trials.exclude(summary_metrics={}).exists()
+    return reported or event_files.folder(experiment.pk).exists()
 
 
 def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:

@@ -117,3 +117,12 @@ def test_without_validations_there_is_no_figure_and_of_many_trials_the_best_are_
     assert by_step["name"] == f"loss of the best {best_so_far.MOST_TRIALS} trials"
     drawn = {trace["name"].removesuffix(" (best)") for trace in by_step["data"]}
     assert drawn == {"best", *(f"trial {pk}" for pk in trials[: best_so_far.MOST_TRIALS])}
+
+
+def test_files_for_tensorboard_are_offered_once_any_metric_was_reported(client: Client) -> None:
+    experiment = submit_experiment(name="training alone")
+    trial, at = trial_of(experiment), f"/experiments/{experiment.pk}"
+    assert b"files for TensorBoard" not in client.get(at).content
+    summary = {"training": {"accuracy": {"count": 1, "last": 0.5, "type": "number"}}}
+    Trial.objects.filter(pk=trial.pk).update(summary_metrics=summary)
+    assert b"files for TensorBoard" in client.get(at).content
