@@ -71,6 +71,9 @@ def test_hyperparameters_that_differ_stand_first_and_the_others_are_folded(clien
     assert first[:4] == [f"Trial {one.pk}", "true", "0.1", "resnet"]
     assert second[:4] == [f"Trial {two.pk}", "1", "0.01", "vit"]
     assert "1 hyperparameter with the same value" in page and "model.depth" in page
+    in_order = r"amp\b.*\blr\b.*model\.depth.*model\.name"
+    for address in (f"/trials/{one.pk}", f"/experiments/{one.experiment_id}", f"/compare?trials={one.pk}"):
+        assert re.search(in_order, page_of(client, address), re.DOTALL), address
 
 
 def test_a_hyperparameter_that_one_trial_lacks_sets_it_apart(client: Client) -> None:

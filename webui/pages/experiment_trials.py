@@ -15,7 +15,7 @@ from experiments import phases
 from experiments.models import Experiment, Trial
 from webui.api.trial_encoding import trials_with_numbers
 from webui.pages import verdicts
-from webui.pages.hparams import table_of
+from webui.pages.hparams import named
 
 PER_PAGE = 100
 _NEWEST_LAST = "trial"
@@ -79,7 +79,7 @@ def table(experiment: Experiment, query: QueryDict) -> Table:
             phase=phases.of(trial),
             why=why.get(trial.pk, ""),
             is_best=trial.pk == experiment.best_trial_id,
-            hparams=table_of([trial.hparams]).shared,
+            hparams=named(trial.hparams),
         )
         for trial in trials
     ]

@@ -23,6 +23,11 @@ class Table:
         return [(name, values[place]) for name, values in self.differing.items()]
 
 
+def named(hparams: Mapping[str, Any]) -> dict[str, str]:
+    """Of one trial: name -> value as text, in the order of the names; the database keeps no other order of them."""
+    return table_of([hparams]).shared
+
+
 def table_of(trials: Sequence[Mapping[str, Any]]) -> Table:
     """Of the trials in their order. 1 and 1.0 are the same, and so are lists and objects with the same content."""
     flat = [_flat(each) for each in trials]

@@ -18,6 +18,7 @@ from webui.pages import checkpoints, experiment_again, timeline, verdicts, why
 from webui.pages.experiment import actions
 from webui.pages.experiment_access import may_act
 from webui.pages.frame import page, show
+from webui.pages.hparams import named
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
@@ -61,6 +62,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "trial": trial,
         "experiment": trial.experiment,
         "phase": phases.of_trials([trial])[trial.pk],
+        "hparams": named(trial.hparams),
         "tab": tab,
         "tabs": TABS,
         "log_at": f"/trials/{trial.pk}",
