@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.server import Server
-from webui.embedded.processes import wait_until
+from tests.rig.stack import local_host
 
 CLIENT = "determined==0.38.1"
 TRAINERS = ("transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6")
@@ -81,20 +81,5 @@ def det(
     server: Server, det_program: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublishedClient]:
     """The client, and a host named `compat` that runs on this machine without sshd. Nothing runs on afterwards."""
-    token = server.token()
-    server.request("POST", "/api/v1/hosts", {"name": "compat", "transport": "local", "slots": 2}, token)
-
-    def ready() -> bool:
-        return bool(server.request("GET", "/api/v1/hosts/compat", token=token)["host"]["state"] == "ready")
-
-    assert wait_until(ready, 60), server.request("GET", "/api/v1/hosts/compat", token=token)
-    yield PublishedClient(det_program, server, tmp_path_factory.mktemp("home"))
-    for experiment in server.request("GET", "/api/v1/experiments", token=token)["experiments"]:
-        if not experiment["unmanaged"]:
-            server.request("POST", f"/api/v1/experiments/{experiment['id']}/kill", token=token)
-
-    def idle() -> bool:
-        return not server.request("GET", "/api/v1/tasks", token=token)["allocationIdToSummary"]
-
-    assert wait_until(idle, 60)
-    server.request("DELETE", "/api/v1/hosts/compat", token=token)  # the next module adds its own
+    with local_host(server, "compat", slots=2):
+        yield PublishedClient(det_program, server, tmp_path_factory.mktemp("home"))

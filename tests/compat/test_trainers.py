@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rig.server import Server
-from tests.rig.stack import Stack, config
+from tests.rig.stack import Stack, config, local_host
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compat
@@ -114,15 +114,8 @@ with det.core.init(distributed=det.core.DistributedContext.from_torch_distribute
 @pytest.fixture(scope="module")
 def stack(server: Server, trainers_python: Path) -> Iterator[Stack]:
     """A host of this machine with room for two jobs of two ranks."""
-    stack = Stack(server, [])
-    about = {"name": "trainers", "transport": "local", "slots": 4, "python": str(trainers_python)}
-    stack.post("/api/v1/hosts", about)
-    stack.wait(lambda: stack.host_state("trainers") == "ready", 60, "the host to be ready")
-    yield stack
-    for experiment in stack.get("/api/v1/experiments")["experiments"]:
-        stack.post(f"/api/v1/experiments/{experiment['id']}/kill")
-    stack.wait(lambda: not stack.holders(), 60, "the slots to be free")
-    server.request("DELETE", "/api/v1/hosts/trainers", token=stack.token)
+    with local_host(server, "trainers", slots=4, python=str(trainers_python)) as stack:
+        yield stack
 
 
 def train(stack: Stack, script: str, metric: str, folder: Path, held_at: int) -> int:

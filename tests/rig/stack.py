@@ -275,6 +275,20 @@ def running_stack(rig: HostRig, hosts: int = 2, settings: Mapping[str, str] | No
             server.close()
 
 
+@contextmanager
+def local_host(server: Server, name: str, **about: Any) -> Iterator[Stack]:
+    """A server that others use too, and this machine as its only host, without sshd; afterwards nothing runs there."""
+    stack = Stack(server, [])
+    stack.post("/api/v1/hosts", {"name": name, "transport": "local", **about})
+    stack.wait(lambda: stack.host_state(name) == "ready", 60, "the host to be ready")
+    yield stack
+    for experiment in stack.get("/api/v1/experiments?limit=0")["experiments"]:
+        if not experiment["unmanaged"]:
+            stack.post(f"/api/v1/experiments/{experiment['id']}/kill")
+    stack.wait(lambda: not stack.get("/api/v1/tasks")["allocationIdToSummary"], 60, "the runs to end")
+    server.request("DELETE", f"/api/v1/hosts/{name}", token=stack.token)
+
+
 def code_of(folder: Path) -> dict[str, str]:
     """The text files of an example."""
     return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
