@@ -48,6 +48,13 @@ def steps(server: Server) -> int:
     return 0
 
 
+def test_the_hosts_of_an_earlier_start_are_known_before_the_server_is(tmp_path: Path) -> None:
+    assert demo_hosts.kept(tmp_path) == []
+    made = demo_hosts.make(tmp_path, local=False)
+    assert [host.name for host in made] == ["demo-1", "demo-2"]
+    assert demo_hosts.kept(tmp_path) == made
+
+
 @pytest.mark.chaos  # a minute and a half
 def test_ctrl_c_pauses_the_demo_and_the_next_one_goes_on() -> None:
     with parts.private_folder("demo") as path:

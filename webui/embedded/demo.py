@@ -6,14 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainmaster.client import Client
 from webui.embedded import demo_hosts
 from webui.embedded.installation import ROOT, Server
-from webui.embedded.supervise import CannotStart
+from webui.embedded.supervise import CannotStart, Supervisor
 
 EXAMPLE = ROOT / "examples" / "digits_ddp"
 CONFIG = EXAMPLE / "digits.yaml"
@@ -27,13 +27,20 @@ ENDED = frozenset({"COMPLETED", "CANCELED", "ERROR"})
 class Demo:
     """One play. `experiment` is the id of the demo's own training once it is there."""
 
-    server: Server
     data: Path
     say: Callable[[str], None]
     experiment: int | None = None
+    hosts: list[demo_hosts.DemoHost] = field(default_factory=list)
+    server: Server = field(init=False)
 
-    def play(self) -> int:
+    def wake_hosts(self, supervisor: Supervisor) -> None:
+        """Start what an earlier start has added, before the server looks: it would take them for silent."""
+        self.hosts = demo_hosts.kept(self.data)
+        _start(supervisor, self.hosts)
+
+    def play(self, server: Server) -> int:
         """Add the hosts, train, follow. Returns 0 when the training has completed."""
+        self.server = server
         token = self._token()
         self.environment = {
             **self.server.environment,
@@ -67,18 +74,19 @@ class Demo:
 
     def _add_hosts(self) -> None:
         known = {host["name"]: host for host in self.client.hosts()}
-        hosts = demo_hosts.make(self.data, self.client.server_key(), self._local_ones(known))
-        for host in hosts:
+        if not self.hosts:
+            self.hosts = demo_hosts.make(self.data, self._local_ones(known))
+            _start(self.server.supervisor, self.hosts)
+        key = self.client.server_key()
+        for host in self.hosts:
             if host.sshd is not None:
-                self.server.supervisor.start(host.sshd)
-                self.server.supervisor.wait_ready(host.name, host.answers, 20)
-        for host in hosts:
+                host.authorize(key)
             if host.name not in known:
                 self.client.add_host(_wanted(host))
-        if hosts[0].sshd is None:
+        if self.hosts[0].sshd is None:
             self.say("There is no sshd here: the hosts demo-1 and demo-2 are local ones, run without SSH.")
         else:
-            places = " and ".join(f"{host.name} ({host.address} port {host.port})" for host in hosts)
+            places = " and ".join(f"{host.name} ({host.address} port {host.port})" for host in self.hosts)
             self.say(f"The hosts are {places}: an sshd of the demo's own each, on this machine.")
         self._wait(self._hosts_ready, HOSTS_LIMIT_SECONDS, "the hosts to get ready")
 
@@ -168,6 +176,15 @@ class Demo:
         self.server.supervisor.serve(condition, limit_seconds)
         if not condition():
             raise CannotStart(f"Waited {limit_seconds:.0f} s for {what}, in vain.")
+
+
+def _start(supervisor: Supervisor, hosts: list[demo_hosts.DemoHost]) -> None:
+    """All at once, then wait for each."""
+    own = [(host, host.sshd) for host in hosts if host.sshd is not None]
+    for _, sshd in own:
+        supervisor.start(sshd)
+    for host, sshd in own:
+        supervisor.wait_ready(sshd.name, host.answers, 20)
 
 
 def _wanted(host: demo_hosts.DemoHost) -> dict[str, Any]:

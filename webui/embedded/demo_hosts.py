@@ -17,6 +17,7 @@ from webui.embedded.supervise import Part
 NAMES = ("demo-1", "demo-2")
 SLOTS = 2
 FIRST_ADDRESS = 11  # 127.0.0.11: an address each, so that their ports cannot collide
+AUTHORIZED_KEYS = "authorized_keys"
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -31,6 +32,10 @@ class DemoHost:
     login: str
     host_key: str
     sshd: Part | None
+
+    def authorize(self, key: str) -> None:
+        """Let the holder of this public key in, and nobody else."""
+        (self.workdir.parent / AUTHORIZED_KEYS).write_text(key.strip() + "\n")
 
     def answers(self) -> bool:
         if self.sshd is None:
@@ -47,7 +52,14 @@ def sshd_program() -> str | None:
     return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
-def make(data: Path, authorized_key: str, local: bool) -> list[DemoHost]:
+def kept(data: Path) -> list[DemoHost]:
+    """Both hosts with their sshd as an earlier start made them, which the server will look for; none otherwise."""
+    if sshd_program() is None or not all((home / "port").exists() for home in _homes(data)):
+        return []
+    return make(data, local=False)
+
+
+def make(data: Path, local: bool) -> list[DemoHost]:
     """Both hosts, the same at every start: keys and ports are kept in the data folder."""
     program = None if local else sshd_program()
     if not local and program is None:
@@ -55,23 +67,25 @@ def make(data: Path, authorized_key: str, local: bool) -> list[DemoHost]:
             "The demo's hosts were added with an sshd of their own, and there is none here now. "
             "Install openssh-server again."
         )
-    homes = [data / "demo" / name for name in NAMES]
-    return [_make(home, number, program, authorized_key) for number, home in enumerate(homes)]
+    return [_make(home, number, program) for number, home in enumerate(_homes(data))]
 
 
-def _make(home: Path, number: int, program: str | None, authorized_key: str) -> DemoHost:
+def _homes(data: Path) -> list[Path]:
+    return [data / "demo" / name for name in NAMES]
+
+
+def _make(home: Path, number: int, program: str | None) -> DemoHost:
     name, workdir = home.name, home / "work"
     workdir.mkdir(parents=True, exist_ok=True)
     if program is None:
         return DemoHost(name, "", 0, workdir, "", "", None)
     login, address = getpass.getuser(), f"127.0.0.{FIRST_ADDRESS + number}"
     port, host_key = _port(home, address), _host_key(home)
-    (home / "authorized_keys").write_text(authorized_key.strip() + "\n")
     lines = [
         f"Port {port}",
         f"ListenAddress {address}",
         f"HostKey {home / 'host_key'}",
-        f"AuthorizedKeysFile {home / 'authorized_keys'}",
+        f"AuthorizedKeysFile {home / AUTHORIZED_KEYS}",
         f"AllowUsers {login}",
         f"SetEnv PATH={Path(sys.executable).parent}:{SYSTEM_PATH}",
         "PidFile none",

@@ -45,8 +45,13 @@ class Server:
 
 
 @contextmanager
-def running(options: Options, say: Callable[[str], None]) -> Iterator[Server]:
-    """Start everything and wait until it answers; leaving the block ends every child, in order."""
+def running(
+    options: Options, say: Callable[[str], None], first: Callable[[Supervisor], None] = lambda _: None
+) -> Iterator[Server]:
+    """Start everything and wait until it answers; leaving the block ends every child, in order.
+
+    `first` may start children of its own, before all others and until after them.
+    """
     _check(options)
     owner = account.for_databases()
     data = folder.prepare(options.data, owner)
@@ -63,6 +68,7 @@ def running(options: Options, say: Callable[[str], None]) -> Iterator[Server]:
         logs.mkdir(mode=0o700, exist_ok=True)
         environment = _environment(options, data, port, certificate)
         with Supervisor(logs, register, say) as supervisor:
+            first(supervisor)
             _start_databases(supervisor, data, owner, environment)
             _prepare(supervisor, environment)
             _start_ours(supervisor, options, environment, sockets, certificate)

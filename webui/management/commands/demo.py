@@ -29,24 +29,25 @@ class Command(BaseCommand):
         up.show_lines_at_once()
         code = 0
         try:
-            with installation.running(options, self.stdout.write) as server:
+            demo = Demo(options.data.absolute(), self.stdout.write)
+            with installation.running(options, self.stdout.write, demo.wake_hosts) as server:
                 up.announce(self, options, server)
-                code = self._play(Demo(server, options.data.absolute(), self.stdout.write), given["once"])
+                code = self._play(demo, server, given["once"])
         except Stop:
             self.stdout.write("The demo has ended. Its data is kept; `make demo` starts again from it.")
         except (lock.Held, CannotStart, ImproperlyConfigured, HttpError) as error:
             raise CommandError(str(error)) from error
         sys.exit(code)
 
-    def _play(self, demo: Demo, once: bool) -> int:
+    def _play(self, demo: Demo, server: installation.Server, once: bool) -> int:
         """The training's exit code with `once`; otherwise serve until Ctrl-C."""
         try:
-            code = demo.play()
+            code = demo.play(server)
             if not once:
                 self.stdout.write(
-                    f"Serving at {demo.server.url} until Ctrl-C: user admin, pages /jobs and /hosts."
+                    f"Serving at {server.url} until Ctrl-C: user admin, pages /jobs and /hosts."
                 )
-                demo.server.supervisor.serve()
+                server.supervisor.serve()
         except Stop:
             demo.pause()
             raise
