@@ -18,10 +18,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks import database
 from benchmarks.logs_ingest import cpu_seconds
+
+if TYPE_CHECKING:
+    from experiments.models import Checkpoint
+    from jobs.models import Member
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -113,14 +117,46 @@ def peak_mb(pid: int) -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def measure(stack: ExitStack, folder: Path) -> str:
+def partial_checkpoint(member: Member) -> Checkpoint:
+    """One of a file `model.pt` that is still to be uploaded."""
     from django.utils import timezone
 
     from experiments.models import Checkpoint
     from experiments.states import CheckpointState
+    from tests.webui.runner_api.test_checkpoints import make_trial
+
+    return Checkpoint.objects.create(
+        trial=make_trial(member),
+        allocation_id=member.allocation_id,
+        run_key=member.run_key,
+        state=CheckpointState.PARTIAL,
+        steps_completed=1,
+        resources={"model.pt": BYTES},
+        storage={"type": "server"},
+        reported_at=timezone.now(),
+    )
+
+
+def fill(path: Path) -> None:
+    """With bytes that nothing can compress."""
+    with path.open("wb") as file:
+        for _ in range(-(-BYTES // _BLOCK_BYTES)):
+            file.write(os.urandom(_BLOCK_BYTES))
+        file.truncate(BYTES)
+
+
+def plain_receiver(stack: ExitStack, target: Path) -> str:
+    """The address of a PlainReceiver that writes to `target`, until the stack's end."""
+    bound = cast(Any, type("Bound", (PlainReceiver,), {"target": target}))
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    stack.callback(receiver.shutdown)
+    return f"http://127.0.0.1:{receiver.server_address[1]}/"
+
+
+def measure(stack: ExitStack, folder: Path) -> str:
     from tests.rig.rows import RUN_TOKEN, make_gang
     from tests.rig.web import running_web
-    from tests.webui.runner_api.test_checkpoints import make_trial
     from trainmaster.core._server_storage import _download
     from trainmaster.http import ServerClient
     from trainmaster.jsonfile import write_json
@@ -131,23 +167,11 @@ def measure(stack: ExitStack, folder: Path) -> str:
 
     web = stack.enter_context(running_web(folder, TRAINMASTER_LOG_LEVEL="WARNING"))
     member = make_gang()[0]
-    checkpoint = Checkpoint.objects.create(
-        trial=make_trial(member),
-        allocation_id=member.allocation_id,
-        run_key=member.run_key,
-        state=CheckpointState.PARTIAL,
-        steps_completed=1,
-        resources={"model.pt": BYTES},
-        storage={"type": "server"},
-        reported_at=timezone.now(),
-    )
+    checkpoint = partial_checkpoint(member)
     run = folder / "run"
     run.mkdir()
     source = run / "model.pt"
-    with source.open("wb") as file:
-        for _ in range(-(-BYTES // _BLOCK_BYTES)):
-            file.write(os.urandom(_BLOCK_BYTES))
-        file.truncate(BYTES)
+    fill(source)
     paths = RunPaths(run)
     write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
     spec = {"token": RUN_TOKEN, "allocation_id": member.allocation_id, "member": 0}
@@ -157,15 +181,11 @@ def measure(stack: ExitStack, folder: Path) -> str:
         web.data_dir / "checkpoints" / str(checkpoint.pk) / "model.pt",
         *(folder / name for name in ("copied", "plain", "back")),
     )
-    receiver = ThreadingHTTPServer(
-        ("127.0.0.1", 0), cast(Any, type("Bound", (PlainReceiver,), {"target": plain}))
-    )
-    threading.Thread(target=receiver.serve_forever, daemon=True).start()
-    stack.callback(receiver.shutdown)
-    curl = f"http://127.0.0.1:{receiver.server_address[1]}/"
+    curl = plain_receiver(stack, plain)
     spent: list[float] = []
 
     def upload() -> None:
+        stored.unlink(missing_ok=True)
         before = cpu_seconds(web.pid)
         FileUpload(link, base, run, "model.pt", lambda count: None).to_server()
         spent.append(cpu_seconds(web.pid) - before)
@@ -178,10 +198,6 @@ def measure(stack: ExitStack, folder: Path) -> str:
         for path in (copied, plain, back):
             path.unlink(missing_ok=True)
 
-    def upload_anew() -> None:
-        stored.unlink(missing_ok=True)
-        upload()
-
     before = peak_mb(web.pid)
     took = in_turns(
         {
@@ -189,7 +205,7 @@ def measure(stack: ExitStack, folder: Path) -> str:
             "curl -T to a plain receiver": lambda: subprocess.run(
                 ["curl", "-s", "-T", str(source), curl], check=True, stdout=subprocess.DEVNULL
             ),
-            "upload to the server, checked": upload_anew,
+            "upload to the server, checked": upload,
             "download from the server, checked": download,
         },
         clean,
