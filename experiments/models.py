@@ -41,6 +41,12 @@ class Template(models.Model):
     name = models.CharField(max_length=128, unique=True)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="+")
     config = models.JSONField()
+    #: the YAML as it was written, comments too; empty where masks in it stand for secrets
+    source = models.TextField(blank=True)
+    changed_at = models.DateTimeField(auto_now=True)
+    changed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
 
 
 class Experiment(models.Model):
@@ -56,6 +62,9 @@ class Experiment(models.Model):
     #: the effective config: template, defaults and overrides applied
     config = models.JSONField()
     original_config = models.TextField()
+    #: the template that it was submitted with, as it was then; both empty without one
+    template_name = models.CharField(max_length=128, blank=True)
+    template_config = models.JSONField(default=dict)
     context = models.ForeignKey(Context, on_delete=models.PROTECT, related_name="experiments")
     seed = models.BigIntegerField()
     #: state of the search (queue/searching), saved with each of its events

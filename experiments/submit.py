@@ -15,6 +15,7 @@ from experiments import search, sources
 from experiments.config import ExperimentConfig
 from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
+from experiments.templates import Used
 from jobs import detached
 from jobs import transitions as jobs
 from jobs.accepting import Refused, once, settle
@@ -38,16 +39,19 @@ def create(
     actor: str,
     unmanaged: bool = False,
     external_id: str | None = None,
+    template: Used | None = None,
 ) -> Experiment:
     """Make the experiment. A repeated `idempotency_key` returns the first one. Raises Refused.
 
     An `unmanaged` one has no trials yet, and nothing of it is ever queued; `external_id` is its user's name for it.
+    `template` is what `config` was merged with, kept beside it.
     """
     return once(
         Experiment,
         idempotency_key,
         lambda: _create(
-            owner, config, original, context, project, parent, activate, idempotency_key, actor, unmanaged, external_id
+            owner, config, original, context, project, parent, activate, idempotency_key, actor, unmanaged, external_id,
+            template,
         ),
     )  # fmt: skip
 
@@ -65,6 +69,7 @@ def _create(
     actor: str,
     unmanaged: bool,
     external_id: str | None,
+    template: Used | None,
 ) -> Experiment:
     effective = config.effective()
     if parent is not None and parent.unmanaged:
@@ -86,6 +91,8 @@ def _create(
         parent=parent,
         config=effective,
         original_config=original,
+        template_name=template.name if template else "",
+        template_config=template.config if template else {},
         context=context,
         seed=seed,
         idempotency_key=idempotency_key,

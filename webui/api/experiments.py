@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
-from experiments import detached, edits, submit, transitions
+from experiments import detached, edits, submit, templates, transitions
 from experiments.config import ConfigError, ExperimentConfig, masked, parse
 from experiments.models import Experiment, Project, Template
 from jobs import accepting, queue_edits
@@ -134,15 +134,19 @@ class ExperimentByExternalId(ApiView):
         return {"experiment": encoded, "config": encoded["config"]}
 
 
-def _config(body: Json) -> ExperimentConfig:
-    template = None
-    if name := body.get("template"):
-        row = Template.objects.filter(name=name).first()
-        if row is None:
-            raise Missing(f"template {name} not found")
-        template = row.config
+def _template(body: Json) -> templates.Used | None:
     try:
-        return parse(body["config"], template=template, managed=not body.get("unmanaged"))
+        return templates.used(body.get("template"))
+    except Template.DoesNotExist as error:
+        raise Missing(f"template {body['template']} not found") from error
+
+
+def _config(body: Json) -> ExperimentConfig:
+    template = _template(body)
+    try:
+        return parse(
+            body["config"], template=template.config if template else None, managed=not body.get("unmanaged")
+        )
     except ConfigError as error:
         raise BadRequest(str(error)) from error
 
@@ -234,6 +238,7 @@ def _create(
                 actor=actor(request),
                 unmanaged=bool(body.get("unmanaged")),
                 external_id=external_id,
+                template=_template(body),
             )
     except submit.Refused as error:
         raise BadRequest(str(error)) from error

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import IntegrityError, transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from experiments.config import ConfigError, check_template, masked, restored
+from experiments import templates
+from experiments.config import ConfigError, masked
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
 
@@ -33,16 +36,10 @@ class TemplatesQuery(encoding.PageQuery):
     workspaceIds = serializers.ListField(child=serializers.IntegerField(), required=False)
 
 
-def _checked(config: Any, standing: Json | None = None) -> Json:
-    """The config as it may be stored; masks of a shown copy are put back."""
+def _text(config: Any) -> str:
     if not isinstance(config, dict):
         raise BadRequest("config: a template is a map, like an experiment's config.")
-    if standing:
-        config = restored(config, standing)
-    try:
-        return check_template(yamltext.dump(config))
-    except ConfigError as error:
-        raise BadRequest(str(error)) from error
+    return yamltext.dump(config)
 
 
 def _workspace(workspace_id: int | None) -> Workspace:
@@ -57,6 +54,17 @@ def find(name: str) -> Template:
     if template is None:
         raise Missing(f"template {name} not found")
     return template
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the room refuses, as answers."""
+    try:
+        yield
+    except (ConfigError, templates.BadName) as error:
+        raise BadRequest(str(error)) from error
+    except templates.Taken as error:
+        raise Conflict(str(error)) from error
 
 
 class Templates(ApiView):
@@ -85,34 +93,28 @@ class OneTemplate(ApiView):
 
     def post(self, request: Request, name: str) -> Response:
         body = self.body(request)
-        config, workspace = _checked(body["config"]), _workspace(body.get("workspaceId"))
-        try:
-            with transaction.atomic():
-                template = Template.objects.create(name=name, config=config, workspace=workspace)
-        except IntegrityError as error:
-            raise Conflict(f"there is already a template {name}") from error
+        text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
+        with _refusals():
+            template = templates.create(name, text, workspace=workspace, user=person(request))
         return Response({"template": encode_template(template)})
 
     def put(self, request: Request, name: str) -> Response:
         body = self.body(request)
-        standing = Template.objects.filter(name=name).first()
-        config = _checked(body["config"], standing.config if standing else None)
-        if standing is None:
-            workspace = _workspace(body.get("workspaceId"))
-            standing = Template.objects.get_or_create(
-                name=name, defaults={"config": config, "workspace": workspace}
-            )[0]
-        Template.objects.filter(name=name).update(config=config)
-        return Response({"template": encode_template(find(name))})
+        text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
+        with _refusals():
+            template = templates.put(name, text, workspace=workspace, user=person(request))
+        return Response({"template": encode_template(template)})
 
     def patch(self, request: Request, name: str) -> Response:
         """The body is the config itself."""
-        standing = find(name)
-        Template.objects.filter(name=name).update(config=_checked(request.data, standing.config))
-        return Response({"template": encode_template(find(name))})
+        find(name)
+        with _refusals():
+            template = templates.replace(name, _text(request.data), user=person(request))
+        return Response({"template": encode_template(template)})
 
     def delete(self, request: Request, name: str) -> Response:
-        find(name).delete()
+        find(name)
+        templates.remove(name)
         return Response({})
 
 
@@ -129,9 +131,6 @@ class TemplateRename(ApiView):
     def patch(self, request: Request) -> Response:
         body = self.body(request)
         find(body["oldName"])
-        try:
-            with transaction.atomic():
-                Template.objects.filter(name=body["oldName"]).update(name=body["newName"])
-        except IntegrityError as error:
-            raise Conflict(f"there is already a template {body['newName']}") from error
-        return Response({"template": encode_template(find(body["newName"]))})
+        with _refusals():
+            template = templates.rename(body["oldName"], body["newName"], user=person(request))
+        return Response({"template": encode_template(template)})

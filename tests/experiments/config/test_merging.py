@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.config import ConfigError, merge, parse
+from experiments.config import ConfigError, check_template, merge, parse
+from trainmaster import yamltext
 
 
 def test_fields_of_both_are_kept_and_the_configs_scalar_wins() -> None:
@@ -100,6 +101,34 @@ def test_a_merged_config_is_checked_as_one() -> None:
     config = parse("entrypoint: x\nresources: {slots_per_trial: 2}", template=template).effective()
     assert config["resources"]["priority"] == 50
     assert config["resources"]["slots_per_trial"] == 2
+
+
+def test_the_split_of_the_documented_example_gives_the_whole_again() -> None:
+    """Shared storage in a template, and a config that names only what is its own."""
+    template = check_template(
+        "description: template-tf-gpu\ncheckpoint_storage: {type: s3, access_key: my-access-key, "
+        "secret_key: my-secret-key, bucket: my-bucket-name}\n"
+    )
+    config = {
+        "description": "mnist_tf_const",
+        "entrypoint": "model_def:MNISTTrial",
+        "data": {"training_data": "train-images-idx3-ubyte.gz"},
+        "hyperparameters": {"base_learning_rate": 0.001, "global_batch_size": 64},
+        "searcher": {
+            "name": "single",
+            "metric": "error",
+            "max_length": {"batches": 500},
+            "smaller_is_better": True,
+        },
+    }
+    merged = merge(template, config)
+    assert merged == {**config, "checkpoint_storage": template["checkpoint_storage"]}
+    assert (
+        parse(yamltext.dump(config), template=template).effective()["checkpoint_storage"]["bucket"]
+        == "my-bucket-name"
+    )
+    with pytest.raises(ConfigError, match=r"<config>\.template: found an unknown field"):
+        check_template("template: another")
 
 
 maps = st.recursive(

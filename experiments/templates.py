@@ -1,0 +1,135 @@
+"""Templates: parts of configs, kept by name, checked when they are saved.
+
+A submission takes a template as it is then (`Used`); what is changed afterwards touches no experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from django.db import IntegrityError, transaction
+
+from accounts.models import User
+from events.announce import announce
+from experiments.config import check_template, restored
+from experiments.models import Experiment, Template, Workspace
+from trainmaster import yamltext
+
+NAME_CHARACTERS = 128
+
+
+class Taken(Exception):
+    """There is a template of this name; the message is a sentence."""
+
+
+class BadName(Exception):
+    """No name of a template; the message is a sentence."""
+
+
+class Used(NamedTuple):
+    """The template of a submission, as it was then."""
+
+    name: str
+    config: dict[str, Any]
+
+
+def find(name: str) -> Template | None:
+    return Template.objects.select_related("workspace", "changed_by").filter(name=name).first()
+
+
+def used(name: str | None) -> Used | None:
+    """The template of this name for a submission, or None for an empty name. Raises Template.DoesNotExist."""
+    if not name:
+        return None
+    row = Template.objects.get(name=name)
+    return Used(row.name, row.config)
+
+
+def checked(text: str, standing: Template | None = None) -> dict[str, Any]:
+    """The content of a template; masks of a shown copy get their secrets from `standing`. Raises ConfigError."""
+    config = check_template(text)
+    return restored(config, standing.config) if standing else config
+
+
+def create(
+    name: str, text: str, *, workspace: Workspace, user: User, copy_of: Template | None = None
+) -> Template:
+    """A new template; masked secrets of a copy are those of `copy_of`. Raises ConfigError, BadName or Taken."""
+    _check_name(name)
+    config = checked(text, copy_of)
+    with _once(name):
+        template = Template.objects.create(
+            name=name, config=config, source=_source(text, config), workspace=workspace, changed_by=user
+        )
+    announce("templates")
+    return template
+
+
+@transaction.atomic
+def replace(name: str, text: str, *, user: User) -> Template:
+    """Give a template another content. Raises ConfigError or Template.DoesNotExist."""
+    standing = Template.objects.select_for_update().get(name=name)
+    standing.config = checked(text, standing)
+    standing.source = _source(text, standing.config)
+    standing.changed_by = user
+    standing.save()
+    announce("templates")
+    return standing
+
+
+def put(name: str, text: str, *, workspace: Workspace, user: User) -> Template:
+    """Make it or replace what it holds. Raises ConfigError or BadName."""
+    if not Template.objects.filter(name=name).exists():
+        try:
+            return create(name, text, workspace=workspace, user=user)
+        except Taken:
+            pass  # somebody was faster
+    return replace(name, text, user=user)
+
+
+@transaction.atomic
+def rename(name: str, to: str, *, user: User) -> Template:
+    """The experiments that were submitted with it name it anew. Raises BadName, Taken or Template.DoesNotExist."""
+    _check_name(to)
+    template = Template.objects.select_for_update().get(name=name)
+    if to == name:
+        return template
+    template.name, template.changed_by = to, user
+    with _once(to):
+        template.save()
+    Experiment.objects.filter(template_name=name).update(template_name=to)
+    announce("templates")
+    return template
+
+
+def remove(name: str) -> None:
+    """Experiments that were submitted with it keep their configs. Raises Template.DoesNotExist."""
+    Template.objects.get(name=name).delete()
+    announce("templates")
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise BadName("name is required")
+    if len(name) > NAME_CHARACTERS or name != name.strip() or not name.isprintable() or "/" in name:
+        raise BadName(
+            f"{name[:40]!r} is no name of a template: allowed are 1 to {NAME_CHARACTERS} printable characters without "
+            "a slash, and no blanks at its ends."
+        )
+
+
+@contextmanager
+def _once(name: str) -> Iterator[None]:
+    """A name that is taken is said so, and the transaction around goes on."""
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        raise Taken(f"there is already a template {name}") from error
+
+
+def _source(text: str, config: dict[str, Any]) -> str:
+    """The text as it was written, unless its masks now stand for secrets: then none."""
+    return text if yamltext.load(text) == config else ""
