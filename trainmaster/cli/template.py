@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Column, done
+from trainmaster.cli.submission import config_text
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
@@ -20,7 +21,7 @@ Adder = Callable[..., argparse.ArgumentParser]
 def add(add_noun: Adder) -> None:
     noun = add_noun("template", aliases=["tpl"], help="shared parts of configs")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all templates")
+    parser = verbs.add_parser("list", aliases=["ls", "l"], help="all templates")
     parser.add_argument("-d", "--details", "--detail", action="store_true", help="with their content")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the templates")
@@ -31,14 +32,35 @@ def add(add_noun: Adder) -> None:
         parser = verbs.add_parser(
             verb, help="a new template" if verb == "create" else "create or replace one"
         )
-        parser.add_argument("name")
-        parser.add_argument("file", type=Path)
+        _add_file(parser)
+        parser.add_argument(
+            "-w", "--workspace", "--workspace-name", metavar="NAME", help="its workspace (Uncategorized)"
+        )
         parser.set_defaults(
             run=_save, method="POST" if verb == "create" else "PUT", text=text, action="save the template"
         )
+    parser = verbs.add_parser("config", help="replace the content of one")
+    _add_file(parser)
+    parser.set_defaults(run=_configure, action="save the template")
+    parser = verbs.add_parser(
+        "set-value", help="the same as Determined writes it: set-value config NAME FILE"
+    )
+    of_set_value = parser.add_subparsers(metavar="VALUE", required=True)
+    parser = of_set_value.add_parser("config", help="replace the content of one")
+    _add_file(parser)
+    parser.set_defaults(run=_configure, action="save the template")
+    parser = verbs.add_parser("rename", aliases=["mv"], help="give one another name")
+    parser.add_argument("name")
+    parser.add_argument("to", metavar="NEW_NAME")
+    parser.set_defaults(run=_rename, action="rename the template")
     parser = verbs.add_parser("remove", aliases=["rm"], help="delete one")
     parser.add_argument("name")
     parser.set_defaults(run=_remove, action="remove the template")
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name")
+    parser.add_argument("file", type=Path, help="YAML file")
 
 
 def _path(name: str) -> str:
@@ -48,6 +70,7 @@ def _path(name: str) -> str:
 def _list(client: Client, args: argparse.Namespace) -> int:
     columns = [Column("Name", lambda row: row["name"])]
     if args.details:
+        columns.append(Column("Workspace", lambda row: row.get("workspaceId")))
         columns.append(Column("Config", lambda row: row.get("config")))
     output.show(client.pages("/api/v1/templates", "templates"), columns, args.output)
     return OK
@@ -58,15 +81,38 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
     return OK
 
 
+def _config(file: Path) -> Json:
+    """The content of a template. Raises CliError."""
+    return dict(yamltext.load(config_text(file, [])))
+
+
+def _workspace(client: Client, name: Optional[str]) -> int:
+    if not name:
+        return 1
+    found = client.pages("/api/v1/workspaces", "workspaces")
+    for row in found:
+        if row["name"] == name:
+            return int(row["id"])
+    raise CliError(f"there is no workspace {name}; there are {', '.join(str(row['name']) for row in found)}.")
+
+
 def _save(client: Client, args: argparse.Namespace) -> int:
-    try:
-        config = yamltext.load(args.file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CliError(f"{args.file} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise CliError(f"{args.file} is not YAML: {error}.") from error
-    client.call(args.method, _path(args.name), {"name": args.name, "config": config, "workspaceId": 1})
+    config = _config(args.file)
+    body = {"name": args.name, "config": config, "workspaceId": _workspace(client, args.workspace)}
+    client.call(args.method, _path(args.name), body)
     done(f"{args.text} template {args.name}")
+    return OK
+
+
+def _configure(client: Client, args: argparse.Namespace) -> int:
+    client.call("PATCH", _path(args.name), _config(args.file))
+    done(f"Updated template {args.name}")
+    return OK
+
+
+def _rename(client: Client, args: argparse.Namespace) -> int:
+    client.call("PATCH", "/api/v1/template/rename", {"oldName": args.name, "newName": args.to})
+    done(f"Renamed template {args.name} to {args.to}")
     return OK
 
 
