@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from celery import shared_task
 from django.conf import settings
-from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
@@ -28,6 +26,7 @@ from dispatch import (
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
+from events.alone import alone
 from experiments import checkpoint_deletion
 from experiments.models import Experiment
 from experiments.states import ExperimentState
@@ -38,15 +37,6 @@ from logs import store as log_store
 from metrics import sample_merging, timing_merging
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
-
-#: first key of the advisory locks of tasks that run one at a time; the second says which
-ALONE_LOCK_CLASS = 0x7265_6164
-_SWEEP = 1
-_MERGE_COLD_LOGS = 2
-_CLEAN_LOGS = 3
-_MERGE_SAMPLES = 4
-_LOOK_BACK = 5
-_REMOVE_CHECKPOINT_FILES = 6
 
 
 @shared_task(name="dispatch.tasks.tick")
@@ -83,16 +73,16 @@ def merge_logs(task_ids: list[str]) -> None:
 @shared_task(name="dispatch.tasks.merge_cold_logs")
 def merge_cold_logs() -> None:
     """Make small chunks of logs large once they are cold, a few seconds' worth of them."""
-    with _alone(_MERGE_COLD_LOGS) as alone:
-        if alone:
+    with alone("merge_cold_logs") as mine:
+        if mine:
             merging.merge_cold(settings.LOG_MERGE_SECONDS)
 
 
 @shared_task(name="dispatch.tasks.merge_samples")
 def merge_samples() -> None:
     """Make chunks of samples and timings large, thin and remove old ones, a few seconds' worth of each."""
-    with _alone(_MERGE_SAMPLES) as alone:
-        if alone:
+    with alone("merge_samples") as mine:
+        if mine:
             for merging_of in (sample_merging, timing_merging):
                 merging_of.merge_due(settings.SAMPLE_MERGE_SECONDS)
                 merging_of.remove_due(settings.SAMPLE_MERGE_SECONDS)
@@ -110,8 +100,8 @@ def sweep() -> None:
 
     One sweep at a time, however many beats ask for it: sweeps on top of each other would be all that workers do.
     """
-    with _alone(_SWEEP) as alone:
-        if not alone:
+    with alone("sweep") as mine:
+        if not mine:
             return
         for step in (
             _ask_hosts,
@@ -137,20 +127,6 @@ def _watch_time() -> None:
     time_limits.watch(timezone.now())
 
 
-@contextmanager
-def _alone(number: int) -> Iterator[bool]:
-    """Whether nobody else does this now; PostgreSQL forgets the lock of a worker that dies."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [ALONE_LOCK_CLASS, number])
-        alone = bool(cursor.fetchone()[0])
-    try:
-        yield alone
-    finally:
-        if alone:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [ALONE_LOCK_CLASS, number])
-
-
 @shared_task(name="dispatch.tasks.sweep_host")
 def sweep_host(host_id: str) -> None:
     reconcile.host(uuid.UUID(host_id))
@@ -164,8 +140,8 @@ def host_lost(host_id: str) -> None:
 @shared_task(name="dispatch.tasks.look_back")
 def look_back() -> None:
     """Count the pools for their history, and look which GPUs stood idle in the hands of their jobs."""
-    with _alone(_LOOK_BACK) as alone:
-        if not alone:
+    with alone("look_back") as mine:
+        if not mine:
             return
         now = timezone.now()
         for step in (pool_history.count, pool_history.thin, idle_gpus.look):
@@ -176,8 +152,8 @@ def look_back() -> None:
 @shared_task(name="dispatch.tasks.clean_logs")
 def clean_logs() -> None:
     """Remove logs that have been kept long enough, for a while; what is left is taken up at once by another task."""
-    with _alone(_CLEAN_LOGS) as alone:
-        more = alone and log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS).more
+    with alone("clean_logs") as mine:
+        more = mine and log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS).more
     if more:
         log_retention.go_on()
 
@@ -207,8 +183,8 @@ def collect_checkpoints(experiment_id: int) -> None:
 @shared_task(name="dispatch.tasks.remove_checkpoint_files")
 def remove_checkpoint_files() -> None:
     """Remove the files of checkpoints that were marked for deletion, for a while; then another task goes on."""
-    with _alone(_REMOVE_CHECKPOINT_FILES) as alone:
-        more = alone and checkpoint_files.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS)
+    with alone("remove_checkpoint_files") as mine:
+        more = mine and checkpoint_files.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS)
     if more:
         checkpoint_files.go_on()
 
