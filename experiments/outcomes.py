@@ -104,9 +104,9 @@ def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
 
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:
-    """Back into the queue, or to rest with a paused experiment, from the latest checkpoint."""
+    """From the latest checkpoint: back into the queue, or to rest with a paused experiment or at a rung."""
     detail = _restarts(experiment, trial)
-    if experiment.state == ExperimentState.PAUSED:
+    if experiment.state == ExperimentState.PAUSED or trial.state == TrialState.PAUSED:
         jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=_ACTOR, detail=detail)
         return
     not_before = None

@@ -6,7 +6,9 @@ transaction of the event, so a server killed at any point neither loses nor doub
 
 from __future__ import annotations
 
+import time as clock
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 import searching
@@ -15,10 +17,13 @@ from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
     finish_if_done,
+    rest_trial,
     set_experiment_state,
     set_trial_state,
     stop_trial,
+    trial_promoted,
     upload_block,
+    wake_trial,
 )
 from jobs import transitions as jobs
 from jobs.models import Task
@@ -45,7 +50,7 @@ def validation_reported(
     experiment: Experiment, trial: Trial, metric: float, steps_completed: int, time: float | None = None
 ) -> None:
     """`time` is the value of the config's `time_metric`, which then measures the rungs instead of the steps."""
-    event = searching.ValidationReported(str(trial.request_id), metric, steps_completed, time=time)
+    event = searching.ValidationReported(str(trial.request_id), metric, steps_completed, time=time, at=_now())
     _feed(experiment, event, "searcher")
 
 
@@ -53,44 +58,81 @@ def trial_exited(
     experiment: Experiment, trial: Trial, reason: searching.ExitReason, *, actor: str = "searcher"
 ) -> None:
     """Every end of a trial comes here, or its search waits for it for ever."""
-    _feed(experiment, searching.TrialExited(str(trial.request_id), reason), actor)
+    _feed(experiment, searching.TrialExited(str(trial.request_id), reason, at=_now()), actor)
 
 
 def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
-    state, operations = searching.on_event(experiment.search, event)
-    _apply(experiment, state, operations, actor)
+    state = searching.upgraded(experiment.search)
+    _apply(experiment, state, searching.advance(state, event), actor)
 
 
 def _apply(
     experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str
 ) -> None:
+    """Do what the search asks for, tell it of what that ended at once, and save its state when it wants no more."""
     experiment.search = state
+    left = list(operations)
+    while left:
+        operation = left.pop(0)
+        if ended := _done(experiment, operation, actor):
+            left += searching.advance(
+                state, searching.TrialExited(ended, searching.ExitReason.COMPLETED, _now())
+            )
     Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=_progress(experiment))
-    for operation in operations:
-        if isinstance(operation, searching.Create):
-            create_trial(experiment, operation, actor=actor)
-        elif isinstance(operation, searching.Again):
-            _run_again(experiment, operation, actor)
-        elif isinstance(operation, searching.Stop):
-            trial = experiment.trials.select_related("experiment").get(request_id=operation.request_id)
-            stop_trial(trial, TrialState.STOPPING_COMPLETED, reason=Reason.SEARCHER_STOPPED, actor=actor)
-            if trial.state in TRIAL_END_STATES:  # it held no slots: no end of an attempt will tell the search
-                trial_exited(experiment, trial, searching.ExitReason.COMPLETED, actor=actor)
-        else:
-            _shut_down(experiment, operation, actor)
+
+
+def _done(experiment: Experiment, operation: searching.Operation, actor: str) -> str | None:
+    """One operation; the request id of the trial that it ended at once: no end of an attempt will tell the search."""
+    if isinstance(operation, searching.Create):
+        create_trial(experiment, operation, actor=actor)
+    elif isinstance(operation, searching.Again):
+        _run_again(experiment, operation, actor)
+    elif isinstance(operation, searching.Shutdown):
+        _shut_down(experiment, operation, actor)
+    else:
+        return _judged(experiment, operation, actor)
+    return None
+
+
+def _judged(
+    experiment: Experiment,
+    operation: searching.Park | searching.Promote | searching.Stop,
+    actor: str,
+) -> str | None:
+    trial = experiment.trials.select_related("experiment", "latest_checkpoint").get(
+        request_id=operation.request_id
+    )
+    trial.experiment = experiment
+    detail = asdict(operation.why) if operation.why else None
+    if isinstance(operation, searching.Stop):
+        stopped = TrialState.STOPPING_COMPLETED
+        stop_trial(trial, stopped, reason=Reason.SEARCHER_STOPPED, actor=actor, detail=detail)
+        return operation.request_id if trial.state in TRIAL_END_STATES else None
+    if isinstance(operation, searching.Park):
+        rest_trial(trial, reason=Reason.SEARCHER_PARKED, actor=actor, detail=detail)
+    elif trial.state == TrialState.PAUSED and experiment.state == ExperimentState.ACTIVE:
+        wake_trial(trial, reason=Reason.SEARCHER_PROMOTED, actor=actor, detail=detail)
+    else:
+        trial_promoted(trial, actor=actor, detail=detail)
+    return None
+
+
+def _now() -> int:
+    return int(clock.time())
 
 
 def progress_reported(experiment: Experiment) -> None:
     """A trial said how far it is. One of many hardly moves the whole, which follows with the next validation."""
-    if len(experiment.search.get("trials", {})) == 1:
+    if len(experiment.search.get("trials", ())) == 1:
         Experiment.objects.filter(pk=experiment.pk).update(progress=_progress(experiment))
 
 
 def _progress(experiment: Experiment) -> float:
-    rows = experiment.trials.filter(progress__isnull=False).values_list("request_id", "progress")
-    return searching.progress(
-        experiment.search, {str(request_id): reached for request_id, reached in rows if reached}
+    partly = searching.partly_done(experiment.search)
+    rows = experiment.trials.filter(request_id__in=partly, progress__gt=0).values_list(
+        "request_id", "progress"
     )
+    return searching.progress(experiment.search, {str(request_id): reached for request_id, reached in rows if reached})
 
 
 def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+import searching
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
@@ -104,6 +105,23 @@ def set_trial_state(
     return True
 
 
+def trial_promoted(trial: Trial, *, actor: str, detail: dict[str, Any] | None) -> None:
+    """Its search lets a trial go on as it is: no change of state, but part of its story."""
+    record(
+        Event.Kind.TRIAL,
+        trial.pk,
+        from_state=trial.state,
+        to_state=trial.state,
+        reason=Reason.SEARCHER_PROMOTED,
+        actor=actor,
+        detail=detail,
+        task_id=trial.task_id,
+        job_id=trial.experiment.job_id,
+        experiment_id=trial.experiment_id,
+    )
+    announce(f"experiment:{trial.experiment_id}")
+
+
 def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason: str, actor: str) -> None:
     record(
         Event.Kind.CHECKPOINT,
@@ -166,11 +184,7 @@ def pause(experiment_id: int, *, actor: str) -> Experiment:
     ):
         raise _illegal(experiment, ExperimentState.PAUSED)
     for trial in _living(experiment):
-        set_trial_state(trial, TrialState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
-        if allocation := _open_allocation(trial):
-            _preempt(trial, allocation, Reason.PAUSED_BY_USER, actor)
-        else:
-            jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+        rest_trial(trial, reason=Reason.PAUSED_BY_USER, actor=actor)
     # last, as everywhere: the job's row is locked after the allocations
     jobs.set_job_state(experiment.job_id, JobState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
     return experiment
@@ -190,17 +204,29 @@ def activate(experiment_id: int, *, actor: str) -> Experiment:
     ):
         raise _illegal(experiment, ExperimentState.ACTIVE)
     jobs.set_job_state(experiment.job_id, JobState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
+    parked = searching.parked(experiment.search)
     for trial in _living(experiment):
-        set_trial_state(trial, TrialState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
-        if not _open_allocation(trial):
-            jobs.set_task_state(
-                trial.task_id,
-                TaskState.WAITING,
-                reason=Reason.ACTIVATED_BY_USER,
-                actor=actor,
-                blocked_by=upload_block(trial),
-            )
+        if str(trial.request_id) not in parked:
+            wake_trial(trial, reason=Reason.ACTIVATED_BY_USER, actor=actor)
     return experiment
+
+
+def rest_trial(trial: Trial, *, reason: Reason, actor: str, detail: dict[str, Any] | None = None) -> None:
+    """Save, and free the slots of one trial of a locked experiment; it wants none until it is woken."""
+    set_trial_state(trial, TrialState.PAUSED, reason=reason, actor=actor, detail=detail)
+    if allocation := _open_allocation(trial):
+        _preempt(trial, allocation, reason, actor)
+    else:
+        jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=actor)
+
+
+def wake_trial(trial: Trial, *, reason: Reason, actor: str, detail: dict[str, Any] | None = None) -> None:
+    """Back into the queue. One that still stops queues again when it has ended."""
+    set_trial_state(trial, TrialState.ACTIVE, reason=reason, actor=actor, detail=detail)
+    if not _open_allocation(trial):
+        jobs.set_task_state(
+            trial.task_id, TaskState.WAITING, reason=reason, actor=actor, blocked_by=upload_block(trial)
+        )
 
 
 def upload_block(trial: Trial) -> str:
@@ -250,12 +276,14 @@ def _stop(
     return experiment
 
 
-def stop_trial(trial: Trial, to: TrialState, *, reason: Reason, actor: str) -> None:
+def stop_trial(
+    trial: Trial, to: TrialState, *, reason: Reason, actor: str, detail: dict[str, Any] | None = None
+) -> None:
     """Bring one trial of a locked experiment to its end, by preemption or, for a kill, by force.
 
     One without an open attempt has ended when this returns: who goes on with the search tells it so.
     """
-    set_trial_state(trial, to, reason=reason, actor=actor)
+    set_trial_state(trial, to, reason=reason, actor=actor, detail=detail)
     allocation = _open_allocation(trial)
     if allocation is None:
         jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=actor)

@@ -15,7 +15,10 @@ _WISHES = {
     Reason.PAUSED_BY_USER: "Paused",
     Reason.POOL_CHANGED: "Moved to another resource pool",
     Reason.SEARCHER_STOPPED: "Stopped by the searcher",
+    Reason.SEARCHER_PARKED: "Parked at a rung of its search, which may promote it later",
 }
+
+_BY_SEARCHER = frozenset({Reason.SEARCHER_STOPPED, Reason.SEARCHER_PARKED})
 
 
 def told(allocation: Allocation, reason: Reason) -> dict[str, str] | None:
@@ -49,7 +52,7 @@ def _why(allocation: Allocation, members: list[Member], reason: Reason) -> str:
     wish = _WISHES.get(reason)
     if wish is None:
         return f"Stopped: {reason.label}{by}."
-    return f"{wish}{'' if reason == Reason.SEARCHER_STOPPED else by}."
+    return f"{wish}{'' if reason in _BY_SEARCHER else by}."
 
 
 def _other_job(task_id: str) -> str:

@@ -57,6 +57,8 @@ class Reason(models.TextChoices):
     PREEMPTED = "preempted", "stopped for a job that stands before it"
     POOL_CHANGED = "pool_changed", "moved to another resource pool"
     SEARCHER_STOPPED = "searcher_stopped", "stopped by the searcher"
+    SEARCHER_PARKED = "searcher_parked", "parked at a rung of its search"
+    SEARCHER_PROMOTED = "searcher_promoted", "promoted by the searcher"
     COMPLETED = "completed", "ended with exit code 0"
     RANK_FAILED = "rank_failed", "a rank failed"
     COMMAND_FAILED = "command_failed", "the command failed"
@@ -91,8 +93,8 @@ class Reason(models.TextChoices):
 
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
 NOT_THE_CODES_FAULT = frozenset(
-    {Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.POOL_CHANGED, Reason.HOST_LOST, Reason.HOST_RESTARTED,
-     Reason.HOST_DISABLED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.LAUNCH_FAILED}
+    {Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
+     Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.LAUNCH_FAILED}
 )  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {

@@ -10,14 +10,18 @@ from searching.events import (
     Create,
     Event,
     ExitReason,
+    Judgement,
     Operation,
+    Park,
+    Promote,
     Shutdown,
     Stop,
     TrialCreated,
     TrialExited,
     ValidationReported,
 )
-from searching.search import on_event, progress, revive, start
+from searching.search import advance, on_event, parked, partly_done, progress, revive, start
+from searching.state import upgraded
 
 __all__ = [
     "Again",
@@ -25,14 +29,21 @@ __all__ = [
     "Create",
     "Event",
     "ExitReason",
+    "Judgement",
     "Operation",
+    "Park",
+    "Promote",
     "Shutdown",
     "Stop",
     "TrialCreated",
     "TrialExited",
     "ValidationReported",
+    "advance",
     "on_event",
+    "parked",
+    "partly_done",
     "progress",
     "revive",
     "start",
+    "upgraded",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from searching.standings import Outcome
 
 
 class ExitReason(StrEnum):
@@ -19,25 +21,48 @@ class ExitReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
     request_id: str
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReported:
-    """`metric`: the searcher's metric. `time`: the value of its time_metric; None: `steps_completed` counts."""
+    """`metric`: the searcher's metric. `time`: the value of its time_metric; None: `steps_completed` counts.
+
+    `at`, here and in the other events: when, in seconds since the epoch. A search decides nothing by it.
+    """
 
     request_id: str
     metric: float
     steps_completed: int
     time: float | None = None
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrialExited:
     request_id: str
     reason: ExitReason
+    at: float | None = None
 
 
 Event = TrialCreated | ValidationReported | TrialExited
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Why a trial goes on or does not: its `place` from 1 `among` those that reached the rung, of which `keeps` go on.
+
+    `bracket` and `rung`: from 0. `units`: the length of the rung. `metric`: as it was reported, None: not a number.
+    """
+
+    outcome: Outcome
+    bracket: int
+    rung: int
+    units: int
+    metric: float | None
+    place: int
+    among: int
+    keeps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +83,27 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """This trial has reached a rung and must wait there: let it save, and take its slots, but keep it."""
+
+    request_id: str
+    why: Judgement | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """This trial goes on to the next rung. One that was parked runs again; any other just runs on."""
+
+    request_id: str
+    why: Judgement | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """This trial has done enough: stop it, it counts as completed."""
 
     request_id: str
+    why: Judgement | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +114,4 @@ class Shutdown:
     cancel: bool = False
 
 
-Operation = Create | Again | Stop | Shutdown
+Operation = Create | Again | Park | Promote | Stop | Shutdown

@@ -1,19 +1,16 @@
-"""Asynchronous successive halving by stopping (ASHA), alone or in several brackets (adaptive).
+"""The shape of a search that halves: its brackets, the lengths of their rungs, and how many trials each gets.
 
-A bracket has rungs, each `divisor` times as long as the one before. A trial that reaches a rung goes on if it
-is among the best 1/divisor of those that reached it so far, else it is stopped and a new one takes its place.
+A bracket has rungs, each `divisor` times as long as the one before (features.md 10.2; ASHA: arXiv 1810.05934).
+Exact powers count exactly: 243 = 3^5 allows six rungs with divisor 3.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-_WORST = math.inf
 
 
 def brackets(searcher: dict[str, Any]) -> list[dict[str, Any]]:
-    """The empty brackets: [{"rungs": [{"units", "metrics"}], "total", "concurrent", "made"}]."""
+    """The brackets, the one with most rungs first: [{"rungs": [{"units"}], "total", "concurrent"}]."""
     divisor, most, longest = float(searcher["divisor"]), int(searcher["max_trials"]), max_time(searcher)
     if searcher["name"] == "async_halving":
         rungs = [int(searcher["num_rungs"])]
@@ -23,12 +20,12 @@ def brackets(searcher: dict[str, Any]) -> list[dict[str, Any]]:
     concurrent = _concurrent(int(searcher.get("max_concurrent_trials", 16)), divisor, rungs, totals)
     return [
         {
-            "rungs": [{"units": units, "metrics": []} for units in _lengths(longest, divisor, count)],
+            "rungs": [{"units": units} for units in _lengths(longest, divisor, count)],
             "total": total,
             "concurrent": at_once,
-            "made": 0,
         }
         for count, total, at_once in zip(rungs, totals, concurrent, strict=True)
+        if total
     ]
 
 
@@ -40,32 +37,20 @@ def max_time(searcher: dict[str, Any]) -> int:
     return int(next(iter(length.values()))) if isinstance(length, dict) else int(length or 1)
 
 
-def judge(bracket: dict[str, Any], trial: dict[str, Any], metric: float, time: float, divisor: float) -> bool:
-    """Enter a validation (smaller is better) in the rungs it reaches; whether the trial is to be stopped now."""
-    rungs = bracket["rungs"]
-    while trial["rung"] < len(rungs) and time >= rungs[trial["rung"]]["units"]:
-        place = _enter(rungs[trial["rung"]]["metrics"], metric)
-        count = len(rungs[trial["rung"]]["metrics"])
-        trial["rung"] += 1
-        if trial["rung"] == len(rungs) or place >= max(1, int(count / divisor)):
-            return True
-    return False
+def stops_once(searcher: dict[str, Any]) -> bool:
+    """Whether a trial that is not among the best is stopped for good, and not parked for a promotion.
+
+    By `stop_once` where the config says it. Else a length in the older dialect (`max_length`) searches as the older
+    dialect did, by promotion, and `max_time` or `time_metric` as the newer one does.
+    """
+    if searcher.get("stop_once") is not None:
+        return bool(searcher["stop_once"])
+    return searcher.get("max_time") is not None or searcher.get("time_metric") is not None
 
 
-def give_up(bracket: dict[str, Any], trial: dict[str, Any]) -> None:
-    """A trial that ended early counts as the worst of the rung it was on the way to."""
-    if trial["rung"] < len(bracket["rungs"]):
-        _enter(bracket["rungs"][trial["rung"]]["metrics"], _WORST)
-
-
-def _enter(metrics: list[float | None], metric: float) -> int:
-    """Insert in order, behind equals; the place it took. The worst is kept as null: JSON knows no infinity."""
-    place = sum(other is not None and other <= metric for other in metrics)
-    if math.isinf(metric) or math.isnan(metric):
-        metrics.append(None)
-        return len(metrics) - 1
-    metrics.insert(place, metric)
-    return place
+def kept_share(bracket: dict[str, Any], rung: int, divisor: float) -> float:
+    """Which part of those that come to `rung` goes on to the next."""
+    return 0.0 if rung + 1 == len(bracket["rungs"]) else 1 / divisor
 
 
 def _bracket_rungs(searcher: dict[str, Any], divisor: float, trials: int, longest: int) -> list[int]:
@@ -92,8 +77,12 @@ def _lengths(longest: int, divisor: float, count: int) -> list[int]:
 
 
 def _spread(most: int, weights: list[float]) -> list[int]:
+    """`most` trials by weight; at least one to each bracket, as long as there are any, and never more than `most`."""
     totals = [max(1, int(weight / sum(weights) * most + 1e-9)) for weight in weights]
     totals[0] += max(0, most - sum(totals))
+    while sum(totals) > most:  # many brackets for few trials
+        largest = max(range(len(totals)), key=lambda index: (totals[index], index))
+        totals[largest] -= 1
     return totals
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
+from searching.drawing import Draws, power
 from searching.errors import BadSearch
 
 _TYPES = ("const", "int", "double", "log", "categorical")
@@ -21,9 +21,9 @@ def is_typed(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
-def sample(hparams: dict[str, Any], random: Random) -> dict[str, Any]:
+def sample(hparams: dict[str, Any], draws: Draws) -> dict[str, Any]:
     """One value for each hyperparameter, nested as they are."""
-    return _mapped(hparams, lambda spec: _sampled(spec, random))
+    return _mapped(hparams, lambda spec: _sampled(spec, draws))
 
 
 def varies(hparams: dict[str, Any]) -> bool:
@@ -78,16 +78,16 @@ def _axes(hparams: dict[str, Any], axis_of: Callable[[dict[str, Any]], list[Any]
     return axes
 
 
-def _sampled(spec: dict[str, Any], random: Random) -> Any:
+def _sampled(spec: dict[str, Any], draws: Draws) -> Any:
     kind = spec["type"]
     if kind == "const":
         return spec.get("val")
     if kind == "categorical":
-        return spec["vals"][random.randrange(len(spec["vals"]))]
+        return draws.one_of(spec["vals"])
     if kind == "int":
-        return random.randint(spec["minval"], spec["maxval"])
-    value = random.uniform(spec["minval"], spec["maxval"])
-    return spec["base"] ** value if kind == "log" else value
+        return draws.between(spec["minval"], spec["maxval"])
+    value = draws.uniform(spec["minval"], spec["maxval"])
+    return power(spec["base"], value) if kind == "log" else value
 
 
 def _ends(spec: dict[str, Any]) -> list[Any]:
@@ -106,7 +106,7 @@ def _grid_axis(spec: dict[str, Any]) -> list[Any]:
     if kind == "int":
         return [_rounded(value) for value in _spaced(low, high, min(count, high - low + 1))]
     values = _spaced(low, high, count)
-    return [spec["base"] ** value for value in values] if kind == "log" else values
+    return [power(spec["base"], value) for value in values] if kind == "log" else values
 
 
 def _spaced(low: float, high: float, count: int) -> list[float]:

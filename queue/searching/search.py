@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import copy
 import math
-import uuid
 from collections.abc import Collection, Mapping
-from random import Random
 from typing import Any
 
-from searching import halving, hyperparameters
+from searching import halving, hyperparameters, judging
+from searching.drawing import request_id
 from searching.errors import BadSearch
 from searching.events import (
     Again,
     Create,
     Event,
-    ExitReason,
     Operation,
     Shutdown,
-    Stop,
     TrialCreated,
     TrialExited,
     ValidationReported,
 )
-
-State = dict[str, Any]
+from searching.standings import LOST, Standing
+from searching.state import (
+    BRACKET,
+    STANDING,
+    TIME,
+    State,
+    draws_of,
+    empty,
+    number_of,
+    request_id_of,
+    still_open,
+    upgraded,
+)
 
 #: samples that may turn out invalid before the search is given up
 MAX_INVALID_SAMPLES = 100
@@ -43,36 +51,29 @@ def start(searcher: dict[str, Any], hparams: dict[str, Any], seed: int) -> tuple
         allowed = f"single, random, grid, {' or '.join(_HALVING)}"
         raise BadSearch("searcher.name", name, allowed)
     hyperparameters.check(hparams, grid=name == "grid")
-    given = {key: value for key, value in searcher.items() if value is not None}
-    searcher = {**_DEFAULTS, **given}
+    searcher = _completed(searcher)
     if name not in ("single", "grid") and not _counts(searcher.get("max_trials")):
         raise BadSearch("searcher.max_trials", searcher.get("max_trials"), "1 or more")
     if float(searcher["divisor"]) <= 1:
         raise BadSearch("searcher.divisor", searcher["divisor"], "a number above 1")
-    state: State = {
-        "version": 1,
-        "searcher": searcher,
-        "hparams": hparams,
-        "seed": seed,
-        "drawn": 0,
-        "invalid": 0,
-        "over": False,
-        "trials": {},
-        "brackets": _brackets(searcher, hparams),
-    }
+    state = empty(searcher, hparams, seed, _brackets(searcher, hparams))
     return state, _fill(state)
 
 
 def on_event(state: State, event: Event) -> tuple[State, list[Operation]]:
     """The next state and what to do; `state` itself is left as it is. Unknown and ended trials are ignored."""
-    trial = state["trials"].get(event.request_id)
-    if trial is None or trial["ended"] is not None or isinstance(event, TrialCreated):
-        return state, []
-    state = copy.deepcopy(state)
-    trial = state["trials"][event.request_id]
+    after = copy.deepcopy(upgraded(state))
+    return after, advance(after, event)
+
+
+def advance(state: State, event: Event) -> list[Operation]:
+    """As on_event, but changes `state`, which must be of today's form (`upgraded`), in place."""
+    number = number_of(state, event.request_id)
+    if number is None or isinstance(event, TrialCreated):
+        return []
     if isinstance(event, ValidationReported):
-        return state, _validated(state, trial, event)
-    return state, _exited(state, trial, event)
+        return _validated(state, number, event)
+    return _exited(state, number, event)
 
 
 def revive(
@@ -83,19 +84,22 @@ def revive(
     Its trials run again, as many at once as it may have. Those that completed stay as they are, but for the one of a
     single search, which gets what changed `hparams` say. Those in `anew` (request ids) count from their beginning.
     """
-    state = copy.deepcopy(state)
+    state = copy.deepcopy(upgraded(state))
     is_changed = hparams != state["hparams"]
-    state["searcher"] = {**_DEFAULTS, **{key: value for key, value in searcher.items() if value is not None}}
+    state["searcher"] = _completed(searcher)
     state["hparams"], state["over"] = hparams, False
-    drawn = [_drawn(state, number) for number in range(state["drawn"])]
     is_single = searcher.get("name") == "single"
-    for made in drawn[-1:] if is_single else drawn:
-        trial = state["trials"][made.request_id]
-        done = trial["stopped"] or trial["ended"] == ExitReason.COMPLETED
-        if is_single or not (done or trial["ended"] == ExitReason.INVALID_HP):
-            trial.update(ended=None, stopped=False, again=made.hparams if is_changed else None)
-            if made.request_id in anew:
-                trial["time"] = 0
+    for number in range(len(state["trials"]) - 1 if is_single else 0, len(state["trials"])):
+        trial = state["trials"][number]
+        before = Standing(trial[STANDING])
+        # of an experiment that was killed as a whole, nobody told the search: its trials are still on
+        if not is_single and before not in LOST | {Standing.ON, Standing.AGAIN}:
+            continue
+        _forget(state, number, before)
+        trial[STANDING] = Standing.AGAIN.value
+        state["again"].append([number, _hparams(state, number) if is_changed else None])
+        if request_id_of(state, number) in anew:
+            trial[TIME] = 0
     return state, _fill(state)
 
 
@@ -103,20 +107,44 @@ def progress(state: State, reported: Mapping[str, float] | None = None) -> float
     """How much of the search is done, 0 to 1, by trials; all of it once it has come to a good end.
 
     A trial that runs, or has ended badly, counts by what it has reached: the part of its length where that is known,
-    or what it `reported` itself (by request id).
+    or what it `reported` itself (by request id, see `partly_done`). A parked one counts as done: most are.
     """
+    state = upgraded(state)
     if state["over"] and _shutdown(state) == Shutdown():
         return 1.0
     total = sum(bracket["total"] for bracket in state["brackets"])
     longest = halving.max_time(state["searcher"]) if _has_length(state["searcher"]) else None
-    done = 0.0
-    for request_id, trial in state["trials"].items():
-        if trial["stopped"] or trial["ended"] == ExitReason.COMPLETED:
-            done += 1
-        elif trial["ended"] != ExitReason.INVALID_HP:
-            reached = trial["time"] / longest if longest else 0.0
-            done += min(1.0, max(reached, (reported or {}).get(request_id, 0.0)))
+    numbers = _partly_done(state)
+    done = float(len(state["trials"]) - len(numbers) - state["ends"][Standing.INVALID_HP])
+    for number in numbers:
+        reached = state["trials"][number][TIME] / longest if longest else 0.0
+        said = (reported or {}).get(request_id_of(state, number), 0.0) if reported else 0.0
+        done += min(1.0, max(reached, said))
     return min(1.0, done / total) if total else 1.0
+
+
+def partly_done(state: State) -> list[str]:
+    """Request ids of the trials whose own progress counts for that of the search."""
+    state = upgraded(state)
+    return [request_id_of(state, number) for number in _partly_done(state)]
+
+
+def parked(state: State) -> frozenset[str]:
+    """Request ids of the trials that wait at a rung, and are to have no slots."""
+    if not state:
+        return frozenset()
+    state = upgraded(state)
+    standings = enumerate(trial[STANDING] for trial in state["trials"])
+    return frozenset(request_id_of(state, number) for number, at in standings if at == Standing.PARKED)
+
+
+def _partly_done(state: State) -> list[int]:
+    living = [number for bracket in state["brackets"] for number in bracket["live"]]
+    return [*living, *(number for number, _ in state["again"]), *state["lost"]]
+
+
+def _completed(searcher: dict[str, Any]) -> dict[str, Any]:
+    return {**_DEFAULTS, **{key: value for key, value in searcher.items() if value is not None}}
 
 
 def _brackets(searcher: dict[str, Any], hparams: dict[str, Any]) -> list[dict[str, Any]]:
@@ -127,43 +155,69 @@ def _brackets(searcher: dict[str, Any], hparams: dict[str, Any]) -> list[dict[st
     total = {"single": 1, "random": searcher.get("max_trials")}.get(name) or hyperparameters.grid_size(
         hparams
     )
-    at_once = int(searcher.get("max_concurrent_trials", 16)) or total
-    return [{"rungs": [], "total": total, "concurrent": at_once, "made": 0}]
+    return [
+        {"rungs": [], "total": total, "concurrent": int(searcher.get("max_concurrent_trials", 16)) or total}
+    ]
 
 
-def _validated(state: State, trial: dict[str, Any], event: ValidationReported) -> list[Operation]:
-    time = event.steps_completed if event.time is None else event.time
-    trial["time"] = max(trial["time"], time)
-    bracket = state["brackets"][trial["bracket"]]
-    if trial["stopped"] or not bracket["rungs"]:
+def _validated(state: State, number: int, event: ValidationReported) -> list[Operation]:
+    trial = state["trials"][number]
+    if trial[STANDING] not in (Standing.ON, Standing.PARKED, Standing.STOPPING):
+        return []
+    trial[TIME] = max(trial[TIME], event.steps_completed if event.time is None else event.time)
+    if trial[STANDING] != Standing.ON or not state["brackets"][trial[BRACKET]]["rungs"]:
         return []
     metric = event.metric if state["searcher"]["smaller_is_better"] else -event.metric
-    worst = math.isnan(metric)
-    if halving.judge(
-        bracket, trial, math.inf if worst else metric, time, float(state["searcher"]["divisor"])
-    ):
-        trial["stopped"] = True
-        return [Stop(event.request_id), *_fill(state)]
-    return []
+    operations = judging.judge(state, number, math.inf if math.isnan(metric) else metric, event.at)
+    return operations + _fill(state, event.at)
 
 
-def _exited(state: State, trial: dict[str, Any], event: TrialExited) -> list[Operation]:
-    trial["ended"] = event.reason.value
-    bracket = state["brackets"][trial["bracket"]]
-    if event.reason == ExitReason.INVALID_HP and not trial["stopped"]:
-        state["invalid"] += 1
-        if state["searcher"]["name"] != "grid" and _another_may_be_valid(state):
-            bracket["made"] -= 1  # another sample takes its place
-    elif bracket["rungs"] and not trial["stopped"]:
-        halving.give_up(bracket, trial)
-    return _fill(state)
+def _exited(state: State, number: int, event: TrialExited) -> list[Operation]:
+    trial = state["trials"][number]
+    before = Standing(trial[STANDING])
+    if before in state["ends"]:
+        return []
+    bracket = state["brackets"][trial[BRACKET]]
+    end = Standing.COMPLETED if before == Standing.STOPPING else Standing(event.reason.value)
+    trial[STANDING] = end.value
+    state["ends"][end] += 1
+    if end in LOST:
+        state["lost"].append(number)
+    operations: list[Operation] = []
+    if before == Standing.ON:
+        bracket["live"].remove(number)
+        if end == Standing.INVALID_HP:
+            _replace(state, bracket)
+        elif end in LOST and bracket["rungs"]:
+            operations = judging.give_up(state, number, event.at)
+        elif bracket["rungs"]:
+            bracket["early"].append(number)
+    elif before == Standing.PARKED:
+        judging.left(state, number, end, event.at)
+    else:
+        _forget(state, number, Standing.AGAIN)
+    return operations + _fill(state, event.at)
 
 
-def _another_may_be_valid(state: State) -> bool:
-    return state["invalid"] <= MAX_INVALID_SAMPLES and hyperparameters.varies(state["hparams"])
+def _replace(state: State, bracket: dict[str, Any]) -> None:
+    """Another sample takes the place of an invalid one, if another may be valid."""
+    state["invalid"] += 1
+    if state["searcher"]["name"] != "grid" and state["invalid"] <= MAX_INVALID_SAMPLES:
+        bracket["made"] -= hyperparameters.varies(state["hparams"])
 
 
-def _fill(state: State) -> list[Operation]:
+def _forget(state: State, number: int, before: Standing) -> None:
+    """Take a trial out of the lists that it stands in."""
+    if before in state["ends"]:
+        state["ends"][before] -= 1
+    if before in LOST:
+        state["lost"].remove(number)
+    elif before == Standing.ON:
+        state["brackets"][state["trials"][number][BRACKET]]["live"].remove(number)
+    state["again"] = [each for each in state["again"] if each[0] != number]
+
+
+def _fill(state: State, at: float | None = None) -> list[Operation]:
     """Make trials until each bracket has as many at once as it may; end the search when all have ended.
 
     Those that are to run `again`, and do not yet, come before new ones.
@@ -172,57 +226,47 @@ def _fill(state: State) -> list[Operation]:
         return []
     operations: list[Operation] = []
     for index, bracket in enumerate(state["brackets"]):
-        trials = {name: trial for name, trial in state["trials"].items() if trial["bracket"] == index}
-        waiting = [name for name, trial in trials.items() if "again" in trial]
-        on = sum(trial["ended"] is None and not trial["stopped"] for trial in trials.values())
-        running = on - len(waiting)
-        for request_id in waiting[: max(0, bracket["concurrent"] - running)]:
-            operations.append(Again(request_id, trials[request_id].pop("again")))
-            running += 1
-        while running < bracket["concurrent"] and bracket["made"] < bracket["total"]:
+        for number, hparams in list(state["again"]):
+            if state["trials"][number][BRACKET] == index and len(bracket["live"]) < bracket["concurrent"]:
+                state["again"].remove([number, hparams])
+                state["trials"][number][STANDING] = Standing.ON.value
+                bracket["live"].append(number)
+                operations.append(Again(request_id_of(state, number), hparams))
+        while len(bracket["live"]) < bracket["concurrent"] and bracket["made"] < bracket["total"]:
             operations.append(_create(state, index))
-            bracket["made"] += 1
-            running += 1
-    if not operations and all(trial["ended"] is not None for trial in state["trials"].values()):
+        operations += judging.close(state, index, at)
+    if not operations and still_open(state) == 0:
         state["over"] = True
         operations.append(_shutdown(state))
     return operations
 
 
-def _create(state: State, bracket: int) -> Create:
-    """The next sample."""
-    made = _drawn(state, state["drawn"])
-    state["drawn"] += 1
-    state["trials"][made.request_id] = {
-        "bracket": bracket,
-        "rung": 0,
-        "time": 0,
-        "stopped": False,
-        "ended": None,
-    }
-    return made
+def _create(state: State, index: int) -> Create:
+    """The next sample: it depends on the seed and the trial's number alone."""
+    number, bracket = len(state["trials"]), state["brackets"][index]
+    draws = draws_of(state, number)
+    name, seed = request_id(draws, number), draws.bits(31)
+    state["trials"].append([index, 0, 0, Standing.ON.value])
+    bracket["live"].append(number)
+    bracket["made"] += 1
+    bracket["closed"] = 0
+    return Create(name, _hparams(state, number), seed)
 
 
-def _drawn(state: State, number: int) -> Create:
-    """The n-th draw depends on the seed and n alone."""
-    random = Random(f"{state['seed']}:{number}")
-    request_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
-    seed = random.getrandbits(31)
+def _hparams(state: State, number: int) -> dict[str, Any]:
     if state["searcher"]["name"] == "grid":
-        hparams = hyperparameters.grid_point(state["hparams"], number)
-    else:
-        hparams = hyperparameters.sample(state["hparams"], random)
-    return Create(request_id, hparams, seed)
+        return hyperparameters.grid_point(state["hparams"], number)
+    draws = draws_of(state, number)
+    draws.bits(128 + 31)  # the request id and the trial's seed
+    return hyperparameters.sample(state["hparams"], draws)
 
 
 def _shutdown(state: State) -> Shutdown:
     """Failed (or canceled) as a whole if not one trial came to a good end."""
-    ends = [
-        ExitReason.COMPLETED if t["stopped"] else ExitReason(t["ended"]) for t in state["trials"].values()
-    ]
-    if ExitReason.COMPLETED in ends or not ends:
+    ends = state["ends"]
+    if ends[Standing.COMPLETED] or not state["trials"]:
         return Shutdown()
-    canceled = all(end == ExitReason.CANCELED for end in ends)
+    canceled = ends[Standing.CANCELED] == len(state["trials"])
     return Shutdown(failure=not canceled, cancel=canceled)
 
 

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import searching
-from searching import BadSearch, Create, ExitReason, Shutdown, Stop, TrialExited, ValidationReported, halving
+from searching import (
+    BadSearch,
+    Create,
+    ExitReason,
+    Promote,
+    Shutdown,
+    Stop,
+    TrialExited,
+    ValidationReported,
+    halving,
+)
 
 LR = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}, "batch": 32}
 MIXED = {
@@ -182,6 +192,7 @@ HALVING = {
     "divisor": 3,
     "max_length": {"batches": 9},
     "max_trials": 27,
+    "stop_once": True,
 }
 
 
@@ -199,10 +210,11 @@ def test_a_larger_metric_wins_when_it_should() -> None:
     state, operations = searching.start(searcher, LR, 1)
     one, two = created(operations)
     state, operations = feed(state, ValidationReported(one.request_id, 0.1, 1))
-    assert operations == []
+    assert operations == [Promote(one.request_id)]
     state, operations = feed(state, ValidationReported(two.request_id, 0.9, 1))
-    assert operations == []
-    assert feed(state, ValidationReported(two.request_id, float("nan"), 3))[1] == []
+    assert operations == [Promote(two.request_id)]
+    state, operations = feed(state, ValidationReported(two.request_id, float("nan"), 3))
+    assert operations == [Promote(two.request_id)], "the first at a rung goes on"
 
 
 def test_a_trial_that_fails_before_its_first_rung_is_followed_by_another() -> None:
@@ -238,7 +250,7 @@ def test_the_modes_of_adaptive_make_their_brackets() -> None:
 
 
 def test_an_adaptive_search_tries_max_trials_and_ends() -> None:
-    searcher = {"name": "adaptive_asha", "max_trials": 60, "max_length": 16, "max_concurrent_trials": 8}
+    searcher = {"name": "adaptive_asha", "max_trials": 60, "max_time": 16, "max_concurrent_trials": 8}
     result = run(searcher, LR, steps=16)
     assert len(result["lengths"]) == 60
     assert result["end"] == Shutdown()
@@ -251,7 +263,7 @@ def test_an_adaptive_search_tries_max_trials_and_ends() -> None:
             {"name": "random", "max_trials": 12, "max_concurrent_trials": 3},
             {"name": "grid", "max_concurrent_trials": 2},
             {**HALVING, "max_trials": 12, "max_concurrent_trials": 3},
-            {"name": "adaptive_asha", "max_trials": 12, "max_length": 16, "max_concurrent_trials": 3},
+            {"name": "adaptive_asha", "max_trials": 12, "max_time": 16, "max_concurrent_trials": 3},
         ]
     ),
     seed=st.integers(0, 1000),
