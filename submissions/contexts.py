@@ -9,8 +9,9 @@ import hashlib
 import io
 import posixpath
 import tarfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import ProtectedError
@@ -40,12 +41,35 @@ class _Entry:
     content: bytes  # of a link: its target
 
 
+class PlainFile(NamedTuple):
+    """One file of a folder; `mode` as chmod takes it, `mtime` in seconds since 1970."""
+
+    path: str
+    mode: int
+    mtime: int
+    content: bytes
+
+
 def store(files: list[dict[str, Any]]) -> Context:
     """Keep the files: [{"path", "type", "content" (base64), "mtime", "mode"}], as the dialect sends them.
 
     The same content is stored once. Raises BadContext and keeps nothing then.
     """
-    entries = sorted((_entry(file) for file in files), key=lambda entry: entry.path)
+    return _keep([_entry(file) for file in files])
+
+
+def store_plain(files: Iterable[PlainFile]) -> Context:
+    """Keep files whose contents are at hand, as `store` does. Raises BadContext."""
+    return _keep(
+        [
+            _Entry(_checked_path(path), _FILE, mode & 0o777, mtime, content)
+            for path, mode, mtime, content in files
+        ]
+    )
+
+
+def _keep(entries: list[_Entry]) -> Context:
+    entries = sorted(entries, key=lambda entry: entry.path)
     _refuse_doubles(entries)
     _refuse_too_large(entries)
     digest = _digest(entries)
@@ -89,6 +113,14 @@ def read_file(context: Context, path: str) -> bytes:
         if member is None:
             raise NoSuchFile(f"The submitted folder has no file {path}.")
         return member.read()
+
+
+def files_of(context: Context) -> Iterator[tuple[str, bytes]]:
+    """Path and content of every file, in one pass over the archive; links are left out."""
+    with tarfile.open(fileobj=io.BytesIO(targz(context)), mode="r:gz") as archive:
+        for member in archive:
+            if member.isreg() and (content := archive.extractfile(member)) is not None:
+                yield member.name, content.read()
 
 
 def _entry(file: dict[str, Any]) -> _Entry:

@@ -43,6 +43,7 @@ def listing(request: HttpRequest) -> HttpResponse:
         "chosen": request.GET,
         "nothing_at_all": not found and not Experiment.objects.exists(),
         "ended": EXPERIMENT_END_STATES,
+        "may_edit": user_of(request).may_edit,
     }
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
 

@@ -1,0 +1,87 @@
+"""Where each line of an effective config comes from: the config, its template, or the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from experiments.config.model import ExperimentConfig
+from trainmaster import yamltext
+
+Origin = Literal["config", "template", "default"]
+_ABSENT = object()
+
+
+class Line(NamedTuple):
+    """One line of YAML. `instead`: what the template said where the config said otherwise."""
+
+    text: str
+    origin: Origin
+    instead: str = ""
+
+
+def explained(effective: dict[str, Any], config: dict[str, Any], template: dict[str, Any]) -> list[Line]:
+    """The effective config as YAML, line by line; sections stand in the order of the documentation."""
+    order = {name: place for place, name in enumerate(ExperimentConfig.model_fields)}
+    values = dict(sorted(effective.items(), key=lambda item: order.get(item[0], len(order))))
+    return list(_of_map(values, config, template, 0))
+
+
+def _of_map(values: dict[str, Any], config: Any, template: Any, depth: int) -> Iterator[Line]:
+    for name, value in values.items():
+        ours, theirs = _inside(config, name), _inside(template, name)
+        if isinstance(value, dict) and value:
+            yield Line(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
+            yield from _of_map(value, ours, theirs, depth + 1)
+        elif isinstance(value, list) and value:
+            yield Line(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
+            yield from _of_list(value, ours, theirs, depth)
+        else:
+            yield from _of_value(name, value, ours, theirs, depth)
+
+
+def _of_value(name: str, value: Any, ours: Any, theirs: Any, depth: int) -> Iterator[Line]:
+    given = _is_given(ours)
+    instead = yamltext.dump(theirs).strip() if given and _is_given(theirs) and theirs != ours else ""
+    if "\n" in instead:
+        instead = "something else"
+    origin = _origin(ours, theirs)
+    for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
+        yield Line(_indented(line, depth), origin, instead.removesuffix("\n..."))
+        instead = ""
+
+
+def _of_list(values: list[Any], ours: Any, theirs: Any, depth: int) -> Iterator[Line]:
+    """A joined list has the template's entries before the config's."""
+    own = len(ours) if isinstance(ours, list) else len(values) if _is_given(ours) else 0
+    for place, value in enumerate(values):
+        origin: Origin = "config" if place >= len(values) - own else _origin(_ABSENT, theirs)
+        for line in yamltext.dump([value]).rstrip("\n").split("\n"):
+            yield Line(_indented(line, depth), origin)
+
+
+def _inside(given: Any, name: str) -> Any:
+    """What is given at a name; of a value that the config's form spreads over a map, that value."""
+    if isinstance(given, dict):
+        return given.get(name, _ABSENT)
+    return given
+
+
+def _is_given(value: Any) -> bool:
+    return value is not _ABSENT and value is not None
+
+
+def _origin(ours: Any, theirs: Any) -> Origin:
+    return "config" if _is_given(ours) else "template" if _is_given(theirs) else "default"
+
+
+def _key(name: str) -> str:
+    return (
+        yamltext.dump({name: None}).split(":", 1)[0]
+        if name.isidentifier()
+        else yamltext.dump(name).split("\n")[0]
+    )
+
+
+def _indented(line: str, depth: int) -> str:
+    return "  " * depth + line
