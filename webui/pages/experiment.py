@@ -26,6 +26,8 @@ from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 
 TABS = ["overview", "checkpoints", "config", "code", "timeline"]
+#: pages of their own, of experiments that search
+SEARCH_TABS = ["visualisation"]
 #: action -> (what the button says, the function, states that allow it)
 ACTIONS = {
     "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),
@@ -44,19 +46,7 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
     experiment = find(experiment_id)
     if tab not in TABS:
         raise Http404(f"An experiment has no page {tab}; it has {', '.join(TABS)}.")
-    trials = list(experiment.trials.select_related("task").order_by("pk")[:2])
-    only = trials[0] if len(trials) == 1 else None
-    context: dict[str, object] = {
-        "experiment": experiment,
-        "phase": phases.of_experiments([experiment])[experiment.pk],
-        "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
-        "tab": tab,
-        "tabs": TABS,
-        "actions": actions(experiment, experiment.trials.count()),
-        "may_act": may_act(request, experiment),
-        "again": experiment_again.links(request, experiment),
-        "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
-    }
+    context = head(request, experiment, tab)
     fragment = "experiment"
     if tab == "overview" and request.GET.get("part") in {None, "trials"}:
         context["trials"] = experiment_trials.table(experiment, request.GET)
@@ -75,6 +65,24 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
             experiment.pk, list(experiment.trials.values_list("task_id", flat=True))
         )
     return show(request, "experiment", context, room="Experiments", fragment=fragment)
+
+
+def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, object]:
+    """What stands above every tab: state, actions, tabs."""
+    trials = list(experiment.trials.select_related("task").order_by("pk")[:2])
+    only = trials[0] if len(trials) == 1 else None
+    searches = (experiment.config.get("searcher") or {}).get("name", "single") != "single"
+    return {
+        "experiment": experiment,
+        "phase": phases.of_experiments([experiment])[experiment.pk],
+        "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
+        "tab": tab,
+        "tabs": [TABS[0], *(SEARCH_TABS if searches or len(trials) > 1 else []), *TABS[1:]],
+        "actions": actions(experiment, experiment.trials.count()),
+        "may_act": may_act(request, experiment),
+        "again": experiment_again.links(request, experiment),
+        "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
+    }
 
 
 def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponseBase:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: stands where a trial has no such hyperparameter
-MISSING = "not set"
+from metrics.hparam_axes import MISSING as MISSING
+from metrics.hparam_axes import flat, spelled
 
 
 @dataclass(frozen=True)
@@ -30,33 +29,17 @@ def named(hparams: Mapping[str, Any]) -> dict[str, str]:
 
 def table_of(trials: Sequence[Mapping[str, Any]]) -> Table:
     """Of the trials in their order. 1 and 1.0 are the same, and so are lists and objects with the same content."""
-    flat = [_flat(each) for each in trials]
-    names = sorted({name for each in flat for name in each})
+    found = [flat(each) for each in trials]
+    names = sorted({name for each in found for name in each})
     differing, shared = {}, {}
     for name in names:
-        values = [each.get(name, MISSING) for each in flat]
-        if all(name in each for each in flat) and all(_same(value, values[0]) for value in values):
-            shared[name] = _text(values[0])
+        values = [each.get(name, MISSING) for each in found]
+        if all(name in each for each in found) and all(_same(value, values[0]) for value in values):
+            shared[name] = spelled(values[0])
         else:
-            differing[name] = [_text(value) for value in values]
+            differing[name] = [spelled(value) for value in values]
     return Table(differing, shared)
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            found.update(_flat(value, f"{before}{name}."))
-        else:
-            found[before + str(name)] = value
-    return found
 
 
 def _same(one: Any, another: Any) -> bool:
     return bool(one == another) and isinstance(one, bool) == isinstance(another, bool)  # to Python, True is 1
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -32,6 +32,7 @@ from webui.pages import (
     queue_job,
     rank_stacks,
     session,
+    sweep_charts,
     trial,
     trial_metrics,
     trial_profiler,
@@ -49,6 +50,8 @@ urlpatterns = [
     path("experiments/<int:experiment_id>/continue", experiment_again.go_on),
     path("experiments/<int:experiment_id>/fork", experiment_create.fork),
     path("experiments/<int:experiment_id>/chart", experiment_charts.chart),
+    path("experiments/<int:experiment_id>/visualisation", sweep_charts.detail),
+    path("experiments/<int:experiment_id>/visualisation/<slug:way>", sweep_charts.detail),
     # POST only; the pages of an experiment are GET, so the two never meet
     path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
     path("trials/<int:trial_id>", trial.detail),

@@ -1,0 +1,194 @@
+"""A metric over hyperparameters: over each by itself as points, and over pairs as a map of medians."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+
+from metrics.charts import Figure, plain
+from metrics.hparam_axes import Axis, Kind
+from metrics.packing import Floats, Integers
+from metrics.sweep import COLOURS, Sweep, table_of
+
+#: cells of a map along an axis of numbers: as many as leave some trials for each, on average
+LEAST_CELLS, MOST_CELLS = 3, 8
+_BEST = "#2f6fd0"
+_POINT = "#7d858c"
+
+
+def scatter(of: Sweep, axis: Axis, *, is_log: bool) -> Figure:
+    """The metric over one hyperparameter; the best trial is marked by shape. `is_log`: the metric's scale."""
+    shown = of.drawn()
+    places = axis.places(shown.hparams)
+    name = f"{of.metric} by {axis.name}"
+    layout = {
+        "showlegend": False,
+        "hovermode": "closest",
+        "xaxis": {**layout_of(axis, places), "title": {"text": axis.name}},
+        "yaxis": {
+            "title": {"text": of.metric},
+            "automargin": True,
+            "type": "log" if is_log else "linear",
+        },
+        "uirevision": f"{name} {is_log}",
+    }
+    at = 10**places if axis.kind == Kind.LOG else places
+    return {
+        "name": name,
+        "note": of.note,
+        "described": _described(name, of, axis),
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": plain(at),
+                "y": plain(shown.values),
+                "customdata": shown.trials.tolist(),
+                "hovertemplate": "trial %{customdata}: %{y:.6~g}<extra></extra>",
+                "marker": {
+                    "color": [_BEST] + [_POINT] * (len(shown) - 1),
+                    "symbol": ["star"] + ["circle"] * (len(shown) - 1),
+                    "size": [13] + [6 if len(shown) <= 300 else 4] * (len(shown) - 1),
+                    "opacity": [1] + [0.75 if len(shown) <= 300 else 0.5] * (len(shown) - 1),
+                },
+            }
+        ],
+        "layout": layout,
+        "table": table_of(of, [axis.name], name),
+    }
+
+
+def _described(name: str, of: Sweep, axis: Axis) -> str:
+    best = axis.places(of.hparams[:1])[0]
+    where = axis.categories[int(best)] if axis.kind == Kind.CATEGORY and np.isfinite(best) else None
+    number = 10**best if axis.kind == Kind.LOG else best
+    at = where if where is not None else f"{number:.6g}" if np.isfinite(number) else "no value"
+    return f"{name}: {of.note}, best {of.values[0]:.6g} at {at}"
+
+
+def layout_of(axis: Axis, places: Floats) -> dict[str, Any]:
+    """The axis as Plotly draws it: categories stand at whole numbers, logarithms in their own numbers."""
+    if axis.kind == Kind.CATEGORY:
+        ends = [-0.5, len(axis.categories) - 0.5]
+        return {
+            "tickvals": list(range(len(axis.categories))),
+            "ticktext": list(axis.categories),
+            "range": ends,
+        }
+    if axis.kind == Kind.LOG:
+        return {"type": "log", "dtick": 1 if np.ptp(places[np.isfinite(places)]) > 2 else "D2"}
+    return {"type": "linear"}
+
+
+def heat_maps(of: Sweep, axes: Sequence[Axis]) -> list[Figure]:
+    """A map of each pair of axes: the median of the trials in each cell, on one scale of colours for all."""
+    ends = np.quantile(of.values, [0.0, 0.9] if of.is_smaller_better else [0.1, 1.0])
+    return [_heat_map(of, first, second, ends) for first, second in combinations(axes, 2)]
+
+
+def _heat_map(of: Sweep, across: Axis, up: Axis, ends: Floats) -> Figure:
+    columns, column_words = _cells(across, of)
+    rows, row_words = _cells(up, of)
+    known = (columns >= 0) & (rows >= 0)
+    cells: dict[tuple[int, int], list[float]] = {}
+    for row, column, value in zip(rows[known], columns[known], of.values[known], strict=True):
+        cells.setdefault((int(row), int(column)), []).append(float(value))
+    medians: list[list[float | None]] = [[None] * len(column_words) for _ in row_words]
+    counts = [[0] * len(column_words) for _ in row_words]
+    for (row, column), values in cells.items():
+        medians[row][column], counts[row][column] = float(np.median(values)), len(values)
+    name = f"{up.name} by {across.name}"
+    colours = COLOURS if of.is_smaller_better else COLOURS[::-1]
+    pick = min if of.is_smaller_better else max
+    best = pick(cells, key=lambda cell: pick(cells[cell])) if cells else None
+    told = (
+        f", best {pick(cells[best]):.6g} at {up.name} {row_words[best[0]]} and {across.name} {column_words[best[1]]}"
+        if best
+        else ""
+    )
+    return {
+        "name": name,
+        "note": f"{len(of):,} of {of.total:,} trials",
+        "described": f"median {of.metric} over {name}{told}",
+        "data": [
+            {
+                "type": "heatmap",
+                "x": list(range(len(column_words))),
+                "y": list(range(len(row_words))),
+                "z": medians,
+                "customdata": counts,
+                "hoverongaps": False,
+                "zmin": float(ends[0]),
+                "zmax": float(ends[1]) if ends[1] > ends[0] else float(ends[0]) + 1e-9,
+                "colorscale": [[place / (len(colours) - 1), each] for place, each in enumerate(colours)],
+                "hovertemplate": "median %{z:.6~g} of %{customdata} trials<extra></extra>",
+                "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10}, "nticks": 4},
+                "xgap": 1,
+                "ygap": 1,
+            }
+        ],
+        "layout": {
+            "showlegend": False,
+            "xaxis": {
+                "title": {"text": across.name},
+                **_ticks(column_words, across.kind == Kind.CATEGORY),
+                "fixedrange": True,
+            },
+            "yaxis": {
+                "title": {"text": up.name, "standoff": 8},
+                **_ticks(row_words, up.kind == Kind.CATEGORY),
+                "automargin": True,
+                "fixedrange": True,
+            },
+        },
+        "table": {
+            "caption": f"median {of.metric} over {name}",
+            "heads": [up.name, across.name, f"median {of.metric}", "best", "trials"],
+            "rows": [
+                [
+                    row_words[row],
+                    column_words[column],
+                    f"{np.median(values):.6g}",
+                    f"{pick(values):.6g}",
+                    str(len(values)),
+                ]
+                for (row, column), values in sorted(cells.items())
+            ],
+        },
+    }
+
+
+def _ticks(words: list[str], is_category: bool) -> dict[str, Any]:
+    """Every second part of a range has its word, so that they do not run into each other."""
+    step = 1 if is_category or len(words) <= 4 else 2
+    places = list(range(0, len(words), step))
+    return {
+        "tickvals": places,
+        "ticktext": [words[place] for place in places],
+        "showgrid": False,
+        "zeroline": False,
+    }
+
+
+def _cells(axis: Axis, of: Sweep) -> tuple[Integers, list[str]]:
+    """Of each trial its cell along the axis, -1 for none, and the words of the cells: a category, or a range."""
+    places = axis.places(of.hparams)
+    known = np.isfinite(places)
+    if axis.kind == Kind.CATEGORY:
+        return np.where(known, np.nan_to_num(places), -1).astype(np.int64), list(axis.categories)
+    distinct = np.unique(places[known])
+    count = int(np.clip(np.sqrt(len(of) / 2), LEAST_CELLS, MOST_CELLS))
+    if len(distinct) <= count:
+        cells = np.searchsorted(distinct, np.nan_to_num(places))
+        return np.where(known, cells, -1).astype(np.int64), [_word(axis, each) for each in distinct]
+    edges = np.linspace(distinct[0], distinct[-1], count + 1)
+    cells = np.clip(np.searchsorted(edges, np.nan_to_num(places), side="right") - 1, 0, count - 1)
+    words = [f"{_word(axis, low)} to {_word(axis, high)}" for low, high in pairwise(edges)]
+    return np.where(known, cells, -1).astype(np.int64), words
+
+
+def _word(axis: Axis, place: float) -> str:
+    return f"{10**place if axis.kind == Kind.LOG else place:.2g}"
