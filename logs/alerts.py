@@ -30,23 +30,37 @@ class Alert:
 
 def raised(trial_id: int, task_id: str, experiment_id: int, data: dict[str, Any]) -> None:
     """Write it down, unless the trial has raised PER_TRIAL already."""
-    rows = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(trial_id), reason=REASON)
-    if rows.count() >= PER_TRIAL:
-        return
-    detail = {
+    if not _too_many(Event.Kind.TRIAL, trial_id):
+        record(
+            Event.Kind.TRIAL, trial_id, reason=REASON, actor="training code", detail=_kept(data), task_id=task_id,
+            experiment_id=experiment_id,
+        )  # fmt: skip
+
+
+def raised_for_experiment(experiment_id: int, data: dict[str, Any], *, actor: str) -> None:
+    """The same of an experiment as a whole, by somebody over REST."""
+    if not _too_many(Event.Kind.EXPERIMENT, experiment_id):
+        record(
+            Event.Kind.EXPERIMENT, experiment_id, reason=REASON, actor=actor, detail=_kept(data),
+            experiment_id=experiment_id,
+        )  # fmt: skip
+
+
+def _too_many(kind: Event.Kind, subject: int) -> bool:
+    return Event.objects.filter(kind=kind, subject=str(subject), reason=REASON).count() >= PER_TRIAL
+
+
+def _kept(data: dict[str, Any]) -> dict[str, str]:
+    return {
         "level": str(data.get("level") or "INFO")[:16],
         "title": str(data.get("title") or "")[:TITLE_CHARACTERS],
         "description": str(data.get("description") or "")[:DESCRIPTION_CHARACTERS],
     }
-    record(
-        Event.Kind.TRIAL, trial_id, reason=REASON, actor="training code", detail=detail, task_id=task_id,
-        experiment_id=experiment_id,
-    )  # fmt: skip
 
 
 def alert_of(event: Event) -> Alert | None:
-    """None for an event of another kind."""
-    if event.kind != Event.Kind.TRIAL or event.reason != REASON:
+    """What a trial or, over REST, an experiment has raised; None for an event of another kind."""
+    if event.kind not in {Event.Kind.TRIAL, Event.Kind.EXPERIMENT} or event.reason != REASON:
         return None
     try:
         level = parse(str(event.detail.get("level")))

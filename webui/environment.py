@@ -1,6 +1,7 @@
 """Typed reading of environment variables: a wrong value stops the start with a sentence."""
 
 import os
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -51,6 +52,19 @@ def http_url(name: str) -> str | None:
 def words(name: str, default: str = "") -> list[str]:
     """A list separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def networks(name: str) -> list[str]:
+    """A list of networks, such as 10.0.0.0/8."""
+    found = words(name)
+    for word in found:
+        try:
+            ip_network(word, strict=False)
+        except ValueError as error:
+            raise ImproperlyConfigured(
+                f"{name} has {word!r}; allowed: networks such as 10.0.0.0/8, separated by commas."
+            ) from error
+    return found
 
 
 def database(url: str) -> dict[str, Any]:

@@ -60,6 +60,7 @@ INSTALLED_APPS = [
     "submissions",
     "commands",
     "experiments",
+    "notifications",
     "dispatch",
     "webui",
 ]
@@ -207,6 +208,7 @@ CELERY_TASK_ROUTES = {
     "dispatch.tasks.merge_log*": {"priority": 9},
     "dispatch.tasks.merge_samples": {"priority": 9},
     "dispatch.tasks.look_back": {"priority": 9},
+    "notifications.tasks.*": {"priority": 9},
 }
 
 # --- limits, each with its unit in its name ---
@@ -294,6 +296,30 @@ LOG_CLEANUP_ROUND_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_ROUND_SE
 CHECKPOINT_REMOVAL_ROUND_SECONDS = environment.number("TRAINMASTER_CHECKPOINT_REMOVAL_ROUND_SECONDS", 30.0)
 # An edit of the queue may be undone by its author for so long.
 QUEUE_UNDO_SECONDS = environment.number("TRAINMASTER_QUEUE_UNDO_SECONDS", 900.0)
+# Events are looked through so often for what people want to hear of; a receiver has so long to answer, and so many
+# tries; deliveries are kept for so many days.
+NOTIFY_SECONDS = environment.number("TRAINMASTER_NOTIFY_SECONDS", 3.0)
+NOTIFY_WATCH_SECONDS = environment.number("TRAINMASTER_NOTIFY_WATCH_SECONDS", 30.0)
+NOTIFY_TIMEOUT_SECONDS = environment.number("TRAINMASTER_NOTIFY_TIMEOUT_SECONDS", 10.0)
+NOTIFY_ROUND_SECONDS = environment.number("TRAINMASTER_NOTIFY_ROUND_SECONDS", 20.0)
+NOTIFY_ATTEMPTS = int(environment.number("TRAINMASTER_NOTIFY_ATTEMPTS", 8))
+NOTIFY_HISTORY_DAYS = environment.number("TRAINMASTER_NOTIFY_HISTORY_DAYS", 30.0)
+# Networks inside, such as 10.1.0.0/16, that rules of people who are no admins may post to as well.
+NOTIFY_PRIVATE_NETWORKS = environment.networks("TRAINMASTER_NOTIFY_PRIVATE_NETWORKS")
+# The mail server that notifications go through; without one no mail is sent.
+EMAIL_HOST = environment.text("TRAINMASTER_SMTP_HOST")
+EMAIL_PORT = int(environment.number("TRAINMASTER_SMTP_PORT", 587))
+EMAIL_HOST_USER = environment.text("TRAINMASTER_SMTP_USER")
+EMAIL_HOST_PASSWORD = environment.text("TRAINMASTER_SMTP_PASSWORD")
+EMAIL_USE_TLS = environment.boolean("TRAINMASTER_SMTP_STARTTLS", EMAIL_PORT == 587)
+EMAIL_USE_SSL = environment.boolean("TRAINMASTER_SMTP_TLS", EMAIL_PORT == 465)
+DEFAULT_FROM_EMAIL = environment.text("TRAINMASTER_MAIL_FROM", "trainmaster@localhost")
+# Shells, notebooks and TensorBoards: their use is noted so often; a TensorBoard that nobody uses ends after so long,
+# unless its config says otherwise (0: never).
+SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_SECONDS", 30.0)
+TENSORBOARD_IDLE_SECONDS = int(environment.number("TRAINMASTER_TENSORBOARD_IDLE_SECONDS", 1800))
+# SSH to a shell's own sshd needs its key; Determined's client sends no login beside it. False: it must.
+SHELLS_WITHOUT_LOGIN = environment.boolean("TRAINMASTER_SHELLS_WITHOUT_LOGIN", True)
 PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
 PORT_LEASE_LAST = int(environment.number("TRAINMASTER_PORT_LEASE_LAST", 24_999))
 # Where hosts reach this server; empty: the address that the host sees, or a tunnel through SSH.
@@ -340,6 +366,16 @@ CELERY_BEAT_SCHEDULE = {
         "task": "dispatch.tasks.sweep",
         "schedule": SWEEP_SECONDS,
         "options": {"expires": 5 * SWEEP_SECONDS},
+    },
+    "notify": {
+        "task": "notifications.tasks.look",
+        "schedule": NOTIFY_SECONDS,
+        "options": {"expires": 5 * NOTIFY_SECONDS},
+    },
+    "notify_watch": {
+        "task": "notifications.tasks.watch",
+        "schedule": NOTIFY_WATCH_SECONDS,
+        "options": {"expires": NOTIFY_WATCH_SECONDS},
     },
     "merge_cold_logs": {
         "task": "dispatch.tasks.merge_cold_logs",

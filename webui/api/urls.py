@@ -30,6 +30,7 @@ from webui.api import (
     job_queue,
     job_queue_edits,
     log_retention,
+    notebooks,
     pool_doctor,
     pool_shares,
     profiler,
@@ -39,12 +40,15 @@ from webui.api import (
     resource_usage,
     resource_usage_csv,
     samples,
+    shells,
     tasks,
     templates,
+    tensorboards,
     trial_timings,
     trial_work,
     trials,
     users,
+    webhooks,
     why_stopped,
     workspaces,
 )
@@ -82,6 +86,16 @@ _people = [
     _at("users/setting/reset", users.UserSettingsReset),
     _at("users/<int:user_id>", users.OneUser),
     _at("users/<str:username>/by-username", users.UserByName),
+]
+_W = "webhooks/<int:rule_id>"
+_webhooks = [
+    _at("webhooks", webhooks.Webhooks),
+    _at("webhooks/custom", webhooks.WebhookCustom),
+    _at(_W, webhooks.OneWebhook),
+    _at(f"{_W}/test", webhooks.WebhookTest),
+    _at(f"{_W}/key", webhooks.WebhookKey),
+    _at(f"{_W}/deliveries", webhooks.WebhookDeliveries),
+    _at(f"{_W}/deliveries/<uuid:delivery_id>/retry", webhooks.DeliveryRetry),
 ]
 _cluster = [
     _at("master", cluster.Master),
@@ -139,6 +153,19 @@ _commands = [
     _at("commands/<str:command_id>", commands.OneCommand),
     _at("commands/<str:command_id>/kill", commands.CommandKill),
     _at("commands/<str:command_id>/set_priority", commands.CommandPriority),
+    _at("shells", shells.Shells),
+    _at("shells/<str:command_id>", shells.OneShell),
+    _at("shells/<str:command_id>/kill", shells.ShellKill),
+    _at("shells/<str:command_id>/set_priority", shells.ShellPriority),
+    _at("notebooks", notebooks.Notebooks),
+    _at("notebooks/<str:command_id>", notebooks.OneNotebook),
+    _at("notebooks/<str:command_id>/kill", notebooks.NotebookKill),
+    _at("notebooks/<str:command_id>/set_priority", notebooks.NotebookPriority),
+    _at("notebooks/<str:command_id>/report_idle", notebooks.NotebookIdle),
+    _at("tensorboards", tensorboards.Tensorboards),
+    _at("tensorboards/<str:command_id>", tensorboards.OneTensorboard),
+    _at("tensorboards/<str:command_id>/kill", tensorboards.TensorboardKill),
+    _at("tensorboards/<str:command_id>/set_priority", tensorboards.TensorboardPriority),
 ]
 _experiments = [
     _at("experiments", experiments.Experiments),
@@ -235,6 +262,7 @@ urlpatterns: list[URLPattern] = [
     path("info", cluster.info),
     path("health", cluster.health),
     *_people,
+    *_webhooks,
     *_cluster,
     *_queue,
     *_commands,

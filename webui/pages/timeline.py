@@ -66,7 +66,7 @@ def _entry(event: Event) -> Entry:
         attempt = event.subject.rpartition(".")[2]
         return Entry(event.at, f"Attempt {attempt}: {match_of(event).sentence}", "")
     if alert := alert_of(event):
-        return Entry(event.at, f"Trial {event.subject}: {alert.sentence}", "")
+        return Entry(event.at, f"{kind.label} {event.subject}: {alert.sentence}", "")
     names = {
         "n": event.subject.rsplit(".", 1)[-1],
         "host": event.detail.get("host", ""),

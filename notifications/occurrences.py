@@ -1,0 +1,229 @@
+"""What happened, out of an event row: the facts a message may say, and whose job it concerns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+
+from commands.models import Command
+from events.models import Event
+from experiments.models import Experiment
+from hosts.models import Host
+from jobs.models import Allocation, Job, Member
+from jobs.states import MemberState, Reason
+from logs import alerts, last_words
+from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
+
+Json = dict[str, Any]
+#: the event rows that some rule may be about
+RELEVANT = (
+    Q(kind=Event.Kind.EXPERIMENT, to_state__in=EXPERIMENT_STATES)
+    | Q(kind=Event.Kind.COMMAND, to_state__in=COMMAND_STATES)
+    | Q(kind=Event.Kind.ALLOCATION, to_state="TERMINATED", reason=Reason.PREEMPTED)
+    | Q(kind=Event.Kind.ALLOCATION, reason=Reason.LOG_POLICY)
+    | Q(kind__in=[Event.Kind.TRIAL, Event.Kind.EXPERIMENT], reason=alerts.REASON)
+    | Q(kind=Event.Kind.HOST, reason="silent")
+)
+#: of what failed
+LINES, LINES_CHARACTERS, LINES_SECONDS = 8, 2000, 1.0
+_WORDS = {
+    "COMPLETED": "completed",
+    "CANCELED": "was canceled",
+    "ERROR": "failed",
+    "PAUSED": "was paused",
+    "ACTIVE": "is active",
+}
+
+
+@dataclass
+class Occurrence:
+    """Something to tell. `concerns`: (owner's id, project's, workspace's) of each job that it is about."""
+
+    source: str
+    trigger: Trigger
+    facts: Json
+    concerns: Sequence[tuple[int, int | None, int | None]] = ()
+    #: the job as rules of Determined's mode SPECIFIC are named by it
+    experiment: Experiment | None = None
+    happened_at: datetime | None = None
+
+
+def of_event(event: Event) -> Occurrence | None:
+    """None where what it is about is gone, or where nobody need hear of it (an experiment that was just submitted)."""
+    if event.kind == Event.Kind.HOST:
+        return _host(event)
+    if event.reason == alerts.REASON:
+        return _alert(event)
+    if event.kind == Event.Kind.ALLOCATION:
+        return _attempt(event)
+    if not event.from_state:  # the first state is the submission
+        return None
+    job = _job(event)
+    trigger = (
+        Trigger.EXPERIMENT_STATE_CHANGE
+        if event.kind == Event.Kind.EXPERIMENT
+        else Trigger.COMMAND_STATE_CHANGE
+    )
+    found = about(job, f"event:{event.pk}", trigger) if job else None
+    if found:
+        reason = _reason(event.reason)
+        found.facts |= {"state": event.to_state, "reason": reason, "time": _time(event)}
+        found.facts["sentence"] = _sentence(found.facts, _WORDS[event.to_state], reason)
+        if found.experiment and found.experiment.ended_at:
+            seconds = (found.experiment.ended_at - found.experiment.started_at).total_seconds()
+            found.facts |= {"duration_seconds": round(seconds), "duration": spoken(seconds)}
+        if job and event.to_state == "ERROR":
+            found.facts["lines"] = _last_lines(job)
+    return found
+
+
+def about(job: Job | None, source: str, trigger: Trigger) -> Occurrence | None:
+    """What is known of a job, without what happened to it."""
+    if job is None:
+        return None
+    facts: Json = {
+        "user": job.owner.username,
+        "name": job.name,
+        "pool": job.pool.name,
+        "trigger": trigger.value,
+    }
+    facts["cluster"] = settings.CLUSTER_NAME
+    experiment = Experiment.objects.select_related("project__workspace").filter(job=job).first()
+    if experiment:
+        facts |= {
+            "kind": "experiment", "id": str(experiment.pk), "name": experiment.name,
+            "project": experiment.project.name, "workspace": experiment.project.workspace.name,
+            "state": experiment.state, "slots": experiment.config.get("resources", {}).get("slots_per_trial"),
+            "link": link(f"/experiments/{experiment.pk}"),
+        }  # fmt: skip
+        concerns = (job.owner_id, experiment.project_id, experiment.project.workspace_id)
+        return Occurrence(source, trigger, facts, [concerns], experiment)
+    command = Command.objects.filter(job=job).first()
+    place = f"/commands/{command.pk}" if command else "/jobs"
+    facts |= {"kind": "command" if command else "job", "link": link(place)}
+    facts["id"] = command.short_id if command else str(job.pk)[:8]
+    return Occurrence(
+        source, trigger, facts, [(job.owner_id, None, getattr(command, "workspace_number", None))]
+    )
+
+
+def _job(event: Event) -> Job | None:
+    return (
+        Job.objects.select_related("owner", "pool").filter(pk=event.job_id).first() if event.job_id else None
+    )
+
+
+def _attempt(event: Event) -> Occurrence | None:
+    preempted = event.reason == Reason.PREEMPTED
+    trigger = Trigger.PREEMPTED if preempted else Trigger.TASK_LOG
+    found = about(_job(event), f"event:{event.pk}", trigger)
+    if found is None:
+        return None
+    found.facts["time"] = _time(event)
+    if preempted:
+        found.facts["reason"] = Reason.PREEMPTED.label
+        found.facts["sentence"] = _sentence(found.facts, "was preempted", Reason.PREEMPTED.label)
+        return found
+    detail = event.detail
+    line, policy = detail.get("line"), str(detail.get("policy") or "")
+    found.facts |= {"host": str(detail.get("host") or ""), "line": "" if line is None else str(line)}
+    found.facts |= {"policy": policy, "pattern": str(detail.get("pattern") or "")}
+    what = f"has a log line that matches {policy or found.facts['pattern']!r}"
+    where = f"line {line}" + (f", on {detail['host']}" if detail.get("host") else "")
+    found.facts["sentence"] = _sentence(found.facts, what, where)
+    return found
+
+
+def _alert(event: Event) -> Occurrence | None:
+    experiment = Experiment.objects.select_related("job").filter(pk=event.experiment_id or 0).first()
+    found = about(experiment.job, f"event:{event.pk}", Trigger.CUSTOM) if experiment else None
+    alert = alerts.alert_of(event)
+    if found is None or alert is None:
+        return None
+    trial = event.subject if event.kind == Event.Kind.TRIAL else ""
+    found.facts |= {
+        "title": alert.title, "description": alert.description, "level": alert.level.name, "trial": trial,
+        "time": _time(event),
+    }  # fmt: skip
+    words = ": ".join(filter(None, [alert.title, alert.description])) or "an alert without words"
+    found.facts["sentence"] = f"{_subject(found.facts)} says: {words}"
+    return found
+
+
+def _host(event: Event) -> Occurrence | None:
+    host = Host.objects.select_related("pool").filter(pk=event.subject).first()
+    if host is None:
+        return None
+    members: QuerySet[Member] = Member.objects.filter(host=host).exclude(state=MemberState.ENDED)
+    jobs = Job.objects.filter(tasks__allocations__members__in=members).distinct()
+    concerns = list(
+        jobs.values_list("owner_id", "experiment__project_id", "experiment__project__workspace_id")
+    )
+    seconds = event.detail.get("silent_seconds")
+    why = str(event.detail.get("sentence") or "")
+    facts: Json = {
+        "kind": "host", "id": host.name, "name": host.name, "host": host.name, "pool": host.pool.name,
+        "state": "silent", "reason": why, "link": link(f"/hosts/{host.name}"), "time": _time(event),
+        "trigger": Trigger.HOST_SILENT.value, "cluster": settings.CLUSTER_NAME,
+    }  # fmt: skip
+    since = f" for {spoken(seconds)}" if seconds else ""
+    held = f" {len(concerns)} job{'s' if len(concerns) != 1 else ''} run there." if concerns else ""
+    facts["sentence"] = f"Host {host.name} is silent{since}.{held}"
+    return Occurrence(f"event:{event.pk}", Trigger.HOST_SILENT, facts, concerns)
+
+
+def _subject(facts: Json) -> str:
+    return f"{str(facts['kind']).capitalize()} {facts['id']} ({facts['name']}) of {facts['user']}"
+
+
+def _sentence(facts: Json, what: str, reason: str = "") -> str:
+    return f"{_subject(facts)} {what}{f': {reason}' if reason else ''}."
+
+
+def waits(facts: Json) -> str:
+    return _sentence(facts, f"has waited for {facts['waited']} in pool {facts['pool']}")
+
+
+def idles(facts: Json, gpus: int) -> str:
+    of = f"{gpus} GPUs stand" if gpus != 1 else "a GPU stands"
+    return _sentence(facts, f"holds slots although {of} idle", f"since {facts['waited']}")
+
+
+def _reason(code: str) -> str:
+    return str(Reason(code).label) if code in Reason.values else code.replace("_", " ")
+
+
+def _time(event: Event) -> str:
+    return event.at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def link(path: str) -> str:
+    """The page's whole address where the server knows its own, else the path."""
+    return settings.SERVER_URL.rstrip("/") + path
+
+
+def spoken(seconds: float) -> str:
+    """`2 h 5 min`, `40 s`."""
+    whole = round(seconds)
+    days, hours, minutes = whole // 86_400, whole % 86_400 // 3600, whole % 3600 // 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
+    words = [f"{count} {unit}" for count, unit in parts if count][:2]
+    return " ".join(words) or f"{whole} s"
+
+
+def _last_lines(job: Job) -> str:
+    """What the rank that failed first said last, of the newest attempt that failed."""
+    failed = Allocation.objects.filter(task__job=job, exit_code__isnull=False).exclude(exit_code=0)
+    attempt = failed.order_by("-ended_at").first()
+    if attempt is None:
+        return ""
+    detail = attempt.exit_detail
+    until = time.monotonic() + LINES_SECONDS
+    said = last_words.of(attempt, detail.get("rank"), attempt.exit_code, detail.get("signal"), until=until)
+    return "\n".join(line.text for line in said.lines[-LINES:])[-LINES_CHARACTERS:]

@@ -1,0 +1,178 @@
+"""From event rows and conditions to deliveries: a bounded pass that may be killed anywhere and run twice.
+
+A delivery exists once for each rule and occurrence because the database says so; the cursor only saves work. It moves
+in the transaction that writes the deliveries, so what it has passed has been told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from events.models import Event
+from notifications import watches
+from notifications.models import Cursor, Delivery, Rule
+from notifications.occurrences import RELEVANT, Occurrence, of_event
+from notifications.triggers import Trigger, fits
+
+#: event rows that one pass turns into occurrences
+EVENTS_PER_PASS = 1000
+#: A number may have been drawn by a statement that has no transaction number yet, for the blink of an eye.
+_SETTLE_SECONDS = 5.0
+
+
+def look(now: datetime) -> int:
+    """Write a delivery for each rule and thing that has happened since the last look; how many."""
+    with transaction.atomic():
+        cursor = _cursor()
+        rules = _rules()
+        horizon, oldest = _transactions()
+        events = _unseen(cursor, rules)
+        made = _tell(_occurrences(events), rules)
+        _move(cursor, events, horizon, oldest, now)
+    return made
+
+
+def watch(now: datetime) -> int:
+    """The same for what goes on too long."""
+    rules = _rules()
+    return _tell(watches.occurrences(rules, now), rules)
+
+
+def _rules() -> list[Rule]:
+    return list(Rule.objects.filter(paused=False, owner__is_active=True).select_related("owner"))
+
+
+def _cursor() -> Cursor:
+    """Locked; at first, what has happened so far is nobody's news."""
+    begin = _last_number()
+    Cursor.objects.get_or_create(id=1, defaults={"done": begin, "seen": begin})
+    return Cursor.objects.select_for_update().get(id=1)
+
+
+def _unseen(cursor: Cursor, rules: Sequence[Rule]) -> list[Event]:
+    if not rules:
+        return []
+    rows = Event.objects.filter(RELEVANT, id__gt=cursor.done).order_by("id")
+    return list(rows[: EVENTS_PER_PASS + 1])
+
+
+def _occurrences(events: Sequence[Event]) -> Iterable[Occurrence]:
+    known = set(
+        Delivery.objects.filter(source__in=[f"event:{event.pk}" for event in events]).values_list(
+            "source", flat=True
+        )
+    )
+    for event in events[:EVENTS_PER_PASS]:
+        if f"event:{event.pk}" not in known and (found := of_event(event)):
+            found.happened_at = event.at
+            yield found
+
+
+def _tell(occurrences: Iterable[Occurrence], rules: Sequence[Rule]) -> int:
+    rows = [
+        Delivery(
+            rule=rule, source=found.source, trigger=found.trigger, facts=found.facts, condition=trigger["condition"]
+        )
+        for found in occurrences
+        for rule in rules
+        if (trigger := wanted(rule, found)) is not None
+    ]  # fmt: skip
+    if not rows:
+        return 0
+    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)
+
+
+def wanted(rule: Rule, found: Occurrence) -> dict[str, object] | None:
+    """The trigger of the rule that this meets, or None."""
+    if found.happened_at is not None and found.happened_at < rule.since:
+        return None
+    if not _in_scope(rule, found) or (rule.named_only and not _named(rule, found)):
+        return None
+    return next(
+        (
+            each
+            for each in rule.triggers
+            if each["type"] == found.trigger and fits(each["condition"], found.facts)
+        ),
+        None,
+    )
+
+
+def _in_scope(rule: Rule, found: Occurrence) -> bool:
+    match rule.scope:
+        case Rule.Scope.CLUSTER:
+            return True
+        case Rule.Scope.MINE:
+            return any(owner == rule.owner_id for owner, _, _ in found.concerns)
+        case Rule.Scope.PROJECT:
+            return any(project == rule.project_id for _, project, _ in found.concerns)
+        case _:
+            return any(workspace == rule.workspace_id for _, _, workspace in found.concerns)
+
+
+def _named(rule: Rule, found: Occurrence) -> bool:
+    """`integrations: {webhook: {webhook_id: [1], webhook_name: [ours]}}` of the experiment's config."""
+    if found.experiment is None:
+        return False
+    integrations = found.experiment.config.get("integrations")
+    webhook = integrations.get("webhook") if isinstance(integrations, dict) else None
+    if not isinstance(webhook, dict):
+        return False
+    return rule.pk in (webhook.get("webhook_id") or []) or rule.name in (webhook.get("webhook_name") or [])
+
+
+def _move(cursor: Cursor, events: Sequence[Event], horizon: int, oldest: int, now: datetime) -> None:
+    """Forward to where no transaction can add a row any more, and not past events that this pass did not come to."""
+    restored = cursor.horizon > horizon  # onto another machine, where transactions count anew
+    waited = (now - cursor.seen_at).total_seconds() >= _SETTLE_SECONDS
+    if not restored and not (waited and oldest >= cursor.horizon):
+        return
+    came_to = events[EVENTS_PER_PASS - 1].pk if len(events) > EVENTS_PER_PASS else cursor.seen
+    cursor.done = max(cursor.done, min(cursor.seen, came_to))
+    if cursor.done >= cursor.seen:
+        cursor.seen, cursor.horizon, cursor.seen_at = _last_number(), horizon, now
+    cursor.save()
+
+
+def _transactions() -> tuple[int, int]:
+    """The number of the next transaction, and of the oldest that goes on."""
+    with connection.cursor() as database:
+        database.execute(
+            "SELECT pg_snapshot_xmax(now)::text::bigint, pg_snapshot_xmin(now)::text::bigint "
+            "FROM pg_current_snapshot() AS now"
+        )
+        horizon, oldest = database.fetchone()
+    return int(horizon), int(oldest)
+
+
+def _last_number() -> int:
+    """The last number that an event row was given, committed or not."""
+    with connection.cursor() as database:
+        database.execute(
+            "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('events_event', 'id')), 0)"
+        )
+        return int(database.fetchone()[0])
+
+
+def forget(now: datetime) -> int:
+    """Remove deliveries that ended long ago; how many."""
+    old = now - timedelta(days=settings.NOTIFY_HISTORY_DAYS)
+    ended = Delivery.objects.filter(created_at__lt=old).exclude(state=Delivery.State.PENDING)
+    return ended.delete()[0]
+
+
+def patterns() -> list[str]:
+    """What rules of trigger TASK_LOG look for in logs; the intake of logs asks."""
+    found = []
+    for triggers in Rule.objects.filter(paused=False).values_list("triggers", flat=True):
+        found += [
+            each["condition"]["regex"]
+            for each in triggers
+            if each["type"] == Trigger.TASK_LOG and "regex" in each["condition"]
+        ]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,154 @@
+"""Deliveries on their way: claimed for a while, sent without a transaction, tried again with growing pauses.
+
+A server killed between the receiver's answer and its row sends the message once more, under the same id.
+"""
+
+from __future__ import annotations
+
+import random
+import smtplib
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
+from django.db import transaction
+from django.utils import timezone
+
+from events.announce import announce
+from notifications import messages
+from notifications.models import Delivery, Rule
+from notifications.posting import Answer, post
+from notifications.sealed import Unreadable, opened
+
+#: at once, and of one rule at once: a receiver that answers slowly leaves room for the others
+AT_ONCE, OF_ONE_RULE = 8, 3
+_LOOKED_AT = 400
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 3600.0
+ANSWER_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that a thread needs, which asks the database for nothing."""
+
+    delivery: Delivery
+    form: str
+    target: str
+    secret: str
+    template: str
+    trusted: bool
+
+
+def send_due(seconds: float) -> bool:
+    """Send what is due, for so long at most; whether more is due."""
+    until = time.monotonic() + seconds
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="notify") as threads:
+        while claimed := _claim():
+            for delivery, answer in zip(
+                claimed, threads.map(_send, [_job(each) for each in claimed]), strict=True
+            ):
+                _settle(delivery, answer)
+            if time.monotonic() > until:
+                return True
+    return False
+
+
+def send_now(delivery: Delivery) -> Answer:
+    """One message in the caller's thread; nothing is written down. For the test button."""
+    return _send(_job(delivery))
+
+
+def due(now: datetime) -> bool:
+    return Delivery.objects.filter(state=Delivery.State.PENDING, next_at__lte=now).exists()
+
+
+def _claim() -> list[Delivery]:
+    """Some that are due, which nobody else takes for as long as sending can last."""
+    now = timezone.now()
+    with transaction.atomic():
+        waiting = (
+            Delivery.objects.select_for_update(of=("self",), skip_locked=True)
+            .filter(state=Delivery.State.PENDING, next_at__lte=now, rule__paused=False)
+            .select_related("rule__owner")
+            .order_by("next_at")[:_LOOKED_AT]
+        )
+        of_rule: Counter[int] = Counter()
+        chosen: list[Delivery] = []
+        for delivery in waiting:
+            of_rule[delivery.rule_id] += 1
+            if of_rule[delivery.rule_id] <= OF_ONE_RULE and len(chosen) < AT_ONCE:
+                chosen.append(delivery)
+        for delivery in chosen:
+            delivery.attempts += 1
+            delivery.next_at = now + timedelta(seconds=3 * settings.NOTIFY_TIMEOUT_SECONDS + 30)
+        Delivery.objects.bulk_update(chosen, ["attempts", "next_at"])
+    return chosen
+
+
+def _job(delivery: Delivery) -> _Job | Answer:
+    rule = delivery.rule
+    try:
+        target, secret = opened(rule.target), opened(rule.secret)
+    except Unreadable as error:
+        return Answer(0, str(error))
+    return _Job(delivery, rule.form, target, secret, rule.template, rule.owner.is_admin)
+
+
+def _send(job: _Job | Answer) -> Answer:
+    if isinstance(job, Answer):
+        return job
+    if job.form == Rule.Form.MAIL:
+        return _mail(job)
+    if job.form == Rule.Form.SLACK:
+        message = messages.slack(job.delivery, job.template)
+    else:
+        message = messages.webhook(job.delivery, job.template, job.secret, int(time.time()))
+    return post(job.target, message.body, message.headers, trusted=job.trusted)
+
+
+def _mail(job: _Job) -> Answer:
+    if not settings.EMAIL_HOST:
+        return Answer(0, "This server sends no mail: TRAINMASTER_SMTP_HOST is not set.")
+    subject, text = messages.mail(job.delivery, job.template)
+    headers = {"Message-ID": f"<{job.delivery.pk}@trainmaster>", "Auto-Submitted": "auto-generated"}
+    try:
+        connection = get_connection(timeout=settings.NOTIFY_TIMEOUT_SECONDS)
+        EmailMessage(subject, text, to=job.target.split(","), headers=headers, connection=connection).send()
+    except smtplib.SMTPException as error:
+        final = isinstance(error, smtplib.SMTPRecipientsRefused | smtplib.SMTPNotSupportedError)
+        return Answer(0, f"The mail server refused: {error}", passing=not final)
+    except (OSError, ValueError) as error:
+        return Answer(0, f"The mail server did not answer: {error}", passing=isinstance(error, OSError))
+    return Answer(250, f"The mail server took it for {job.target}.")
+
+
+def _settle(delivery: Delivery, answer: Answer) -> None:
+    now = timezone.now()
+    changes: dict[str, object] = {"answer": answer.words.replace("\0", "")[:ANSWER_CHARACTERS]}
+    if answer.good:
+        changes |= {"state": Delivery.State.SENT, "ended_at": now}
+    elif answer.passing and delivery.attempts < settings.NOTIFY_ATTEMPTS:
+        changes["next_at"] = now + timedelta(seconds=pause(delivery.attempts))
+    else:
+        changes |= {"state": Delivery.State.FAILED, "ended_at": now}
+    # a retry that somebody asked for meanwhile counts; one that was taken up by another settles there
+    same = Delivery.objects.filter(pk=delivery.pk, state=Delivery.State.PENDING, attempts=delivery.attempts)
+    same.update(**changes)
+    announce(f"notifications:{delivery.rule_id}")
+
+
+def pause(attempts: int) -> float:
+    """Seconds until the next try: 10, 30, 90 … an hour, and up to a quarter more, so that many do not come at once."""
+    return min(_FIRST_PAUSE_SECONDS * 3.0 ** (attempts - 1), _LONGEST_PAUSE_SECONDS) * random.uniform(1, 1.25)
+
+
+def retry(delivery: Delivery) -> None:
+    """Try a failed or waiting one again now, with all its attempts before it."""
+    Delivery.objects.filter(pk=delivery.pk).update(
+        state=Delivery.State.PENDING, attempts=0, next_at=timezone.now(), ended_at=None
+    )
+    announce(f"notifications:{delivery.rule_id}")

@@ -1,0 +1,125 @@
+"""What a rule may be about, and the conditions that narrow it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import regex
+from django.db import models
+
+Json = dict[str, Any]
+
+
+class Trigger(models.TextChoices):
+    """The first three are Determined's (its enum TRIGGER_TYPE_…)."""
+
+    EXPERIMENT_STATE_CHANGE = "EXPERIMENT_STATE_CHANGE", "an experiment changes its state"
+    TASK_LOG = "TASK_LOG", "a line of a log matches"
+    CUSTOM = "CUSTOM", "training code raises an alert"
+    COMMAND_STATE_CHANGE = "COMMAND_STATE_CHANGE", "a command ends"
+    PREEMPTED = "PREEMPTED", "a job is stopped for another"
+    LONG_WAIT = "LONG_WAIT", "a job waits long"
+    IDLE_GPU = "IDLE_GPU", "a held GPU is idle"
+    HOST_SILENT = "HOST_SILENT", "a host is silent"
+
+
+EXPERIMENT_STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
+COMMAND_STATES = ("COMPLETED", "CANCELED", "ERROR")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+WAIT_MINUTES = 30
+MINUTES_MAX = 30 * 24 * 60
+PATTERN_CHARACTERS = 1000
+#: what each trigger's condition may have
+CONDITIONS: dict[str, tuple[str, ...]] = {
+    Trigger.EXPERIMENT_STATE_CHANGE: ("state",),
+    Trigger.COMMAND_STATE_CHANGE: ("state",),
+    Trigger.TASK_LOG: ("regex", "policy"),
+    Trigger.CUSTOM: ("level",),
+    Trigger.LONG_WAIT: ("minutes",),
+}
+
+
+class BadTrigger(Exception):
+    """The message is a sentence that begins with the field's path."""
+
+
+def checked(triggers: Any) -> list[Json]:
+    """The triggers as they are kept. Raises BadTrigger."""
+    if not isinstance(triggers, list) or not triggers:
+        raise BadTrigger("triggers: at least one is needed; it says what the receiver is told of.")
+    return [_checked(each, f"triggers[{index}]") for index, each in enumerate(triggers)]
+
+
+def _checked(trigger: Any, path: str) -> Json:
+    kind = trigger.get("type") if isinstance(trigger, dict) else None
+    if kind not in Trigger.values:
+        raise BadTrigger(f"{path}.type: found {kind!r}; allowed: {', '.join(Trigger.values)}.")
+    condition = trigger.get("condition") or {}
+    if not isinstance(condition, dict):
+        raise BadTrigger(f"{path}.condition: found {condition!r}; allowed: a map.")
+    condition = {name: value for name, value in condition.items() if value not in (None, "")}
+    allowed = CONDITIONS.get(kind, ())
+    for name in condition:
+        if name not in allowed:
+            may = ", ".join(allowed) or "nothing"
+            raise BadTrigger(f"{path}.condition.{name}: {kind} knows no such condition; allowed: {may}.")
+    return {"type": kind, "condition": _values(kind, condition, f"{path}.condition")}
+
+
+def _values(kind: str, condition: Json, path: str) -> Json:
+    if "state" in condition:
+        states = EXPERIMENT_STATES if kind == Trigger.EXPERIMENT_STATE_CHANGE else COMMAND_STATES
+        condition["state"] = _one_of(condition["state"], states, f"{path}.state")
+    if "level" in condition:
+        condition["level"] = _one_of(condition["level"], LEVELS, f"{path}.level")
+    if kind == Trigger.LONG_WAIT:
+        minutes = condition.get("minutes", WAIT_MINUTES)
+        if isinstance(minutes, bool) or not isinstance(minutes, int) or not 1 <= minutes <= MINUTES_MAX:
+            raise BadTrigger(f"{path}.minutes: found {minutes!r}; allowed: 1 to {MINUTES_MAX}.")
+        condition["minutes"] = minutes
+    if kind == Trigger.TASK_LOG:
+        _check_log(condition, path)
+    return condition
+
+
+def _one_of(value: Any, allowed: tuple[str, ...], path: str) -> str:
+    word = str(value).upper()
+    if word not in allowed:
+        raise BadTrigger(f"{path}: found {value!r}; allowed: {', '.join(allowed)}.")
+    return word
+
+
+def _check_log(condition: Json, path: str) -> None:
+    if len(condition) != 1:
+        raise BadTrigger(
+            f"{path}: name either a regex, or the policy of experiments' log_policies, by its name."
+        )
+    [(name, value)] = condition.items()
+    if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS:
+        raise BadTrigger(f"{path}.{name}: allowed: text of at most {PATTERN_CHARACTERS} characters.")
+    if name == "regex":
+        try:
+            regex.compile(value, regex.V0)
+        except (regex.error, OverflowError, RecursionError) as error:
+            raise BadTrigger(
+                f"{path}.regex: found {value!r}, which is no regular expression: {error}."
+            ) from error
+
+
+def fits(condition: Json, facts: Json) -> bool:
+    """Whether what happened (of the trigger's own kind) meets the condition."""
+    if "state" in condition and facts.get("state") != condition["state"]:
+        return False
+    if "level" in condition and _rank(facts.get("level")) < _rank(condition["level"]):
+        return False
+    if "policy" in condition and facts.get("policy") != condition["policy"]:
+        return False
+    if "regex" in condition and facts.get("pattern") != condition["regex"]:
+        return False
+    return "minutes" not in condition or facts.get("limit") == condition["minutes"]
+
+
+def _rank(level: Any) -> int:
+    """Of a level's name, more than LEVELS' alone (logs.levels.Level)."""
+    order = ["TRACE", *LEVELS, "CRITICAL"]
+    return order.index(level if level in order else "INFO")

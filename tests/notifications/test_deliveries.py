@@ -1,0 +1,301 @@
+"""From what happens to what a receiver gets: once each, signed, tried again, and never a matter of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.utils import timezone
+
+from accounts.models import User
+from events.models import Event
+from events.record import record
+from experiments import transitions
+from experiments.models import Experiment
+from experiments.states import ExperimentState
+from jobs.models import Task
+from jobs.states import Reason
+from logs import alerts
+from notifications import messages, outbox, rules, sending
+from notifications.models import Cursor, Delivery, Rule
+from notifications.sealed import opened
+from tests.rig.receiver import Receiver, running_receiver
+from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def module_receiver() -> Iterator[Receiver]:
+    with running_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def receiver(module_receiver: Receiver) -> Receiver:
+    module_receiver.got.clear()
+    module_receiver.status, module_receiver.answers = 200, {}
+    return module_receiver
+
+
+@pytest.fixture
+def ada(settings: LazySettings) -> User:
+    settings.NOTIFY_PRIVATE_NETWORKS = ["127.0.0.0/8"]
+    outbox.look(timezone.now())
+    return make_user("ada")
+
+
+def rule(owner: User, url: str, *types: str, condition: Any = None, **more: Any) -> Rule:
+    triggers = [
+        {"type": each, "condition": condition or {}} for each in types or ("EXPERIMENT_STATE_CHANGE",)
+    ]
+    values = {"name": "mine", "form": "webhook", "target": url, "triggers": triggers, **more}
+    return rules.create(owner, values)[0]
+
+
+def ended(
+    name: str = "digits", state: ExperimentState = ExperimentState.COMPLETED, **more: Any
+) -> Experiment:
+    experiment = submit_experiment(name=name, **more)
+    locked = transitions.lock(experiment.pk)
+    transitions.set_experiment_state(locked, state, reason=Reason.COMPLETED, actor="server")
+    return experiment
+
+
+def told() -> list[Delivery]:
+    outbox.look(timezone.now())
+    return list(Delivery.objects.order_by("created_at"))
+
+
+def test_a_state_change_reaches_the_receiver_once_and_signed(ada: User, receiver: Receiver) -> None:
+    mine = rule(ada, receiver.url, condition={"state": "COMPLETED"})
+    experiment = ended(owner=ada)
+    ended(owner=make_user("bob"))
+    outbox.look(timezone.now())
+    outbox.look(timezone.now())
+    assert Delivery.objects.count() == 1, "looked twice, told once; and another's job is not ada's"
+    assert sending.send_due(5) is False
+    [posted] = receiver.got
+    delivery = Delivery.objects.get()
+    assert posted.content["event_type"] == "EXPERIMENT_STATE_CHANGE"
+    assert posted.content["event_data"]["experiment"]["id"] == experiment.pk
+    assert posted.content["event_data"]["experiment"]["state"] == "COMPLETED"
+    assert posted.content["condition"] == {"state": "COMPLETED"}
+    assert "digits" in posted.content["text"]
+    stamp = int(posted.headers[messages.TIMESTAMP_HEADER])
+    good = messages.signature(posted.body, opened(mine.secret), stamp)
+    assert posted.headers[messages.SIGNATURE_HEADER] == good
+    assert posted.headers[messages.DELIVERY_HEADER] == str(delivery.pk) == posted.content["event_id"]
+    assert (delivery.state, delivery.attempts, delivery.answer) == ("sent", 1, "200 OK: done")
+
+
+def test_a_failing_receiver_is_tried_again_later_under_the_same_id_and_given_up_at_last(
+    ada: User, receiver: Receiver, settings: LazySettings
+) -> None:
+    settings.NOTIFY_ATTEMPTS = 2
+    rule(ada, receiver.url)
+    ended(owner=ada)
+    receiver.status = 503
+    told()
+    sending.send_due(5)
+    delivery = Delivery.objects.get()
+    assert delivery.state == "pending" and delivery.answer.startswith("503")
+    assert timedelta(seconds=5) < delivery.next_at - timezone.now() < timedelta(seconds=13)
+    sending.send_due(5)
+    assert len(receiver.got) == 1, "not before its time"
+    Delivery.objects.update(next_at=timezone.now())
+    sending.send_due(5)
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts) == ("failed", 2)
+    sending.retry(delivery)
+    receiver.status = 200
+    sending.send_due(5)
+    delivery.refresh_from_db()
+    assert delivery.state == "sent"
+    assert len({posted.headers[messages.DELIVERY_HEADER] for posted in receiver.got}) == 1
+
+
+def test_a_claim_that_was_never_settled_is_taken_up_again(ada: User, receiver: Receiver) -> None:
+    rule(ada, receiver.url)
+    ended(owner=ada)
+    told()
+    assert len(sending._claim()) == 1, (
+        "a server that is killed now has sent nothing, or told nobody that it has"
+    )
+    assert sending._claim() == []
+    Delivery.objects.update(next_at=timezone.now())
+    sending.send_due(5)
+    assert len(receiver.got) == 1 and Delivery.objects.get().attempts == 2
+
+
+def test_redirects_and_addresses_inside_are_refused_at_once(
+    ada: User, receiver: Receiver, settings: LazySettings
+) -> None:
+    rule(ada, receiver.url)
+    ended(owner=ada)
+    receiver.status, receiver.answers = 302, {"Location": "http://169.254.169.254/"}
+    told()
+    sending.send_due(5)
+    assert "Redirects are not followed" in Delivery.objects.get().answer
+    assert Delivery.objects.get().state == "failed"
+    settings.NOTIFY_PRIVATE_NETWORKS = []
+    sending.retry(Delivery.objects.get())
+    sending.send_due(5)
+    assert "inside the server's own networks" in Delivery.objects.get().answer
+    assert len(receiver.got) == 1
+    User.objects.filter(pk=ada.pk).update(role=User.Role.ADMIN)
+    receiver.status = 200
+    sending.retry(Delivery.objects.get())
+    sending.send_due(5)
+    assert Delivery.objects.get().state == "sent", "an admin's rule may"
+
+
+def test_a_receiver_that_does_not_answer_holds_nobody_for_long(
+    ada: User, receiver: Receiver, settings: LazySettings
+) -> None:
+    settings.NOTIFY_TIMEOUT_SECONDS = 0.3
+    rule(ada, receiver.url)
+    ended(owner=ada)
+    told()
+    receiver.answering.clear()
+    sending.send_due(5)
+    receiver.answering.set()
+    assert Delivery.objects.get().answer == "No answer within 0.3 s."
+    assert Experiment.objects.get().state == "COMPLETED"
+
+
+def test_rows_that_commit_behind_larger_numbers_are_told_too(ada: User, receiver: Receiver) -> None:
+    rule(ada, receiver.url, scope="mine")
+    first, second = submit_experiment(owner=ada, name="late"), submit_experiment(owner=ada, name="early")
+    number = Event.objects.latest("id").pk
+    step = {"from_state": "ACTIVE", "to_state": "PAUSED", "reason": Reason.PAUSED_BY_USER}
+
+    def paused(experiment: Experiment, pk: int) -> None:
+        event = record(Event.Kind.EXPERIMENT, experiment.pk, job_id=experiment.job_id, **step)
+        Event.objects.filter(pk=event.pk).update(id=pk)
+
+    paused(second, number + 20)
+    assert [delivery.facts["name"] for delivery in told()] == ["early"]
+    paused(first, number + 10)
+    assert [delivery.facts["name"] for delivery in told()] == ["early", "late"]
+    assert Cursor.objects.get().done < number + 10
+
+
+def test_the_cursor_moves_once_no_older_transaction_goes_on(ada: User) -> None:
+    ended(owner=ada)
+    later = timezone.now() + timedelta(seconds=60)
+    outbox.look(later)
+    outbox.look(later + timedelta(seconds=60))
+    assert Cursor.objects.get().seen >= Event.objects.latest("id").pk
+
+
+def test_alerts_log_lines_preemptions_and_silent_hosts_are_told(ada: User, receiver: Receiver) -> None:
+    admin = make_user("root", User.Role.ADMIN)
+    rule(ada, receiver.url, "CUSTOM", condition={"level": "WARNING"})
+    rule(ada, receiver.url, "TASK_LOG", condition={"policy": "CUDA OOM"})
+    rule(ada, receiver.url, "PREEMPTED")
+    rule(admin, receiver.url, "HOST_SILENT", scope="cluster")
+    trial = trial_of(submit_experiment(owner=ada))
+    place = {"task_id": trial.task_id, "job_id": trial.task.job_id}
+    alerts.raised(trial.pk, trial.task_id, trial.experiment_id, {"level": "DEBUG", "title": "unheard"})
+    alerts.raised(
+        trial.pk,
+        trial.task_id,
+        trial.experiment_id,
+        {"level": "error", "title": "NaN", "description": "at 9"},
+    )
+    detail = {"policy": "CUDA OOM", "pattern": "x", "line": 7, "host": "gpu1"}
+    record(Event.Kind.ALLOCATION, "a.1", reason=Reason.LOG_POLICY, detail=detail, **place)
+    record(
+        Event.Kind.ALLOCATION,
+        "a.1",
+        from_state="RUNNING",
+        to_state="TERMINATED",
+        reason=Reason.PREEMPTED,
+        **place,
+    )
+    host = make_host("gpu7", slots=1)
+    record(Event.Kind.HOST, host.pk, reason="silent", detail={"silent_seconds": 42.0})
+    sentences = {delivery.trigger: delivery.facts["sentence"] for delivery in told()}
+    assert sentences == {
+        "CUSTOM": f"Experiment {trial.experiment_id} (test) of ada says: NaN: at 9",
+        "TASK_LOG": f"Experiment {trial.experiment_id} (test) of ada has a log line that matches 'CUDA OOM': "
+        "line 7, on gpu1.",
+        "PREEMPTED": f"Experiment {trial.experiment_id} (test) of ada was preempted: stopped for a job that stands "
+        "before it.",
+        "HOST_SILENT": "Host gpu7 is silent for 42 s.",
+    }
+
+
+def test_a_long_wait_and_idle_gpus_are_told_once(ada: User, receiver: Receiver) -> None:
+    rule(ada, receiver.url, "LONG_WAIT", condition={"minutes": 30})
+    rule(ada, receiver.url, "LONG_WAIT", condition={"minutes": 10})
+    experiment = submit_experiment(owner=ada)
+    now = timezone.now()
+    outbox.watch(now + timedelta(minutes=9))
+    assert not Delivery.objects.exists()
+    for minutes in (11, 12, 31, 40):
+        outbox.watch(now + timedelta(minutes=minutes))
+    told_of = Delivery.objects.order_by("created_at").values_list("condition__minutes", "facts__sentence")
+    subject = f"Experiment {experiment.pk} (test) of ada"
+    assert list(told_of) == [
+        (10, f"{subject} has waited for 11 min in pool default."),
+        (30, f"{subject} has waited for 31 min in pool default."),
+    ]
+    assert Task.objects.filter(state="WAITING").exists()
+
+
+def test_what_happens_while_a_rule_is_paused_is_not_told_afterwards(ada: User, receiver: Receiver) -> None:
+    mine = rule(ada, receiver.url)
+    rules.set_paused(mine, ada, True)
+    ended(owner=ada)
+    assert told() == []
+    rules.set_paused(mine, ada, False)
+    assert told() == []
+    ended("second", owner=ada)
+    assert [delivery.facts["name"] for delivery in told()] == ["second"]
+
+
+def test_slack_gets_text_that_cannot_be_taken_for_markup(ada: User, receiver: Receiver) -> None:
+    rule(ada, receiver.url, form="slack", template="*{{ name }}* {{ state }}\n{{ host }}\nby {{ user }}")
+    ended("<!channel> & co", owner=ada)
+    told()
+    sending.send_due(5)
+    [posted] = receiver.got
+    assert posted.content["attachments"][0]["text"] == "*&lt;!channel&gt; &amp; co* COMPLETED\nby ada"
+    assert messages.SIGNATURE_HEADER not in posted.headers
+
+
+def test_mail_goes_by_the_mail_server(ada: User, mailoutbox: list[Any], settings: LazySettings) -> None:
+    rule(ada, "ada@example.org, bob@example.org", form="mail")
+    ended(owner=ada)
+    told()
+    sending.send_due(5)
+    assert "TRAINMASTER_SMTP_HOST" in Delivery.objects.get().answer
+    settings.EMAIL_HOST = "mail.example.org"
+    sending.retry(Delivery.objects.get())
+    sending.send_due(5)
+    [mail] = mailoutbox
+    assert mail.to == ["ada@example.org", "bob@example.org"]
+    assert "(digits) of ada completed" in mail.subject
+    assert str(Delivery.objects.get().pk) in mail.extra_headers["Message-ID"]
+
+
+def test_rules_are_refused_in_sentences_and_keep_their_secrets(ada: User, receiver: Receiver) -> None:
+    for field, values in {
+        "target": {"target": "ftp://x"},
+        "triggers": {"triggers": [{"type": "METRIC"}]},
+        "template": {"template": "{{ password }}"},
+        "scope": {"scope": "cluster"},
+        "name": {"name": ""},
+    }.items():
+        with pytest.raises(rules.RuleRefused) as refusal:
+            rules.create(ada, {"name": "n", "form": "slack", "target": receiver.url,
+                               "triggers": [{"type": "CUSTOM"}], **values})  # fmt: skip
+        assert list(refusal.value.errors) == [field]
+    mine = rule(ada, "https://hooks.slack.com/services/T0/B0/abcdefgh", form="slack")
+    assert mine.shown == "https://hooks.slack.com/…efgh"
+    assert "hooks" not in mine.target

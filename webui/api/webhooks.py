@@ -1,0 +1,258 @@
+"""Webhooks of the dialect, and what is ours beside them: all kinds of notification rules, and their deliveries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments.models import Experiment, Trial
+from logs import alerts
+from notifications import messages, rules, sending, text
+from notifications.models import Delivery, Rule
+from notifications.triggers import CONDITIONS, Trigger
+from webui.api import encoding
+from webui.api.errors import BadRequest, Missing
+from webui.api.permissions import actor, person, require_owner
+from webui.api.views import ApiView, Json
+
+_TYPES = {
+    "WEBHOOK_TYPE_DEFAULT": "webhook",
+    "WEBHOOK_TYPE_SLACK": "slack",
+    "WEBHOOK_TYPE_MAIL": "mail",
+}
+_TYPE_OF = {form: name for name, form in _TYPES.items()}
+_PREFIX = "TRIGGER_TYPE_"
+_MODES = ("WEBHOOK_MODE_WORKSPACE", "WEBHOOK_MODE_SPECIFIC")
+
+
+def encode_rule(rule: Rule) -> Json:
+    """In the dialect's words; the address is masked, since most carry a key."""
+    return encoding.without_none(
+        {
+            "id": rule.pk,
+            "name": rule.name,
+            "url": rule.shown,
+            "webhookType": _TYPE_OF[rule.form],
+            "mode": _MODES[rule.named_only],
+            "triggers": [
+                {"id": index + 1, "webhookId": rule.pk, "triggerType": _PREFIX + each["type"],
+                 "condition": each["condition"]}
+                for index, each in enumerate(rule.triggers)
+            ],
+            "workspaceId": rule.workspace_id,
+            "projectId": rule.project_id,
+            "scope": rule.scope,
+            "template": rule.template,
+            "paused": rule.paused,
+            "username": rule.owner.username,
+            "createdAt": encoding.time(rule.created_at),
+        }
+    )  # fmt: skip
+
+
+def encode_delivery(delivery: Delivery) -> Json:
+    return encoding.without_none(
+        {
+            "id": str(delivery.pk),
+            "webhookId": delivery.rule_id,
+            "triggerType": _PREFIX + delivery.trigger,
+            "sentence": delivery.facts.get("sentence", ""),
+            "state": delivery.state,
+            "attempts": delivery.attempts,
+            "answer": delivery.answer,
+            "createdAt": encoding.time(delivery.created_at),
+            "endedAt": encoding.time(delivery.ended_at),
+            "nextAt": encoding.time(delivery.next_at) if delivery.state == Delivery.State.PENDING else None,
+        }
+    )
+
+
+class TriggerBody(serializers.Serializer[Any]):
+    id = serializers.IntegerField(required=False, allow_null=True)
+    webhookId = serializers.IntegerField(required=False, allow_null=True)
+    triggerType = serializers.ChoiceField(choices=[_PREFIX + kind for kind in Trigger.values])
+    condition = serializers.DictField(
+        required=False, allow_null=True, help_text=f"of each type: {dict(CONDITIONS)}".replace("'", "")
+    )
+
+
+class WebhookFields(serializers.Serializer[Any]):
+    """What PATCH may change."""
+
+    name = serializers.CharField(max_length=rules.NAME_CHARACTERS, required=False)
+    url = serializers.CharField(max_length=2000, required=False, help_text="of mail: its addresses")
+    webhookType = serializers.ChoiceField(choices=list(_TYPES), required=False)
+    mode = serializers.ChoiceField(choices=["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
+    triggers = serializers.ListField(child=TriggerBody(), required=False, max_length=20)
+    scope = serializers.ChoiceField(choices=Rule.Scope.choices, required=False)
+    workspaceId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+    projectId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+    template = serializers.CharField(
+        max_length=text.TEMPLATE_CHARACTERS,
+        required=False,
+        allow_blank=True,
+        help_text=f"text with {{{{ names }}}}, of: {', '.join(text.NAMES)}",
+    )
+    paused = serializers.BooleanField(required=False)
+
+
+class NewWebhook(WebhookFields):
+    id = serializers.IntegerField(required=False, allow_null=True)
+    name = serializers.CharField(max_length=rules.NAME_CHARACTERS)
+    url = serializers.CharField(max_length=2000, help_text="of mail: its addresses, separated by commas")
+    webhookType = serializers.ChoiceField(choices=list(_TYPES))
+    triggers = serializers.ListField(child=TriggerBody(), min_length=1, max_length=20)
+
+
+def values_of(body: Json, *, admin: bool) -> Json:
+    """The body in the words of `notifications.rules`.
+
+    In the dialect a webhook without a workspace is for all of them; of somebody who is no admin it is for his own jobs.
+    """
+    found: Json = {name: body[name] for name in ("name", "template") if name in body}
+    if "url" in body:
+        found["target"] = body["url"]
+    if "webhookType" in body:
+        found["form"] = _TYPES[body["webhookType"]]
+    if "mode" in body:
+        found["named_only"] = body["mode"] == "WEBHOOK_MODE_SPECIFIC"
+    if "triggers" in body:
+        found["triggers"] = [
+            {"type": each["triggerType"].removeprefix(_PREFIX), "condition": each.get("condition")}
+            for each in body["triggers"]
+        ]
+    if body.get("scope") or body.get("workspaceId") or body.get("projectId"):
+        of = "workspace" if body.get("workspaceId") else "project" if body.get("projectId") else "mine"
+        found |= {"scope": body.get("scope") or of}
+        found |= {"workspace_id": body.get("workspaceId"), "project_id": body.get("projectId")}
+    elif "url" in body and "webhookType" in body:
+        found["scope"] = Rule.Scope.CLUSTER if admin else Rule.Scope.MINE
+    return found
+
+
+def find(request: Request, rule_id: int) -> Rule:
+    rule: Rule | None = rules.of(person(request)).filter(pk=rule_id).first()
+    if rule is None:
+        raise Missing(f"webhook {rule_id} not found")
+    return rule
+
+
+class Webhooks(ApiView):
+    """The webhooks that one may see: one's own, and as admin all. POST makes one; its signing key is shown once."""
+
+    bodies = {"POST": NewWebhook}
+
+    def get(self, request: Request) -> Response:
+        return Response({"webhooks": [encode_rule(rule) for rule in rules.of(person(request))]})
+
+    def post(self, request: Request) -> Response:
+        body, user = self.body(request), person(request)
+        try:
+            rule, key = rules.create(user, values_of(body, admin=user.is_admin))
+        except rules.RuleRefused as refusal:
+            raise BadRequest(str(refusal)) from refusal
+        if body.get("paused"):
+            rules.set_paused(rule, user, True)
+        return Response({"webhook": encode_rule(rule), **({"signingKey": key} if key else {})})
+
+
+class OneWebhook(ApiView):
+    """One webhook: change it, pause it, remove it."""
+
+    bodies = {"PATCH": WebhookFields}
+
+    def get(self, request: Request, rule_id: int) -> Response:
+        return Response({"webhook": encode_rule(find(request, rule_id))})
+
+    def patch(self, request: Request, rule_id: int) -> Response:
+        body, user, rule = self.body(request), person(request), find(request, rule_id)
+        values = values_of({**body, "scope": body.get("scope")}, admin=user.is_admin)
+        try:
+            if values:
+                rules.edit(rule, user, values)
+        except rules.RuleRefused as refusal:
+            raise BadRequest(str(refusal)) from refusal
+        if "paused" in body:
+            rules.set_paused(rule, user, body["paused"])
+        return Response({"webhook": encode_rule(find(request, rule_id))})
+
+    def delete(self, request: Request, rule_id: int) -> Response:
+        rules.remove(find(request, rule_id), person(request))
+        return Response({})
+
+
+class WebhookTest(ApiView):
+    """Send an example now. `completed` says whether the receiver took it, `answer` what it said."""
+
+    def post(self, request: Request, rule_id: int) -> Response:
+        answer = sending.send_now(messages.example(find(request, rule_id)))
+        return Response({"completed": answer.good, "status": answer.status, "answer": answer.words})
+
+
+class WebhookKey(ApiView):
+    """Another key for the signatures; the one before counts no more. Shown once."""
+
+    def post(self, request: Request, rule_id: int) -> Response:
+        rule = find(request, rule_id)
+        if rule.form != Rule.Form.WEBHOOK:
+            raise BadRequest(f"webhook {rule_id}: messages of this type are not signed.")
+        return Response({"signingKey": rules.new_key(rule, person(request))})
+
+
+class WebhookDeliveries(ApiView):
+    """What was sent, the newest first, with what the receiver answered."""
+
+    queries = {"GET": encoding.PageQuery}
+
+    def get(self, request: Request, rule_id: int) -> Response:
+        rows = Delivery.objects.filter(rule=find(request, rule_id)).order_by("-created_at", "-pk")
+        return Response(encoding.page(rows, self.query(request), "deliveries", encode_delivery))
+
+
+class DeliveryRetry(ApiView):
+    """Send a delivery that failed or waits once more, now."""
+
+    def post(self, request: Request, rule_id: int, delivery_id: str) -> Response:
+        delivery = Delivery.objects.filter(pk=delivery_id, rule=find(request, rule_id)).first()
+        if delivery is None:
+            raise Missing(f"delivery {delivery_id} of webhook {rule_id} not found")
+        sending.retry(delivery)
+        delivery.refresh_from_db()
+        return Response({"delivery": encode_delivery(delivery)})
+
+
+class CustomData(serializers.Serializer[Any]):
+    title = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    description = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    level = serializers.CharField(required=False, allow_blank=True, allow_null=True, max_length=32)
+
+
+class CustomBody(serializers.Serializer[Any]):
+    data = CustomData()  # type: ignore[assignment]  # the dialect's name for it
+    experimentId = serializers.IntegerField(min_value=0)
+    trialId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+
+
+class WebhookCustom(ApiView):
+    """Tell the receivers of CUSTOM something about an experiment. It stands in the experiment's timeline, too."""
+
+    bodies = {"POST": CustomBody}
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        experiment = Experiment.objects.filter(pk=body["experimentId"]).first()
+        if experiment is None:
+            raise Missing(f"experiment {body['experimentId']} not found")
+        require_owner(person(request), experiment)
+        data = {**body["data"], "level": (body["data"].get("level") or "").removeprefix("LOG_LEVEL_")}
+        if body.get("trialId"):
+            trial = Trial.objects.filter(pk=body["trialId"], experiment=experiment).first()
+            if trial is None:
+                raise Missing(f"trial {body['trialId']} of experiment {experiment.pk} not found")
+            alerts.raised(trial.pk, trial.task_id, experiment.pk, data)
+        else:
+            alerts.raised_for_experiment(experiment.pk, data, actor=actor(request))
+        return Response({})
