@@ -28,6 +28,10 @@ class BadName(Exception):
     """No name of a template; the message is a sentence."""
 
 
+class Changed(Exception):
+    """Somebody else has changed the template meanwhile; the message is a sentence."""
+
+
 class Used(NamedTuple):
     """The template of a submission, as it was then."""
 
@@ -68,15 +72,26 @@ def create(
 
 
 @transaction.atomic
-def replace(name: str, text: str, *, user: User) -> Template:
-    """Give a template another content. Raises ConfigError or Template.DoesNotExist."""
-    standing = Template.objects.select_for_update().get(name=name)
+def replace(name: str, text: str, *, user: User, seen: str = "") -> Template:
+    """Give a template another content. Raises ConfigError, Template.DoesNotExist or Changed.
+
+    `seen`: `stamp` of the template that was edited; what others have changed since is not written over.
+    """
+    standing = Template.objects.select_for_update(of=("self",)).select_related("changed_by").get(name=name)
+    if seen and seen != stamp(standing):
+        who = standing.changed_by.username if standing.changed_by else "somebody"
+        raise Changed(f"{who} has changed {name} meanwhile; look at it, and put both changes together.")
     standing.config = checked(text, standing)
     standing.source = _source(text, standing.config)
     standing.changed_by = user
     standing.save()
     announce("templates")
     return standing
+
+
+def stamp(template: Template) -> str:
+    """Names what a template holds at one time."""
+    return template.changed_at.isoformat()
 
 
 def put(name: str, text: str, *, workspace: Workspace, user: User) -> Template:
@@ -113,10 +128,16 @@ def remove(name: str) -> None:
 def _check_name(name: str) -> None:
     if not name.strip():
         raise BadName("name is required")
-    if len(name) > NAME_CHARACTERS or name != name.strip() or not name.isprintable() or "/" in name:
+    if (
+        len(name) > NAME_CHARACTERS
+        or name != name.strip()
+        or not name.isprintable()
+        or "/" in name
+        or name[0] == "+"
+    ):
         raise BadName(
             f"{name[:40]!r} is no name of a template: allowed are 1 to {NAME_CHARACTERS} printable characters without "
-            "a slash, and no blanks at its ends."
+            "a slash, with no plus at its beginning and no blanks at its ends."
         )
 
 

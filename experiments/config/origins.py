@@ -42,13 +42,16 @@ def _of_map(values: dict[str, Any], config: Any, template: Any, depth: int) -> I
 
 def _of_value(name: str, value: Any, ours: Any, theirs: Any, depth: int) -> Iterator[Line]:
     given = _is_given(ours)
-    instead = yamltext.dump(theirs).strip() if given and _is_given(theirs) and theirs != ours else ""
-    if "\n" in instead:
-        instead = "something else"
+    instead = _shown(theirs) if given and _is_given(theirs) and theirs != ours else ""
     origin = _origin(ours, theirs)
     for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
-        yield Line(_indented(line, depth), origin, instead.removesuffix("\n..."))
+        yield Line(_indented(line, depth), origin, instead)
         instead = ""
+
+
+def _shown(value: Any) -> str:
+    text = yamltext.dump(value).removesuffix("...\n").strip()  # a document of one value ends so
+    return text if "\n" not in text else "something else"
 
 
 def _of_list(values: list[Any], ours: Any, theirs: Any, depth: int) -> Iterator[Line]:

@@ -69,6 +69,7 @@ def _rooms(current: str) -> list[dict[str, Any]]:
         ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
         ("Commands", "/commands", Command.objects.exclude(state__in=END_STATES).count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
+        ("Templates", "/templates", None),
         ("Pools", "/pools", ResourcePool.objects.count()),
         ("Hosts", "/hosts", registry.present().count()),
         ("Cluster", "/cluster", None),

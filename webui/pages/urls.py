@@ -12,6 +12,7 @@ from webui.pages import (
     experiment_again,
     experiment_charts,
     experiment_create,
+    experiment_templates,
     experiments,
     host_samples,
     hosts,
@@ -98,6 +99,10 @@ urlpatterns = [
     path("hosts", hosts.listing),
     path("hosts/<str:name>", hosts.detail),
     path("hosts/<str:name>/chart", host_samples.chart),
+    path("templates", experiment_templates.listing),
+    path("templates/+new", experiment_templates.new),  # no name of a template begins with a plus
+    path("templates/<str:name>", experiment_templates.detail),
+    path("templates/<str:name>/remove", experiment_templates.remove),
     path("hosts/<str:name>/<slug:action>", hosts.act),
     path("hosts/<str:name>/slots/<int:index>/<slug:action>", hosts.act_on_slot),
     path("pools", pools.listing),

@@ -103,9 +103,7 @@ def test_a_zip_is_submitted_with_a_template_and_once_for_each_form(client: Clien
 
 def test_a_folder_is_submitted_and_what_cannot_be_is_said(client: Client) -> None:
     manifest = json.dumps([{"path": "code/train.py", "size": 3, "mtime": 0}])
-    status, _ = send(
-        client, contents=SimpleUploadedFile("contents", b"abc"), manifest=manifest, paused="on"
-    )
+    status, _ = send(client, contents=SimpleUploadedFile("contents", b"abc"), manifest=manifest, paused="on")
     made = Experiment.objects.get()
     assert (status, made.state, contexts.read_file(made.context, "train.py")) == (200, "PAUSED", b"abc")
     assert send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[0] == 400

@@ -1,0 +1,41 @@
+"""Which line of an effective config comes from the config, its template and the defaults."""
+
+from experiments.config import parse
+from experiments.config.origins import Line, explained
+from submissions.config.places import placed
+from submissions.config.problems import Problem
+from trainmaster import yamltext
+
+CONFIG = """name: x
+entrypoint: python3 train.py
+labels: [own]
+searcher: {name: single, metric: loss, max_length: {batches: 1}}
+resources: {slots_per_trial: 2}
+hyperparameters: {lr: 0.1}
+"""
+TEMPLATE = {"labels": ["shared"], "resources": {"slots_per_trial": 4, "priority": 3}}
+
+
+def test_each_line_names_its_origin_and_what_it_overrode() -> None:
+    config = yamltext.load(CONFIG)
+    lines = explained(parse(CONFIG, template=TEMPLATE).effective(), config, TEMPLATE)
+    assert (
+        yamltext.load("\n".join(line.text for line in lines)) == parse(CONFIG, template=TEMPLATE).effective()
+    )
+    assert Line("  slots_per_trial: 2", "config", "4") in lines
+    assert Line("  priority: 3", "template") in lines
+    assert [line for line in lines if line.text.startswith("- ")][:2] == [
+        Line("- shared", "template"),
+        Line("- own", "config"),
+    ]
+    assert Line("    val: 0.1", "config") in lines  # one value, which the form spreads over a map
+    assert Line("max_restarts: 5", "default") in lines
+
+
+def test_a_fault_stands_at_the_last_step_of_its_path_that_the_text_has() -> None:
+    text = "a:\n  b.c:\n    - x\n    - {d: 1}\n"
+    paths = {"<config>.a.b.c[1].d": 4, "<config>.a.b.c[1].e": 4, "<config>.a.z": 1, "<config>.q": None}
+    found = placed(text, [Problem(path, "nothing", "something") for path in paths])
+    assert {f"<config>.{each.path}": each.line for each in found} == paths
+    assert found[-1].path == "q"
+    assert placed("a: [", [Problem("<config>.a", "x", "y")])[0].line is None
