@@ -13,6 +13,14 @@ from django.db import models
 from django.utils import timezone
 
 
+class Scope(models.TextChoices):
+    """What an access token may do, of what its user's role allows."""
+
+    READ = "read", "read"
+    WRITE = "write", "read, submit jobs and change things"
+    FULL = "full", "everything that you may, your account and the server's administration included"
+
+
 class User(AbstractUser):
     """A person. `password` holds Django's hash of the salted SHA-512 that clients send (accounts.passwords)."""
 
@@ -30,13 +38,20 @@ class User(AbstractUser):
     unix_gid = models.IntegerField(null=True, blank=True)
     modified_at = models.DateTimeField(auto_now=True)
 
+    #: of the access token that was sent, if one was: no right of the role goes further
+    scope: Scope = Scope.FULL
+
     @property
     def is_admin(self) -> bool:
-        return self.role == self.Role.ADMIN
+        return self.role == self.Role.ADMIN and self.scope == Scope.FULL
 
     @property
     def may_edit(self) -> bool:
-        return self.role != self.Role.VIEWER
+        return self.role != self.Role.VIEWER and self.scope != Scope.READ
+
+
+#: how access tokens begin, so that people and secret scanners know one when they see it
+ACCESS_PREFIX = "tma_"
 
 
 def token_hash(token: str) -> str:
@@ -66,12 +81,48 @@ class LoginToken(models.Model):
 
     @classmethod
     def find_user(cls, token: str) -> User | None:
+        """The active user that a login or an access token stands for."""
+        if token.startswith(ACCESS_PREFIX):
+            return AccessToken.find_user(token)
         row = (
             cls.objects.select_related("user")
             .filter(hash=token_hash(token), expires_at__gt=timezone.now(), user__is_active=True)
             .first()
         )
         return row.user if row else None
+
+
+class AccessToken(models.Model):
+    """What somebody made for a program that acts for him. Only the hash is stored; `accounts.tokens` writes it."""
+
+    hash = models.CharField(max_length=64, unique=True)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="access_tokens")
+    description = models.CharField(max_length=255, blank=True)
+    scope = models.CharField(max_length=8, choices=Scope.choices)
+    created_at = models.DateTimeField(auto_now_add=True)
+    #: null: it counts until it is revoked
+    expires_at = models.DateTimeField(null=True)
+    #: about when it was used last: written at most every TOKEN_USED_EVERY_SECONDS
+    used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    @property
+    def counts(self) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())
+
+    @classmethod
+    def find_user(cls, token: str) -> User | None:
+        row = cls.objects.select_related("user").filter(hash=token_hash(token), user__is_active=True).first()
+        if row is None or not row.counts:
+            return None
+        now = timezone.now()
+        if row.used_at is None or (now - row.used_at).total_seconds() > settings.TOKEN_USED_EVERY_SECONDS:
+            cls.objects.filter(pk=row.pk).update(used_at=now)
+        row.user.scope = Scope(row.scope)
+        return row.user
 
 
 class Cluster(models.Model):

@@ -15,6 +15,7 @@ from accounts.models import User
 from jobs.models import Allocation
 from webui.api.authentication import authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
+from webui.api.permissions import check_scope
 
 P = ParamSpec("P")
 Principal = User | Allocation
@@ -39,6 +40,8 @@ def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
                     unknown = "The token is unknown or has expired; log in again."
                     nobody = "Not logged in: send a login token, or log in first."
                     return json_error(401, unknown if bearer_tokens(request) else nobody)
+                if isinstance(who, User):
+                    check_scope(who, request.method or "GET")
                 return await handler(request, who, *args, **kwargs)
             except Exception as error:
                 return json_error(*describe(error))

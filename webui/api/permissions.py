@@ -8,7 +8,7 @@ from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from accounts.models import User
+from accounts.models import Scope, User
 from commands.models import Command
 from experiments.models import Experiment
 from jobs.models import Job
@@ -33,8 +33,9 @@ class RolePermission(BasePermission):
             raise Forbidden("The token of a run may only be used for that run's own reports.")
         if not isinstance(who, User):
             raise NotAuthenticated("Not logged in: send a login token, or log in first.")
+        check_scope(who, method, full=method in getattr(view, "full_scope_methods", ()))
         if method in getattr(view, "admin_methods", ()) and not who.is_admin:
-            raise Forbidden(f"Only an admin may do this; {who.username} is {who.role}.")
+            raise Forbidden(_admins_only(who))
         if (
             method not in SAFE_METHODS
             and not who.may_edit
@@ -42,6 +43,20 @@ class RolePermission(BasePermission):
         ):
             raise Forbidden(f"{who.username} is a viewer and may not change anything.")
         return True
+
+
+def check_scope(who: User, method: str, *, full: bool = False) -> None:
+    """Raises Forbidden where the access token that was sent does not reach so far."""
+    if who.scope == Scope.READ and method not in SAFE_METHODS:
+        raise Forbidden("The access token has the scope read; it may not change anything.")
+    if full and who.scope != Scope.FULL:
+        raise Forbidden(f"The access token has the scope {who.scope}; this needs the scope full, or a login.")
+
+
+def _admins_only(who: User) -> str:
+    if who.role == User.Role.ADMIN:
+        return f"Only an admin may do this; the access token has the scope {who.scope}, and this needs full."
+    return f"Only an admin may do this; {who.username} is {who.role}."
 
 
 def person(request: Request) -> User:
@@ -60,7 +75,7 @@ def actor(request: Request) -> str:
 
 def require_admin(user: User) -> None:
     if not user.is_admin:
-        raise Forbidden(f"Only an admin may do this; {user.username} is {user.role}.")
+        raise Forbidden(_admins_only(user))
 
 
 def require_owner(user: User, thing: Experiment | Command | Job) -> None:

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts import tokens
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import set_password, weakness
 from events.models import Event
@@ -180,6 +181,7 @@ class OneUser(ApiView):
     """One user. Users change their own name and password; the rest is for admins."""
 
     viewer_methods = frozenset({"PATCH"})
+    full_scope_methods = frozenset({"PATCH"})
     bodies = {"PATCH": UserPatch}
 
     def get(self, request: Request, user_id: int) -> Response:
@@ -207,6 +209,7 @@ class OneUser(ApiView):
             raise Conflict(f"there is already a user {user.username}.") from error
         if not user.is_active:
             LoginToken.objects.filter(user=user).delete()
+            tokens.revoke_all(user)
         detail = {"changed": sorted(changes - {"isHashed"})}
         record(
             Event.Kind.USER, user.pk, from_state=before, to_state=user.role, reason="changed", actor=actor(request),

@@ -46,6 +46,8 @@ class ApiView(APIView):
     open_to_all: ClassVar[bool] = False
     admin_methods: ClassVar[frozenset[str]] = frozenset()
     viewer_methods: ClassVar[frozenset[str]] = frozenset()
+    #: methods that no access token of a lesser scope than full may use
+    full_scope_methods: ClassVar[frozenset[str]] = frozenset()
     run_methods: ClassVar[frozenset[str]] = frozenset()
 
     def body(self, request: Request) -> Json:

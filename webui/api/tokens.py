@@ -1,0 +1,158 @@
+"""Access tokens in the dialect's words; a token's scope is ours."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts import tokens
+from accounts.models import AccessToken, Scope, User
+from webui.api import encoding
+from webui.api.errors import BadRequest, Missing
+from webui.api.permissions import actor, person, require_admin
+from webui.api.views import ApiView, Json
+
+_SORT = {
+    "SORT_BY_USER_ID": "user_id",
+    "SORT_BY_EXPIRY": "expires_at",
+    "SORT_BY_CREATED_AT": "created_at",
+    "SORT_BY_TOKEN_TYPE": "id",
+    "SORT_BY_REVOKED": "revoked_at",
+    "SORT_BY_DESCRIPTION": "description",
+}
+_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+
+
+def encode_token(row: AccessToken) -> Json:
+    return encoding.without_none(
+        {
+            "id": row.pk,
+            "userId": row.user_id,
+            "username": row.user.username,
+            "description": row.description,
+            "scope": row.scope,
+            "createdAt": encoding.time(row.created_at),
+            "expiry": encoding.time(row.expires_at),
+            "lastUsedAt": encoding.time(row.used_at),
+            "revoked": row.revoked_at is not None,
+            "tokenType": "TOKEN_TYPE_ACCESS_TOKEN",
+        }
+    )
+
+
+def days_of(lifespan: str | None) -> float | None:
+    """`240h`, `1h30m`, or `-1`, as Determined writes durations. Raises BadRequest."""
+    if not lifespan:
+        return None
+    if lifespan == "-1":
+        return -1.0
+    found = _DURATION.fullmatch(lifespan)
+    if found is None:
+        raise BadRequest(f"lifespan: found {lifespan!r}; allowed: a duration such as 240h, or -1.")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return (hours * 3600 + minutes * 60 + seconds) / 86_400
+
+
+class NewToken(serializers.Serializer[Any]):
+    userId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+    lifespan = serializers.CharField(
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        max_length=32,
+        help_text="such as 240h; -1: for ever",
+    )
+    description = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, max_length=tokens.DESCRIPTION_CHARACTERS
+    )
+    scope = serializers.ChoiceField(choices=Scope.choices, required=False, default=Scope.FULL)
+
+
+class TokenPatch(serializers.Serializer[Any]):
+    tokenId = serializers.CharField(required=False, allow_null=True)
+    description = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, max_length=tokens.DESCRIPTION_CHARACTERS
+    )
+    setRevoked = serializers.BooleanField(required=False, default=False)
+
+
+class TokensQuery(encoding.PageQuery):
+    sortBy = encoding.sort_field(_SORT)
+    username = serializers.CharField(required=False, allow_blank=True)
+    showInactive = serializers.BooleanField(required=False, default=False)
+    tokenIds = serializers.ListField(child=serializers.IntegerField(min_value=0), required=False)
+
+
+class Tokens(ApiView):
+    """One's access tokens, and as admin everybody's. POST makes one, and shows it this once."""
+
+    viewer_methods = frozenset({"POST"})
+    full_scope_methods = frozenset({"POST"})
+    bodies = {"POST": NewToken}
+    queries = {"GET": TokensQuery}
+
+    def get(self, request: Request) -> Response:
+        query, rows = self.query(request), tokens.of(person(request))
+        if query.get("username"):
+            rows = rows.filter(user__username=query["username"])
+        if query.get("tokenIds"):
+            rows = rows.filter(pk__in=query["tokenIds"])
+        elif not query["showInactive"]:
+            rows = rows.filter(pk__in=[row.pk for row in rows if row.counts])
+        rows = rows.order_by(*encoding.ordering(query, _SORT, "id"))
+        return Response(encoding.page(rows, query, "tokenInfo", encode_token))
+
+    def post(self, request: Request) -> Response:
+        body, asking = self.body(request), person(request)
+        user = _user(asking, body.get("userId"))
+        try:
+            row, token = tokens.create(
+                user,
+                description=body.get("description") or "",
+                days=days_of(body.get("lifespan")),
+                scope=Scope(body["scope"]),
+                actor=actor(request),
+            )
+        except tokens.TokenRefused as refusal:
+            raise BadRequest(str(refusal)) from refusal
+        return Response({"token": token, "tokenId": row.pk, "tokenInfo": encode_token(row)})
+
+
+def _user(asking: User, user_id: int | None) -> User:
+    if user_id in (None, asking.pk):
+        return asking
+    require_admin(asking)
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    if user is None:
+        raise Missing(f"user {user_id} not found, or not active")
+    return user
+
+
+class OneToken(ApiView):
+    """One access token: describe it otherwise, or revoke it for good."""
+
+    viewer_methods = frozenset({"PATCH"})
+    full_scope_methods = frozenset({"PATCH"})
+    bodies = {"PATCH": TokenPatch}
+
+    def get(self, request: Request, token_id: int) -> Response:
+        return Response({"tokenInfo": encode_token(_find(request, token_id))})
+
+    def patch(self, request: Request, token_id: int) -> Response:
+        body, row = self.body(request), _find(request, token_id)
+        if body.get("description") is not None:
+            tokens.describe(row, body["description"], actor=actor(request))
+        if body["setRevoked"]:
+            tokens.revoke(row, actor=actor(request))
+        return Response({"tokenInfo": encode_token(row)})
+
+
+def _find(request: Request, token_id: int) -> AccessToken:
+    row: AccessToken | None = tokens.of(person(request)).filter(pk=token_id).first()
+    if row is None:
+        raise Missing(f"token {token_id} not found")
+    return row
