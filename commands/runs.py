@@ -7,7 +7,7 @@ from typing import Any
 from commands.models import Command
 from jobs.models import Allocation
 from jobs.run import Run
-from submissions.config.environment import sdk_variables, variables
+from submissions.config.environment import hooks_of, sdk_variables, variables
 
 #: `sh -c` with the folder as $1: what follows is the command itself
 _IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
@@ -26,6 +26,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         },
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
+        hooks=hooks_of(environment),
         unix_user=command.owner.unix_user,
         user_data={},
         checkpoint_storage={"type": "server"},

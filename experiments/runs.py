@@ -11,7 +11,7 @@ from experiments import s3_stores, set_back
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import Run
-from submissions.config.environment import sdk_variables, variables
+from submissions.config.environment import hooks_of, sdk_variables, variables
 
 #: `entrypoint: model_def:TrialClass`
 _LEGACY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -58,6 +58,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         },
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
+        hooks=hooks_of(environment),
         unix_user=experiment.owner.unix_user,
         user_data=config.get("data") or {},
         checkpoint_storage=storage,

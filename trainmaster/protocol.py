@@ -36,7 +36,7 @@ EXIT_NOT_EXECUTABLE = 126  # it exists and cannot be executed
 Json = Any
 Environment = Dict[str, str]
 
-_OPTIONAL = {"unix_user", "user", "python", "activate", "trial"}
+_OPTIONAL = {"unix_user", "user", "python", "activate", "hooks", "trial"}
 _RUN_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -83,6 +83,14 @@ class Trial(TypedDict):
     latest_checkpoint: Optional[str]
 
 
+class Hooks(TypedDict):
+    """Commands before and after the entrypoint, each a list of words, text for the shell, or None."""
+
+    pre: Union[str, List[str], None]
+    post: Union[str, List[str], None]
+    timeout_seconds: float
+
+
 class Limits(TypedDict):
     spool_bytes: int
     line_bytes: int
@@ -127,6 +135,7 @@ class Spec(TypedDict):
     user: Optional[str]
     python: Optional[str]
     activate: Optional[str]
+    hooks: Optional[Hooks]
     entrypoint: Union[str, List[str]]
     environment: Environment
     slots: List[Slot]

@@ -11,8 +11,11 @@ from submissions.config.section import Positive, Section, Whole
 
 
 class Const(Section):
+    """One value; the bare value says the same."""
+
     type: Literal["const"]
     val: Any
+    """The value: anything, null included."""
 
     @model_validator(mode="before")
     @classmethod
@@ -21,31 +24,49 @@ class Const(Section):
 
 
 class Int(Section):
+    """A whole number from minval to maxval, both among them."""
+
     type: Literal["int"]
     minval: Whole
+    """The smallest value; less than maxval."""
     maxval: Whole
+    """The largest value."""
     count: Positive | None = None
+    """How many values a grid search takes; it needs one."""
 
 
 class Double(Section):
+    """A number from minval to maxval."""
+
     type: Literal["double"]
     minval: float
+    """The smallest value; less than maxval."""
     maxval: float
+    """The largest value."""
     count: Positive | None = None
+    """How many values a grid search takes, evenly spaced; it needs one."""
 
 
 class Log(Section):
+    """A number from base to the minval to base to the maxval, evenly spread in the exponent."""
+
     type: Literal["log"]
     base: Annotated[float, Field(gt=0)]
+    """The base of the power, such as 10."""
     minval: float
-    """Exponent of the smallest value; `maxval` that of the largest."""
+    """Exponent of the smallest value; less than maxval."""
     maxval: float
+    """Exponent of the largest value."""
     count: Positive | None = None
+    """How many values a grid search takes, evenly spaced in the exponent; it needs one."""
 
 
 class Categorical(Section):
+    """One of the listed values."""
+
     type: Literal["categorical"]
     vals: Annotated[list[Any], Field(min_length=1)]
+    """The values, of any kind."""
 
 
 TYPES = ("const", "int", "double", "log", "categorical")

@@ -13,6 +13,10 @@ PATTERN_CHARACTERS_MAX = 1000
 ACTIONS = ("cancel_retries", "exclude_node")
 _ALLOWED = "cancel_retries, exclude_node, or a list of them"
 
+_Action = Literal["cancel_retries", "exclude_node"]
+_Word = _Action | dict[Literal["type"], _Action]
+_Older = list[_Word | dict[Literal["signal"], str]]
+
 
 def _pattern(value: Any) -> Any:
     if isinstance(value, str):
@@ -46,7 +50,10 @@ class LogPolicy(Section):
     """Shown as a label; policies without one (the older form) label nothing."""
     pattern: Annotated[str, BeforeValidator(_pattern), Field(max_length=PATTERN_CHARACTERS_MAX)] | None = None
     """Found anywhere in a line; without one the policy does nothing, so that a name can be switched off."""
-    action: Annotated[list[Literal["cancel_retries", "exclude_node"]], BeforeValidator(_actions)] = []
+    action: Annotated[
+        list[_Action],
+        BeforeValidator(_actions, json_schema_input_type=_Word | list[_Word]),
+    ] = []
     """Also a list; without one the policy only labels."""
 
     @model_validator(mode="before")
@@ -65,6 +72,12 @@ class LogPolicy(Section):
             each for each in data["actions"] if not (isinstance(each, dict) and set(each) == {"signal"})
         ]
         return {**rest, "action": others}
+
+    @model_validator(mode="after")
+    def _does_something(self) -> LogPolicy:
+        if self.name is None and (self.pattern is None or not self.action):
+            raise refuse("a name, or, in the older form, a pattern with an action")
+        return self
 
     @field_serializer("action")
     def _as_written(self, action: list[str]) -> str | list[str] | None:

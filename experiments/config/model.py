@@ -6,8 +6,9 @@ import random
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from experiments.config import older_forms, without_effect
 from experiments.config.hyperparameters import Hyperparameter
 from experiments.config.log_policies import LogPolicies, built_ins
 from experiments.config.resources import Resources
@@ -21,10 +22,19 @@ from experiments.config.training import (
     RetentionPolicy,
     TaskContainerDefaults,
 )
-from submissions.config import without_effect
 from submissions.config.environment import Environment
 from submissions.config.resources import BindMounts
-from submissions.config.section import Entrypoint, Ignored, Length, NotNegative, Positive, Section
+from submissions.config.section import (
+    LARGEST,
+    OLDER,
+    Entrypoint,
+    Ignored,
+    Length,
+    NotNegative,
+    Positive,
+    Section,
+    refuse,
+)
 
 _ADJECTIVES = [
     "amber",
@@ -79,31 +89,58 @@ class ExperimentConfig(Section):
     """A checked config with its defaults. Make one by `experiments.config.parse`."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)] = Field(default_factory=_new_name)
+    """What lists call it; without one it is called Experiment (adjective-animal)."""
     description: str | None = None
+    """A longer text beside the name."""
     labels: Annotated[list[str], BeforeValidator(_labels)] = []
+    """Words to find it by, each once."""
     workspace: str = ""
+    """Name of the project's workspace; goes with project."""
     project: str = ""
+    """Name of the project, which must be there; empty takes the one of the command line, else Uncategorized."""
     entrypoint: Entrypoint | None = None
     """A command for the shell, or a list of words; `module:Class` is the legacy form."""
     data: dict[str, Any] = {}
+    """Anything that the training code wants to read: info.user_data, context.get_data_config()."""
     debug: bool = False
+    """Training code may read it; the published SDK logs more with it."""
     max_restarts: NotNegative = 5
+    """How often a trial is started again after failures."""
     hyperparameters: dict[str, Hyperparameter] = {}
+    """Constants, ranges (type: int, double, log, categorical, const), and maps of both to any depth."""
     searcher: Searcher
+    """Which trials there are, and how long they train."""
     resources: Resources = Resources()
+    """What each trial asks for."""
     task_container_defaults: TaskContainerDefaults | None = None
+    """Of the settings of a cluster those that an experiment may change."""
     environment: Environment = Environment()
+    """What is around the entrypoint: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
+    """Paths of the host inside a container."""
     checkpoint_storage: CheckpointStorage = Server(type="server")
+    """Where checkpoints go, and which are kept."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """Of the Trial API: after which validations it saves: those that were the best so far, all, or none."""
     min_checkpoint_period: Period = Length(batches=0)
+    """Of the Trial API: how far it trains at most without a checkpoint; 0 saves at the end and when stopped."""
     min_validation_period: Period = Length(batches=0)
+    """Of the Trial API: how far it trains at most without a validation; 0 validates at the end."""
     perform_initial_validation: bool = False
+    """Of the Trial API: a validation before the first batch."""
     records_per_epoch: NotNegative = 0
+    """Of older configs, without effect: an epoch is what the data loader gives."""
     scheduling_unit: Positive = 100
+    """Of the Trial API: the batches from one report of training metrics to the next."""
+    batches_per_step: Positive | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
+    """The older form of scheduling_unit: searcher.max_steps and periods without a unit count steps of it, by
+    default 100 batches."""
     reproducibility: Reproducibility = Reproducibility()
+    """Seeds."""
     optimizations: Optimizations = Optimizations()
+    """Of the Trial API: how gradients and metrics are gathered."""
     profiling: Profiling = Profiling()
+    """What is timed in the steps of a trial."""
     preemptible: bool = True
     """Trainmaster's own: false asks not to be stopped for others, within the pool's quota for it."""
     preemption_timeout: NotNegative | None = None
@@ -111,6 +148,7 @@ class ExperimentConfig(Section):
     log_policies: LogPolicies = Field(default_factory=built_ins)
     """Joined by name with two that are always there, which only label: CUDA OOM and ECC Error."""
     retention_policy: RetentionPolicy | None = None
+    """How long logs are kept."""
     integrations: Ignored = None
     pbs: Ignored = None
     slurm: Ignored = None
@@ -119,6 +157,20 @@ class ExperimentConfig(Section):
     tensorboard_storage: Ignored = None
     data_layer: Ignored = None
     internal: Ignored = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counts_in_steps(cls, data: Any) -> Any:
+        return older_forms.with_units(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _steps_are_batches(self) -> ExperimentConfig:
+        if self.searcher.max_steps is not None and self.searcher.max_length is None:
+            batches = self.searcher.max_steps * (self.batches_per_step or older_forms.STEP_BATCHES)
+            if batches > LARGEST:
+                raise refuse(f"max_steps of at most {LARGEST} batches in all")
+            self.searcher.max_length = Length(batches=batches)
+        return self
 
     def effective(self) -> dict[str, Any]:
         """What is stored with the experiment: every field with its value, as JSON."""
@@ -140,11 +192,9 @@ class ExperimentConfig(Section):
         return dict(pair.split("=", 1) for pair in pairs)
 
     def remarks(self) -> list[str]:
-        """Sentences about fields that are accepted and have no effect here."""
-        ignored = (
-            "integrations", "pbs", "slurm", "pachyderm", "security", "tensorboard_storage", "data_layer", "internal",
-        )  # fmt: skip
-        return without_effect.remarks(self, ignored)
+        """Sentences about older forms that became others, and about fields that have no effect here."""
+        older = older_forms.remarks(self.searcher.max_steps, self.effective())
+        return [*older, *without_effect.remarks(self, own_sdk=self.environment.sdk == "installed")]
 
 
 def legacy_trial(entrypoint: object) -> str | None:

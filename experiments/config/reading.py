@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from experiments.config.hyperparameters import TYPES
 from experiments.config.merging import merge
 from experiments.config.model import ExperimentConfig
-from experiments.config.rules import broken_rules
+from experiments.config.rules import broken_rules, contradictions
 from experiments.config.searcher import ENDED, SEARCHERS
 from experiments.config.storage import STORAGES
 from submissions.config.problems import ConfigError
-from submissions.config.reading import checked, overridden, read_yaml
+from submissions.config.reading import checked, once, overridden, read_yaml
 from submissions.config.translating import Shape, is_missing, translated
 
 SUBJECT = "experiment configuration"
@@ -51,11 +51,12 @@ def check(config: dict[str, Any], *, managed: bool = True) -> ExperimentConfig:
 def check_template(text: str) -> dict[str, Any]:
     """The content of a template: like a config, but anything may be absent. Raises ConfigError."""
     template = read_yaml(text, "template")
+    problems = []
     try:
         ExperimentConfig.model_validate(template)
     except ValidationError as error:
         present = [details for details in error.errors(include_url=False) if not is_missing(details)]
         problems = translated(present, template, _SHAPE)
-        if problems:
-            raise ConfigError(problems, "template") from None
+    if problems := once([*problems, *contradictions(template)]):
+        raise ConfigError(problems, "template")
     return template

@@ -12,15 +12,22 @@ from submissions.config.section import UNITS
 _ENTRYPOINT = "a command that starts the training, such as python3 train.py"
 Config = dict[str, Any]
 Path = tuple[str, ...]
+Rule = Callable[[Config], Iterator[Problem]]
 
 
 def broken_rules(config: Config, *, managed: bool) -> Iterator[Problem]:
     """What is wrong beyond single fields. A detached (not managed) experiment needs no entrypoint."""
     if managed and config.get("entrypoint") is None:
         yield Problem(at(("entrypoint",)), NOTHING, _ENTRYPOINT)
-    for rule in _RULES:
+    yield from contradictions(config, complete=True)
+
+
+def contradictions(config: Config, *, complete: bool = False) -> Iterator[Problem]:
+    """What of the config cannot stand beside each other; only a `complete` one may lack nothing."""
+    for rule in (*_CONTRADICTIONS, *(_COMPLETENESS if complete else ())):
         yield from rule(config)
-    yield from _hyperparameters(config.get("hyperparameters"), ("hyperparameters",), _is_grid(config))
+    grid = complete and _is_grid(config)
+    yield from _hyperparameters(config.get("hyperparameters"), ("hyperparameters",), grid)
 
 
 def _project_needs_workspace(config: Config) -> Iterator[Problem]:
@@ -38,6 +45,10 @@ def _one_source(config: Config) -> Iterator[Problem]:
     yield from _not_both(config, "searcher", "source_trial_id", "source_checkpoint_uuid")
 
 
+def _one_form_of_length(config: Config) -> Iterator[Problem]:
+    yield from _not_both(config, "searcher", "max_steps", "max_length")
+
+
 def _not_both(config: Config, section: str, one: str, other: str) -> Iterator[Problem]:
     if look_up(config, (section, one)) is not None and look_up(config, (section, other)) is not None:
         yield Problem(at((section,)), f"{one} and {other}", f"one of {one} and {other}, not both")
@@ -47,8 +58,12 @@ def _halving_needs_a_length(config: Config) -> Iterator[Problem]:
     searcher = config.get("searcher")
     if not isinstance(searcher, dict) or searcher.get("name") not in ("adaptive_asha", "async_halving"):
         return
-    given = [name for name in ("max_length", "time_metric", "max_time") if searcher.get(name) is not None]
-    if given not in (["max_length"], ["time_metric", "max_time"]):
+    given = [
+        name
+        for name in ("max_length", "max_steps", "time_metric", "max_time")
+        if searcher.get(name) is not None
+    ]
+    if given not in (["max_length"], ["max_steps"], ["max_length", "max_steps"], ["time_metric", "max_time"]):
         found = " and ".join(given) or "neither max_length nor max_time"
         yield Problem(at(("searcher",)), found, "either max_length, or time_metric together with max_time")
 
@@ -108,6 +123,10 @@ def _installed_sdk_stores_by_itself(config: Config) -> Iterator[Problem]:
         yield Problem(at(path), shown(look_up(config, path) or "server"), allowed)
 
 
+def _connection_string_holds_the_key(config: Config) -> Iterator[Problem]:
+    yield from _not_both(config, "checkpoint_storage", "connection_string", "credential")
+
+
 def _is_grid(config: Config) -> bool:
     return bool(look_up(config, ("searcher", "name")) == "grid")
 
@@ -132,14 +151,20 @@ def _hyperparameters(value: Any, path: Path, grid: bool) -> Iterator[Problem]:
         yield Problem(at((*path, "count")), NOTHING, "1 or more, since the grid searcher is in use")
 
 
-_RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
-    _project_needs_workspace,
+#: what two fields together cannot be, in a template too
+_CONTRADICTIONS: tuple[Rule, ...] = (
     _one_interpreter,
     _one_source,
-    _halving_needs_a_length,
+    _one_form_of_length,
     _one_unit,
     _profiling_begins_first,
     _storage_is_below_host_path,
+    _connection_string_holds_the_key,
+)
+#: what a whole config cannot do without
+_COMPLETENESS: tuple[Rule, ...] = (
+    _project_needs_workspace,
+    _halving_needs_a_length,
     _keys_come_in_pairs,
     _installed_sdk_stores_by_itself,
 )

@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from submissions.config.section import UNITS, Length, Name, NotNegative, Positive, Section, Whole, refuse
+from submissions.config.section import (
+    OLDER,
+    UNITS,
+    Length,
+    Name,
+    NotNegative,
+    Positive,
+    Section,
+    Whole,
+    refuse,
+)
 
 #: searchers that Determined ended, and what to use instead
 ENDED = {
@@ -30,7 +40,15 @@ def _length(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-MaxLength = Annotated[int | Length, BeforeValidator(_length)]
+_OneUnit = Annotated[
+    dict[Literal["batches", "records", "epochs"], Positive], Field(min_length=1, max_length=1)
+]
+MaxLength = Annotated[
+    int | Length, BeforeValidator(_length, json_schema_input_type=Annotated[int, Field(ge=1)] | _OneUnit)
+]
+
+
+_UUID = r"^(urn:uuid:)?\{?([0-9a-fA-F]-?){32}\}?$"
 
 
 def _uuid(value: Any) -> Any:
@@ -44,46 +62,78 @@ class _Search(Section):
     metric: Name
     """Name of the validation metric that decides."""
     smaller_is_better: bool = True
+    """False where a larger value of the metric is better."""
     max_length: MaxLength | None = None
     """How long a trial trains: a plain number, or {batches | records | epochs: N}."""
+    max_steps: Positive | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
+    """The older form of max_length, in steps of batches_per_step batches."""
     source_trial_id: Whole | None = None
-    source_checkpoint_uuid: Annotated[str, BeforeValidator(_uuid)] | None = None
+    """Trials begin with the latest checkpoint of this trial."""
+    source_checkpoint_uuid: (
+        Annotated[str, BeforeValidator(_uuid, json_schema_input_type=Annotated[str, Field(pattern=_UUID)])]
+        | None
+    ) = None
+    """Trials begin with this checkpoint."""
 
 
 class Single(_Search):
+    """One trial; hyperparameters with a range are drawn once."""
+
     name: Literal["single"]
 
 
 class Random(_Search):
+    """Trials with hyperparameters that are drawn at random, all trained to the end."""
+
     name: Literal["random"]
     max_trials: Positive
+    """How many trials there are."""
     max_concurrent_trials: NotNegative = 16
+    """How many trials are open at a time; 0 is all of them."""
 
 
 class Grid(_Search):
+    """Every combination of the hyperparameters' values; ranges say with count how many."""
+
     name: Literal["grid"]
     max_concurrent_trials: NotNegative = 16
+    """How many trials are open at a time; 0 is all of them."""
 
 
 class _Halving(_Search):
     max_trials: Positive
+    """How many trials there are at most."""
     divisor: Annotated[float, Field(gt=1)] = 4
+    """Of so many trials that reach a rung, one goes on to the next, which is so many times as long."""
     max_concurrent_trials: NotNegative = 16
+    """How many trials are open at a time; 0 lets the search choose."""
     time_metric: Name | None = None
+    """A reported metric that says how far a trial is, in place of max_length; goes with max_time."""
     max_time: Positive | None = None
-    stop_once: bool = False
+    """What time_metric reaches at the end of a trial."""
+    stop_once: bool | None = None
+    """True stops a trial that is not among the best of its rung for good; false parks it, to go on once it is.
+    null: as with true where max_time is given, as with false where max_length is."""
 
 
 class AdaptiveAsha(_Halving):
+    """Several halving searches that begin to stop trials at different rungs."""
+
     name: Literal["adaptive_asha"]
     mode: Literal["standard", "aggressive", "conservative"] = "standard"
+    """How early trials are stopped: conservative has the most of the late rungs, aggressive only the earliest."""
     max_rungs: Positive = 5
+    """How many rungs the deepest of them has."""
     bracket_rungs: list[Positive] = []
+    """The rungs of each of them, in place of mode and max_rungs."""
 
 
 class AsyncHalving(_Halving):
+    """Trials are compared at rungs of growing length, and the worse ones stopped there."""
+
     name: Literal["async_halving"]
     num_rungs: Positive
+    """How many rungs there are."""
 
 
 Searcher = Annotated[Single | Random | Grid | AdaptiveAsha | AsyncHalving, Field(discriminator="name")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from submissions.config.section import AbsolutePath, Name, NotNegative, Section, refuse
 from trainmaster.address import is_http_url
@@ -12,8 +12,11 @@ from trainmaster.address import is_http_url
 
 class _Kept(Section):
     save_experiment_best: NotNegative = 0
+    """Checkpoints kept of the whole experiment, those with the best validation."""
     save_trial_best: NotNegative = 1
+    """Checkpoints kept of each trial, those with the best validation."""
     save_trial_latest: NotNegative = 1
+    """Checkpoints kept of each trial, the latest ones."""
 
 
 class Server(_Kept):
@@ -27,17 +30,25 @@ class SharedFs(_Kept):
 
     type: Literal["shared_fs"]
     host_path: AbsolutePath
+    """The folder, which every host has under this name."""
     storage_path: str | None = None
-    """Relative to host_path, or an absolute path below it."""
+    """A folder in it: relative to host_path, or an absolute path below it."""
     propagation: str = "rprivate"
+    """How mounts below it pass between host and container, as mount(8) calls it."""
     container_path: str | None = None
+    """Of older configs, without effect."""
     checkpoint_path: str | None = None
+    """Of older configs, without effect."""
     tensorboard_path: str | None = None
+    """Of older configs, without effect."""
 
 
 class Directory(_Kept):
+    """A folder that stands on each host under one name; keeping it the same everywhere is up to its owners."""
+
     type: Literal["directory"]
     container_path: AbsolutePath
+    """The folder."""
 
 
 def _prefix(value: Any) -> Any:
@@ -46,7 +57,14 @@ def _prefix(value: Any) -> Any:
     return value
 
 
-Prefix = Annotated[str, BeforeValidator(_prefix)]
+_PREFIX = r"^(?!(.*/)?\.\.(/|$))"
+Prefix = Annotated[
+    str,
+    BeforeValidator(
+        _prefix,
+        json_schema_input_type=Annotated[str, WithJsonSchema({"type": "string", "pattern": _PREFIX})],
+    ),
+]
 
 
 def _endpoint(value: Any) -> Any:
@@ -55,7 +73,10 @@ def _endpoint(value: Any) -> Any:
     return value
 
 
-Endpoint = Annotated[str, BeforeValidator(_endpoint)]
+Endpoint = Annotated[
+    str,
+    BeforeValidator(_endpoint, json_schema_input_type=Annotated[str, Field(pattern="^(https?://[^/]+|$)")]),
+]
 
 
 class S3(_Kept):
@@ -63,10 +84,15 @@ class S3(_Kept):
 
     type: Literal["s3"]
     bucket: Name
+    """The bucket."""
     access_key: str | None = None
+    """Goes with secret_key; masked wherever the config is shown."""
     secret_key: str | None = None
+    """Goes with access_key; masked."""
     endpoint_url: Endpoint | None = None
+    """An address other than Amazon's, such as https://s3.example.com:9000."""
     prefix: Prefix | None = None
+    """What the names of all objects begin with."""
 
 
 class Gcs(_Kept):
@@ -74,7 +100,9 @@ class Gcs(_Kept):
 
     type: Literal["gcs"]
     bucket: Name
+    """The bucket."""
     prefix: Prefix | None = None
+    """What the names of all objects begin with."""
 
 
 class Azure(_Kept):
@@ -82,12 +110,28 @@ class Azure(_Kept):
 
     type: Literal["azure"]
     container: Name
+    """The container of blobs."""
     connection_string: str | None = None
+    """Holds address and key; masked wherever the config is shown."""
     account_url: str | None = None
+    """The address of the account, in place of connection_string."""
     credential: str | None = None
+    """Goes with account_url; masked."""
 
 
-CheckpointStorage = Annotated[Server | SharedFs | Directory | S3 | Gcs | Azure, Field(discriminator="type")]
+class _Unnamed(_Kept):
+    """Only what is kept: in the storage of the template, else on the server."""
+
+
+def _server_unless_named(value: Any) -> Any:
+    return {**value, "type": "server"} if isinstance(value, dict) and value.get("type") is None else value
+
+
+_Storage = Annotated[Server | SharedFs | Directory | S3 | Gcs | Azure, Field(discriminator="type")]
+CheckpointStorage = Annotated[
+    _Storage,
+    BeforeValidator(_server_unless_named, json_schema_input_type=_Storage | _Unnamed),
+]
 STORAGES: dict[str, type[Section]] = {
     "server": Server,
     "shared_fs": SharedFs,

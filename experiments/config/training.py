@@ -6,38 +6,51 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from submissions.config.section import Length, NotNegative, Positive, Section
+from submissions.config.section import Length, NotNegative, OneUnit, Positive, Section
 
 
 def _period(value: Any) -> Any:
     return {"batches": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-Period = Annotated[Length, BeforeValidator(_period)]
+Period = Annotated[Length, BeforeValidator(_period, json_schema_input_type=NotNegative | OneUnit)]
 
 
 class Reproducibility(Section):
     experiment_seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """null: the server draws one and stores it."""
+    """Drives the sampled hyperparameters and each trial's seed; null: the server draws one and stores it."""
 
 
 class Optimizations(Section):
     aggregation_frequency: Positive = 1
+    """Batches whose gradients are added up before ranks exchange them."""
     average_aggregated_gradients: bool = True
+    """Divides what was added up by aggregation_frequency."""
     average_training_metrics: bool = True
+    """Reported training metrics are the average of all ranks; false reports those of rank 0."""
     gradient_compression: bool = False
+    """Ranks exchange gradients as 16-bit floats."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
+    """Of NVIDIA Apex, without effect: use PyTorch's own autocast."""
     tensor_fusion_threshold: NotNegative = 64
+    """MB that Horovod gathers into one exchange, without effect: its launch module takes such options itself."""
     tensor_fusion_cycle_time: NotNegative = 1
+    """Milliseconds between Horovod's exchanges, without effect as above."""
     auto_tune_tensor_fusion: bool = False
+    """Horovod's own tuning, without effect as above."""
     grad_updates_size_file: str | None = None
+    """A file for the sizes of gradients, without effect."""
 
 
 class Profiling(Section):
     enabled: bool = False
+    """A trial times the parts of its steps. Samples of the hosts are taken either way."""
     begin_on_batch: NotNegative = 0
+    """The first batch that is timed."""
     end_after_batch: NotNegative | None = None
+    """The last batch that is timed; null has no end."""
     sync_timings: bool = True
+    """Waits for the GPU at the ends of what is timed, which is truer and slower."""
     sampling_interval: Annotated[float, Field(ge=0.1, le=3600)] | None = None
     """Seconds from one sample of its hosts to the next, an extension of ours; null takes the server's setting (1)."""
 
@@ -51,4 +64,4 @@ class TaskContainerDefaults(Section):
 
 class RetentionPolicy(Section):
     log_retention_days: Annotated[int, Field(ge=-1, le=32767)] | None = None
-    """-1 keeps logs for ever; null takes the server's setting."""
+    """Days after its end for which a trial's log is kept; -1 keeps logs for ever; null takes the server's setting."""

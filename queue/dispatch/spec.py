@@ -34,6 +34,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "user": run.user or None,
         "python": run.python or host.python or None,
         "activate": run.activate or host.activate or None,
+        "hooks": run.hooks,  # type: ignore[typeddict-item]  # checked with the config, plain JSON since
         "entrypoint": run.entrypoint,
         "environment": run.environment,
         "slots": [{"index": slot.index, "uuid": slot.uuid, "kind": slot.kind} for slot in slots],

@@ -24,5 +24,7 @@ class Run:
     sample_seconds: float | None = None
     #: who submitted the job
     user: str = ""
+    #: commands before and after the entrypoint: {"pre", "post", "timeout_seconds"}
+    hooks: dict[str, Any] | None = None
     #: the network interface between its hosts; empty takes the pool's
     interface: str = ""

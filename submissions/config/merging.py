@@ -20,6 +20,8 @@ Path = tuple[str, ...]
 _WHOLE: set[Path] = {
     ("entrypoint",),
     ("environment", "image"),
+    ("environment", "hooks", "pre"),
+    ("environment", "hooks", "post"),
     ("resources", "shm_size"),
 }
 _BY_CONTAINER_PATH: set[Path] = {("bind_mounts",), ("resources", "devices")}

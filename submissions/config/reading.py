@@ -53,7 +53,7 @@ def checked(
         found = model.model_validate(config)
     except ValidationError as error:
         problems = translated(error.errors(include_url=False), config, shape)
-        raise ConfigError(_once([*problems, *broken_rules]), subject) from None
+        raise ConfigError(once([*problems, *broken_rules]), subject) from None
     if broken_rules:
         raise ConfigError(broken_rules, subject)
     return found
@@ -80,6 +80,6 @@ def _storable(what: str) -> tuple[str, str]:
     return f"{what} U+0000 or half a surrogate pair", "text without them"
 
 
-def _once(problems: list[Problem]) -> list[Problem]:
+def once(problems: list[Problem]) -> list[Problem]:
     """One problem for each path: the first says it best."""
     return list({problem.path: problem for problem in reversed(problems)}.values())[::-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from submissions.config.section import AbsolutePath, MemorySize, Section, refuse
 
@@ -41,7 +41,16 @@ def _duration(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[int, BeforeValidator(_duration), Field(ge=1)]
+_DURATION_TEXT = r"^\s*(?=\d)(\d{1,9}d)?(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?\s*$"
+Duration = Annotated[
+    int,
+    BeforeValidator(
+        _duration,
+        json_schema_input_type=Annotated[int, Field(ge=1, lt=2**31)]
+        | Annotated[str, WithJsonSchema({"type": "string", "pattern": _DURATION_TEXT})],
+    ),
+    Field(ge=1),
+]
 Priority = Annotated[int, BeforeValidator(_priority), Field(ge=1, le=99)]
 Weight = Annotated[float, BeforeValidator(_weight), Field(gt=0)]
 
@@ -71,36 +80,68 @@ def _not_dot(value: Any) -> Any:
 
 
 class Device(Section):
+    """A device of the host inside a container; the text host_path:container_path[:mode] says the same."""
+
     host_path: AbsolutePath
+    """The device on the host."""
     container_path: AbsolutePath
+    """Where it is inside the container."""
     mode: str = "mrw"
+    """What may be done with it: m (make nodes), r (read), w (write)."""
 
 
 class BindMount(Section):
+    """A path of the host inside a container; the text host_path:container_path[:ro|rw] says the same."""
+
     host_path: AbsolutePath
-    container_path: Annotated[str, BeforeValidator(_not_dot)]
+    """The path on the host."""
+    container_path: Annotated[
+        str,
+        BeforeValidator(_not_dot, json_schema_input_type=Annotated[str, Field(pattern=r"^([^.]|\..)")]),
+    ]
+    """Where it is inside the container; a relative path is below the working directory."""
     read_only: bool = False
+    """True forbids writing to it."""
     propagation: str = "rprivate"
+    """How mounts below it pass between host and container, as mount(8) calls it."""
 
 
-BindMounts = list[Annotated[BindMount, BeforeValidator(_mount)]]
+Mount = Annotated[
+    BindMount,
+    BeforeValidator(
+        _mount, json_schema_input_type=Annotated[str, Field(pattern=r"^/[^:]*:[^:]+(:ro|:rw)?$")] | BindMount
+    ),
+]
+BindMounts = list[Mount]
 
 
 class Resources(Section):
     """What every kind of job may ask for, beside its number of slots."""
 
     weight: Weight = 1
-    """Share in a fair-share pool, relative to the other jobs."""
+    """Share of a fair-share pool, relative to the other jobs; above 0."""
     priority: Priority | None = None
     """1 (first) to 99; null takes the pool's default."""
     resource_pool: str = ""
     """Name of the pool; empty takes the default pool."""
     is_single_node: bool | None = None
-    """True keeps the job on one host."""
+    """True keeps a trial on one host, and it waits until one is free enough."""
     max_time: Duration | None = None
     """Trainmaster's own: seconds, or text such as 1h30m, that a trial or command may run, all its attempts together;
     null takes the pool's default."""
     shm_size: MemorySize | None = None
-    devices: list[Annotated[Device, BeforeValidator(_device)]] = []
+    """Shared memory of a container: bytes, or text such as 4g or 512m."""
+    devices: list[
+        Annotated[
+            Device,
+            BeforeValidator(
+                _device,
+                json_schema_input_type=Annotated[str, Field(pattern=r"^/[^:]*:/[^:]*(:[^:]+)?$")] | Device,
+            ),
+        ]
+    ] = []
+    """Devices of the host inside a container."""
     native_parallel: bool = False
+    """Of older configs, without effect."""
     agent_label: str = ""
+    """Of older configs, without effect: pools and their hosts took its place."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -32,9 +32,10 @@ def _whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
-_MOST = 2**31 - 1  # of the database's integers
-NotNegative = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=_MOST)]
-Positive = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=_MOST)]
+LARGEST = 2**31 - 1
+"""Of the database's integers."""
+NotNegative = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=LARGEST)]
+Positive = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=LARGEST)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -44,7 +45,9 @@ def _absolute(value: Any) -> Any:
     return value
 
 
-AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
+AbsolutePath = Annotated[
+    str, BeforeValidator(_absolute, json_schema_input_type=Annotated[str, Field(pattern="^/")])
+]
 
 UNITS = ("batches", "records", "epochs")
 
@@ -53,23 +56,37 @@ class Length(Section):
     """A stretch of training in one unit; exactly one of the fields is set."""
 
     batches: NotNegative | None = None
+    """Batches, each of the global batch size."""
     records: NotNegative | None = None
+    """Records (samples of the training data)."""
     epochs: NotNegative | None = None
+    """Passes over the training data."""
 
 
-_MEMORY = re.compile(r"^[0-9]+(\.[0-9]+)? ?([kmgtp]i?)?b?$", re.IGNORECASE)
+#: `Length` as it is written, for schemas: each of its forms by itself
+OneUnit = Annotated[
+    dict[Literal["batches", "records", "epochs"], NotNegative], Field(min_length=1, max_length=1)
+]
+
+_MEMORY = r"^([0-9]*[.])?[0-9]+ ?([kmgtpKMGTP]([iI]?[bB])?|[bB])?$"  # as Determined has it
 
 
 def _memory(value: Any) -> Any:
     value = _whole(value)
-    if isinstance(value, str) and _MEMORY.match(value):
+    if isinstance(value, str) and re.fullmatch(_MEMORY, value):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise refuse("a memory size: bytes as a number, or text such as 4g or 512m")
 
 
-MemorySize = Annotated[int | str, BeforeValidator(_memory)]
+MemorySize = Annotated[
+    int | str,
+    BeforeValidator(
+        _memory,
+        json_schema_input_type=Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=_MEMORY)],
+    ),
+]
 
 
 def _entrypoint(value: Any) -> Any:
@@ -82,7 +99,14 @@ def _entrypoint(value: Any) -> Any:
     return value
 
 
-Entrypoint = Annotated[str | list[str], BeforeValidator(_entrypoint)]
+_Words = Annotated[list[str], Field(min_length=1)]
+Entrypoint = Annotated[
+    str | list[str],
+    BeforeValidator(_entrypoint, json_schema_input_type=Annotated[str, Field(pattern=r"\S")] | _Words),
+]
+
+#: json_schema_extra of an older name, which editors then show struck out
+OLDER: dict[str, JsonValue] = {"deprecated": True}
 
 #: known to Determined and without a meaning here
-Ignored = Annotated[Any, Field(exclude=True)]
+Ignored = Annotated[Any, Field(exclude=True, description="Known to Determined, without effect here.")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
@@ -36,6 +37,8 @@ class Shape(NamedTuple):
         return self.tags.union(["int", "str", "[key]"], *self.unions.values())
 
 
+#: sections within sections
+_DEEPEST = 2
 _ALLOWED = {
     "missing": "a value, the field is required",
     "int_type": "a whole number",
@@ -53,7 +56,6 @@ _ALLOWED = {
     "greater_than": "more than {gt}",
     "less_than_equal": "{le} or less",
     "less_than": "less than {lt}",
-    "literal_error": "{expected}",
     "string_too_short": "at least {min_length} character",
     "string_too_long": "at most {max_length} characters",
     "too_short": "at least {min_length} entry",
@@ -101,6 +103,9 @@ def _translated(details: ErrorDetails, config: Any, shape: Shape) -> Problem:
     text = "a value that is not shown, since it may be secret" if hidden else shown(found)
     if kind == "not_allowed":
         return Problem(at(path), text, str(context["allowed"]))
+    if kind == "literal_error":
+        expected = str(context["expected"]).replace("'", "")
+        return Problem(at(path), text, expected + did_you_mean(found, re.split(", | or ", expected)))
     bounds = {name: _plain(value) for name, value in context.items()}
     return Problem(at(path), text, _ALLOWED.get(kind, details["msg"]).format(**bounds))
 
@@ -120,14 +125,38 @@ def _wrong_kind(path: Path, config: Any, context: dict[str, Any], shape: Shape) 
         return Problem(at((*path, field)), NOTHING, f"one of {allowed}")
     if isinstance(found, str) and found in shape.ended:
         return Problem(at((*path, field)), shown(found), f"one of {allowed} ({shape.ended[found]})")
-    return Problem(at((*path, field)), shown(found), f"one of {allowed}")
+    near = did_you_mean(found, list(shape.unions[field]))
+    return Problem(at((*path, field)), shown(found), f"one of {allowed}{near}")
+
+
+def did_you_mean(found: Any, allowed: Sequence[str]) -> str:
+    """ " (did you mean …?)" where one of `allowed` is near what was found, else nothing."""
+    near = difflib.get_close_matches(found.lower(), allowed, n=1) if isinstance(found, str) else []
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _fields_allowed(location: Path, shape: Shape) -> str:
     owners = _models_at(location[:-1], shape)
     fields = sorted({name for owner in owners for name in owner.model_fields} - shape.refused)
-    near = difflib.get_close_matches(str(location[-1]), fields, n=1)
-    return ", ".join(fields) + (f" (did you mean {near[0]}?)" if near else "")
+    name = str(location[-1])
+    elsewhere = [".".join(path) for path in _paths_of(name, shape.model, shape.refused)]
+    near = f" (did you mean {' or '.join(elsewhere[:2])}?)" if elsewhere else did_you_mean(name, fields)
+    return ", ".join(fields) + near
+
+
+def _paths_of(name: str, model: type[BaseModel], refused: frozenset[str]) -> list[tuple[str, ...]]:
+    """Where in the config there is a field of this name."""
+    if name in refused:
+        return []
+    found: dict[tuple[str, ...], None] = {}
+    ways: list[tuple[tuple[str, ...], type[BaseModel]]] = [((), model)]
+    for path, here in ways:
+        for field, info in here.model_fields.items():
+            if field == name:
+                found[(*path, field)] = None
+            if len(path) < _DEEPEST:
+                ways += [((*path, field), inner) for inner in _models_in(info.annotation)]
+    return list(found)
 
 
 def _models_at(location: Path, shape: Shape) -> list[type[BaseModel]]:

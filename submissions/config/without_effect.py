@@ -1,25 +1,41 @@
-"""Fields that Determined knows and that have no effect on hosts without containers."""
+"""Fields that Determined knows and that have no effect here, with the reason that is said at submission."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-_PATHS = (
-    "environment.image", "environment.pod_spec", "bind_mounts", "resources.devices", "resources.shm_size",
-    "resources.agent_label",
-)  # fmt: skip
+_NO_CONTAINER = "runs use the host directly, without a container"
+_NOTHING_LIKE_IT = "Trainmaster has nothing of the kind"
+_REASONS = {
+    "environment.image": _NO_CONTAINER,
+    "environment.force_pull_image": _NO_CONTAINER,
+    "environment.registry_auth": _NO_CONTAINER,
+    "environment.add_capabilities": _NO_CONTAINER,
+    "environment.drop_capabilities": _NO_CONTAINER,
+    "environment.ports": _NO_CONTAINER,
+    "environment.pod_spec": "there is no Kubernetes here",
+    "bind_mounts": _NO_CONTAINER,
+    "resources.devices": _NO_CONTAINER,
+    "resources.shm_size": _NO_CONTAINER,
+    "resources.agent_label": "pools and their hosts took its place; see resources.resource_pool",
+    "resources.native_parallel": "the entrypoint says how ranks are started",
+}
 
 
-def remarks(config: Any, ignored: tuple[str, ...]) -> list[str]:
-    """A sentence for each that is set: those that every kind of job has, and the kind's own `ignored` ones."""
-    return [
-        f"{path} has no effect: runs use the host directly, without a container."
-        for path in (*_PATHS, *ignored)
-        if _value(config, path)
-    ]
+def remarks(config: Any, own: Mapping[str, str] | tuple[str, ...] = ()) -> list[str]:
+    """A sentence for each that is set: those that every kind of job has, and the kind's `own`, with their reasons."""
+    reasons = {**_REASONS, **(own if isinstance(own, Mapping) else dict.fromkeys(own, _NOTHING_LIKE_IT))}
+    return [f"{path} has no effect: {reason}." for path, reason in reasons.items() if _is_set(config, path)]
 
 
-def _value(config: Any, path: str) -> Any:
-    for name in path.split("."):
-        config = getattr(config, name)
-    return config
+def _is_set(config: Any, path: str) -> bool:
+    """Whether there is something at `path` that differs from the default."""
+    *sections, name = path.split(".")
+    for section in sections:
+        config = getattr(config, section, None)
+    field = type(config).model_fields.get(name) if config is not None else None
+    if field is None or field.is_required():
+        return False
+    value = getattr(config, name)
+    return bool(value) and value != field.get_default()

@@ -9,6 +9,7 @@ import ctypes
 import os
 import pwd
 import random
+import shlex
 import signal
 import subprocess
 import time
@@ -29,7 +30,7 @@ from trainmaster.protocol import (
     ServerAddress,
     Spec,
 )
-from trainmaster.runner import gang_interface, leased_ports, oom_kills, storage_check
+from trainmaster.runner import gang_interface, hooks, leased_ports, oom_kills, storage_check
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -40,6 +41,7 @@ _BACKOFF_SECONDS = (0.2, 10.0)
 _STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
 _SWEEP_SECONDS = 60.0
 _DISK_FULL_SECONDS = 1.0
+_SHORTEST_HOOK_SECONDS = 1.0
 STARTUP_HOOK = "startup-hook.sh"
 # Any failing command ends it, so its end is caught rather than its status asked for, which would switch `set -e` off.
 _RUN_HOOK = (
@@ -57,6 +59,8 @@ class Keeper:
         self.paths = paths
         self.spec: Spec = read_spec(paths)
         self.entrypoint: Optional[subprocess.Popen[bytes]] = None
+        self.post_hook: Optional[subprocess.Popen[bytes]] = None
+        self._end: Tuple[Optional[int], Optional[int]] = (None, None)  # the entrypoint's, once the hook runs
         self.runner: Optional[int] = None  # its pid
         self.runner_finished = False
         self._runner_started = 0.0
@@ -73,7 +77,7 @@ class Keeper:
         update_state(self.paths, first)
         self._start_entrypoint()
         os.close(started)
-        while self.entrypoint is not None or not self.runner_finished:
+        while self.entrypoint is not None or self.post_hook is not None or not self.runner_finished:
             self._tend_runner()
             signal.sigtimedwait({signal.SIGCHLD}, self._patience())
             self._reap()
@@ -111,6 +115,18 @@ class Keeper:
         order = read_stop(self.paths)
         if order is not None:  # it came while the entrypoint could not be found by its marker yet
             begin_stop(self.paths, order)
+
+    def _entrypoint_ended(self, code: Optional[int], number: Optional[int]) -> None:
+        """The post hook runs first, within what is left of the grace where the run was asked to stop."""
+        self._end, order = (code, number), read_stop(self.paths)
+        seconds = order["deadline"] - time.time() if order else None
+        if hooks.has(self.spec, "post"):
+            if seconds is None or seconds > _SHORTEST_HOOK_SECONDS:
+                self.post_hook = _start_post_hook(self.paths, self.spec, code, seconds)
+            else:
+                _say(self.paths, "the grace is over, so the post hook was not started", "WARNING")
+        if self.post_hook is None:
+            self._ended(code, number)
 
     def _ended(self, code: Optional[int], number: Optional[int], port_in_use: Optional[int] = None) -> None:
         record: ExitFile = {
@@ -151,7 +167,11 @@ class Keeper:
             if self.entrypoint is not None and pid == self.entrypoint.pid:
                 self.entrypoint.returncode = status  # reaped here, so that Popen does not look for it
                 self.entrypoint = None
-                self._ended(*exit_status(status))
+                self._entrypoint_ended(*exit_status(status))
+            elif self.post_hook is not None and pid == self.post_hook.pid:
+                self.post_hook.returncode = status
+                self.post_hook = None
+                self._ended(*self._end)
             elif self.runner is not None and pid == self.runner:
                 self._runner_ended(status)
 
@@ -202,6 +222,25 @@ def _certificate(paths: RunPaths, server: ServerAddress) -> Optional[Tuple[str, 
 
 def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
     """Start the entrypoint in its own session, writing straight to the spool; OSError when it cannot be executed."""
+    startup_hook = Path(paths.code, STARTUP_HOOK).exists()
+    return _start(paths, spec, command_line(spec, startup_hook, storage_check.is_for_the_job(spec)), {})
+
+
+def _start_post_hook(
+    paths: RunPaths, spec: Spec, code: Optional[int], left: Optional[float]
+) -> Optional[subprocess.Popen[bytes]]:
+    """None when it cannot be started; `left` are the seconds that a stop leaves it, None without one."""
+    allowed = float((spec.get("hooks") or {}).get("timeout_seconds") or 0)
+    words = hooks.command_of("post", allowed if left is None else min(allowed, left))
+    environment = {hooks.EXIT_CODE: "" if code is None else str(code)}
+    try:
+        return _start(paths, spec, _after_activate(spec, [], words), environment)
+    except OSError as error:
+        _say(paths, f"the post hook cannot be started: {error.strerror}", "WARNING")
+        return None
+
+
+def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) -> subprocess.Popen[bytes]:
     server = read_server(paths)
     environment = build_environment(
         spec,
@@ -216,8 +255,8 @@ def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
     try:
         return subprocess.Popen(
-            command_line(spec, Path(paths.code, STARTUP_HOOK).exists(), storage_check.is_for_the_job(spec)),
-            env=environment,
+            words,
+            env={**environment, **more},
             cwd=str(paths.code),
             stdin=subprocess.DEVNULL,
             stdout=streams[0],
@@ -235,12 +274,17 @@ def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[st
 
     `hook`: the context folder has a startup-hook.sh, which is read in first, as Determined's tasks do on every host:
     what it exports is there for the entrypoint, and if it fails the entrypoint is not started. `check`: so is it when
-    the checkpoint storage cannot be used from the Python that is there then.
+    the checkpoint storage cannot be used from the Python that is there then. The config's own pre hook comes last.
     """
     entrypoint = spec["entrypoint"]
     words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else list(entrypoint)
-    before = [f". {spec['activate']} || exit"] if spec["activate"] else []
-    before += ([_RUN_HOOK] if hook else []) + ([_RUN_CHECK] if check else [])
+    pre = [f"{shlex.join(hooks.command_of('pre'))} || exit"] if hooks.has(spec, "pre") else []
+    return _after_activate(spec, ([_RUN_HOOK] if hook else []) + ([_RUN_CHECK] if check else []) + pre, words)
+
+
+def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]:
+    """The words, after `activate` and the steps of the shell where there are any."""
+    before = ([f". {spec['activate']} || exit"] if spec["activate"] else []) + steps
     if before:
         shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"  # conda's activate wants bash
         return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]

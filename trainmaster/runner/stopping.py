@@ -14,7 +14,7 @@ from typing import List, Optional, cast
 from trainmaster.jsonfile import make_json, read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, boot_id, is_alive, kill, of_run, signal_group
-from trainmaster.protocol import ProcessRef, StopFile, StopOrder
+from trainmaster.protocol import ProcessRef, RunState, StopFile, StopOrder
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import locked, read_state, try_lock
 
@@ -102,6 +102,15 @@ def wait_for_grace(paths: RunPaths) -> None:
         order = read_stop(paths)
         if order is None or time.time() >= order["deadline"]:
             return
-        if not alive(read_state(paths), "entrypoint") and not of_run(paths.key):
+        state = read_state(paths)
+        if not alive(state, "entrypoint") and not of_run(paths.key) and not _hook_is_due(paths, state):
             return
         time.sleep(_POLL_SECONDS)
+
+
+def _hook_is_due(paths: RunPaths, state: RunState) -> bool:
+    """Whether the launcher is about to start a post hook, or has one running: exit.json comes after it."""
+    if paths.exit.exists() or not alive(state, "launcher"):
+        return False
+    spec = read_json(paths.spec)
+    return isinstance(spec, dict) and bool((spec.get("hooks") or {}).get("post"))

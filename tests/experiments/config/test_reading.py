@@ -63,7 +63,7 @@ def test_whole_numbers_are_within_what_can_be_stored() -> None:
 def test_all_faults_are_reported_at_once_with_path_found_and_allowed() -> None:
     text = """
 name: 3
-resources: {slots_per_trial: -1, priority: 100, weight: 0, slots: 2}
+resources: {slots_per_trial: -1, priority: 100, weight: 0, slots: -2}
 searcher: {name: single}
 environment: {python: a, activate: b}
 """
@@ -72,7 +72,7 @@ environment: {python: a, activate: b}
         "<config>.resources.slots_per_trial": ("-1", "0 or more"),
         "<config>.resources.priority": ("100", "1 to 99, a whole number; 1 is the highest"),
         "<config>.resources.weight": ("0", "a number above 0"),
-        "<config>.resources.slots": ("2", "nothing here for an experiment; the field is slots_per_trial"),
+        "<config>.resources.slots": ("-2", "0 or more"),
         "<config>.searcher.metric": ("nothing", "a value, the field is required"),
         "<config>.entrypoint": ("nothing", "a command that starts the training, such as python3 train.py"),
         "<config>.environment": ("python and activate", "one of python and activate, not both"),

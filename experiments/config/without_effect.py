@@ -1,0 +1,49 @@
+"""What of an experiment's config has no effect here, said at submission."""
+
+from __future__ import annotations
+
+from submissions.config import without_effect
+from submissions.config.section import Section
+
+_HOROVOD = "determined.launch.horovod takes such options itself, before --"
+_LAID_OUT = "host_path and storage_path say where checkpoints go"
+_NOTHING_LIKE_IT = "Trainmaster has nothing of the kind"
+_REASONS = {
+    "environment.proxy_ports": "ports of trials are not passed on",
+    "resources.slots": "a trial takes as many slots as resources.slots_per_trial says",
+    "records_per_epoch": "an epoch is what the data loader gives",
+    "optimizations.mixed_precision": "NVIDIA Apex is no more; use context.experimental.use_amp() or PyTorch's autocast",
+    "optimizations.tensor_fusion_threshold": _HOROVOD,
+    "optimizations.tensor_fusion_cycle_time": _HOROVOD,
+    "optimizations.auto_tune_tensor_fusion": _HOROVOD,
+    "optimizations.grad_updates_size_file": _NOTHING_LIKE_IT,
+    "checkpoint_storage.container_path": _LAID_OUT,
+    "checkpoint_storage.checkpoint_path": _LAID_OUT,
+    "checkpoint_storage.tensorboard_path": _LAID_OUT,
+    "checkpoint_storage.propagation": "runs use the host directly, without a container",
+    **dict.fromkeys(
+        (
+            "integrations",
+            "pbs",
+            "slurm",
+            "pachyderm",
+            "security",
+            "tensorboard_storage",
+            "data_layer",
+            "internal",
+        ),
+        _NOTHING_LIKE_IT,
+    ),
+}
+
+
+#: what the host's own package reads, where the config asks for that one
+_OF_THE_SDK = ("records_per_epoch", "optimizations.")
+
+
+def remarks(config: Section, *, own_sdk: bool) -> list[str]:
+    """A sentence for each field that is set and has no effect; `own_sdk`: training code uses the host's package."""
+    reasons = {
+        path: reason for path, reason in _REASONS.items() if not (own_sdk and path.startswith(_OF_THE_SDK))
+    }
+    return without_effect.remarks(config, reasons)
