@@ -10,10 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from decimal import Context, Decimal
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-_POWERS = Context(prec=34)
+_POWERS = Context(prec=22)  # a double has 17 digits
+#: of a trial's draws, the first so many are its request id
+ID_BITS = 128
 
 
 class Draws:
@@ -56,9 +59,16 @@ def power(base: float, exponent: float) -> float:
     return float(_POWERS.power(Decimal(base), Decimal(exponent)))
 
 
-def request_id(draws: Draws, number: int) -> str:
+def draws_of_trial(seed: int, number: int) -> Draws:
+    """What trial `number` of a search draws from: its request id first, then its seed, then its hyperparameters."""
+    return Draws(f"{seed}:{number}")
+
+
+@lru_cache(maxsize=65536)
+def request_id(seed: int, number: int) -> str:
     """A UUID whose last 32 bits are the trial's number within its search."""
-    return str(uuid.UUID(int=draws.bits(128) >> 32 << 32 | number, version=4))
+    drawn = draws_of_trial(seed, number).bits(ID_BITS)
+    return str(uuid.UUID(int=drawn >> 32 << 32 | number, version=4))
 
 
 def number_in(request_id: str) -> int:

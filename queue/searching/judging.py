@@ -43,7 +43,7 @@ def close(state: State, index: int, at: float | None) -> list[Operation]:
     """Stop those that wait at rungs where nobody can come any more, and so promote them."""
     bracket = state["brackets"][index]
     operations: list[Operation] = []
-    if bracket["made"] < bracket["total"] or stops_once(state["searcher"]):
+    if not bracket["rungs"] or bracket["made"] < bracket["total"] or stops_once(state["searcher"]):
         return operations
     nearest = min(
         (state["trials"][number][RUNG] for number in bracket["live"]), default=len(bracket["rungs"])

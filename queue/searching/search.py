@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from searching import halving, hyperparameters, judging
-from searching.drawing import request_id
+from searching.drawing import ID_BITS, draws_of_trial
 from searching.errors import BadSearch
 from searching.events import (
     Again,
@@ -30,7 +30,6 @@ from searching.state import (
     STANDING,
     TIME,
     State,
-    draws_of,
     empty,
     number_of,
     request_id_of,
@@ -97,7 +96,7 @@ def revive(
             continue
         _forget(state, number, before)
         trial[STANDING] = Standing.AGAIN.value
-        state["again"].append([number, _hparams(state, number) if is_changed else None])
+        state["again"].append([number, _drawn(state, number)[0] if is_changed else None])
         if request_id_of(state, number) in anew:
             trial[TIME] = 0
     return state, _fill(state)
@@ -244,21 +243,22 @@ def _fill(state: State, at: float | None = None) -> list[Operation]:
 def _create(state: State, index: int) -> Create:
     """The next sample: it depends on the seed and the trial's number alone."""
     number, bracket = len(state["trials"]), state["brackets"][index]
-    draws = draws_of(state, number)
-    name, seed = request_id(draws, number), draws.bits(31)
+    hparams, seed = _drawn(state, number)
     state["trials"].append([index, 0, 0, Standing.ON.value])
     bracket["live"].append(number)
     bracket["made"] += 1
     bracket["closed"] = 0
-    return Create(name, _hparams(state, number), seed)
+    return Create(request_id_of(state, number), hparams, seed)
 
 
-def _hparams(state: State, number: int) -> dict[str, Any]:
+def _drawn(state: State, number: int) -> tuple[dict[str, Any], int]:
+    """Hyperparameters and seed of a trial."""
+    draws = draws_of_trial(state["seed"], number)
+    draws.bits(ID_BITS)
+    seed = draws.bits(31)
     if state["searcher"]["name"] == "grid":
-        return hyperparameters.grid_point(state["hparams"], number)
-    draws = draws_of(state, number)
-    draws.bits(128 + 31)  # the request id and the trial's seed
-    return hyperparameters.sample(state["hparams"], draws)
+        return hyperparameters.grid_point(state["hparams"], number), seed
+    return hyperparameters.sample(state["hparams"], draws), seed
 
 
 def _shutdown(state: State) -> Shutdown:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from searching.drawing import Draws, number_in, request_id
+from searching.drawing import number_in, request_id
 from searching.standings import LOST, Outcome, Standing
 
 State = dict[str, Any]
@@ -45,15 +45,10 @@ def empty(searcher: dict[str, Any], hparams: dict[str, Any], seed: int, brackets
     }
 
 
-def draws_of(state: State, number: int) -> Draws:
-    """What trial `number` draws from: its request id first, then its seed, then its hyperparameters."""
-    return Draws(f"{state['seed']}:{number}")
-
-
 def request_id_of(state: State, number: int) -> str:
     if number < len(state["ids"]):
         return str(state["ids"][number])
-    return request_id(draws_of(state, number), number)
+    return request_id(state["seed"], number)
 
 
 def number_of(state: State, name: str) -> int | None:

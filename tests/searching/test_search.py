@@ -1,12 +1,9 @@
 """Searchers as people use them: events in, operations out, the state through JSON each time."""
 
 import json
-from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import searching
 from searching import (
@@ -254,41 +251,3 @@ def test_an_adaptive_search_tries_max_trials_and_ends() -> None:
     result = run(searcher, LR, steps=16)
     assert len(result["lengths"]) == 60
     assert result["end"] == Shutdown()
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    searcher=st.sampled_from(
-        [
-            {"name": "random", "max_trials": 12, "max_concurrent_trials": 3},
-            {"name": "grid", "max_concurrent_trials": 2},
-            {**HALVING, "max_trials": 12, "max_concurrent_trials": 3},
-            {"name": "adaptive_asha", "max_trials": 12, "max_time": 16, "max_concurrent_trials": 3},
-        ]
-    ),
-    seed=st.integers(0, 1000),
-    random=st.randoms(use_true_random=False),
-)
-def test_every_search_ends_whatever_becomes_of_its_trials(
-    searcher: dict[str, Any], seed: int, random: Random
-) -> None:
-    hparams = {"lr": {"type": "int", "minval": 0, "maxval": 7, "count": 8}}
-    reasons = [reason for reason in ExitReason if reason != ExitReason.INVALID_HP]
-    random = Random(random.getrandbits(32))  # one draw from Hypothesis; the walk itself is long
-    state, operations = searching.start(searcher, hparams, seed)
-    alive = [trial.request_id for trial in created(operations)]
-    stopped: set[str] = set()
-    while alive:
-        trial = random.choice(alive)
-        if random.random() < 0.3:
-            state, operations = feed(state, TrialExited(trial, random.choice(reasons)))
-            alive.remove(trial)
-        else:
-            event = ValidationReported(trial, random.random(), random.randint(1, 20))
-            state, operations = feed(state, event)
-        alive += [operation.request_id for operation in created(operations)]
-        stopped |= {operation.request_id for operation in operations if isinstance(operation, Stop)}
-        assert len(set(alive) - stopped) <= max(3, len(state["brackets"]))
-        assert 0 <= searching.progress(state) <= 1
-    assert any(isinstance(operation, Shutdown) for operation in operations)
-    assert len(state["trials"]) == sum(bracket["total"] for bracket in state["brackets"])
