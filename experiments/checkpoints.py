@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from events.announce import wake
@@ -154,8 +154,13 @@ def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
 
 
 def _collect_again(experiment_id: int) -> None:
-    """What was still being uploaded has come to its end: another checkpoint may be superfluous now."""
-    if Experiment.objects.filter(pk=experiment_id, collect_due=True).exists():
+    """Once nothing of an ended experiment is being uploaded any more: other checkpoints may be superfluous now.
+
+    A collection looks at all checkpoints of the experiment, under its lock. One for each of many uploads would take
+    ever longer and let the next upload wait; before the last one the beat alone collects (collect_garbage).
+    """
+    uploading = Checkpoint.objects.filter(trial__experiment_id=OuterRef("pk"), state=CheckpointState.PARTIAL)
+    if Experiment.objects.filter(~Exists(uploading), pk=experiment_id, collect_due=True).exists():
         wake("dispatch.tasks.collect_checkpoints", experiment_id)
 
 

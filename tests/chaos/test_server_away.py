@@ -117,7 +117,7 @@ def assert_all_is_there_once(stack: Stack, experiment: int, told: Path) -> None:
     saved = dict(says[0]["saved"])  # type: ignore[call-overload]
 
     def records() -> list[dict[str, object]]:
-        return list(stack.get(f"/api/v1/experiments/{experiment}/checkpoints")["checkpoints"])
+        return list(stack.get(f"/api/v1/experiments/{experiment}/checkpoints?limit=-1")["checkpoints"])
 
     def settled() -> bool:
         return all(str(one["state"]).endswith(("COMPLETED", "DELETED")) for one in records())

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection, transaction
 
 from accounts.models import User
 from dispatch import checkpoint_files, tasks
-from experiments import checkpoint_deletion, sources, stored_files, transitions
+from experiments import checkpoint_deletion, checkpoints, sources, stored_files, transitions
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState
@@ -90,6 +90,26 @@ def test_what_is_still_being_uploaded_lets_the_latest_complete_one_stay(trial: T
     Checkpoint.objects.filter(pk=late.pk).update(state=CheckpointState.COMPLETED)
     checkpoint_deletion.collect(trial.experiment_id)
     assert states(trial) == {10: "DELETING", 20: "COMPLETED", 30: "DELETING", 40: "DELETING", 50: "COMPLETED"}
+
+
+def asked_for() -> set[str]:
+    """The tasks that the transaction of this test has asked for since the last call."""
+    hints = [getattr(entry[1], "__self__", None) for entry in connection.run_on_commit]
+    connection.run_on_commit.clear()
+    return {name for each in hints for name in getattr(each, "calls", ())}
+
+
+def test_of_many_uploads_that_outlive_an_experiment_only_the_last_asks_for_a_collection(trial: Trial) -> None:
+    late = [stored(trial, step, CheckpointState.PARTIAL) for step in (50, 60, 70)]
+    end(trial)
+    assert checkpoint_deletion.COLLECT in asked_for()
+    asked = []
+    for row in late:
+        checkpoints.completed(row.pk, {}, row.resources)
+        asked.append(checkpoint_deletion.COLLECT in asked_for())
+    assert asked == [False, False, True], "each collection looks at all checkpoints, and locks the experiment"
+    checkpoint_deletion.collect(trial.experiment_id)
+    assert sorted(step for step, state in states(trial).items() if state == "COMPLETED") == [20, 70]
 
 
 def test_what_another_trial_began_with_is_never_superfluous(trial: Trial) -> None:
