@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from jobs.models import Job
 from submissions.config import resources, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
-from submissions.config.resources import BindMounts
+from submissions.config.resources import BindMounts, Duration
 from submissions.config.section import Entrypoint, Ignored, NotNegative, Section, refuse
 from submissions.config.translating import Shape
 
@@ -41,14 +42,24 @@ class CommandConfig(Section):
     entrypoint: Entrypoint | None = None
     """A list of words is executed as it is; text, or a list of one, goes to /bin/sh -c."""
     resources: Resources = Resources()
+    """What the command asks for."""
     environment: Environment = Environment()
+    """What is around the entrypoint: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
+    """Paths of the host inside a container."""
     work_dir: Annotated[str, Field(min_length=1)] | None = None
     """A folder of the host, or one below the submitted folder; null is the submitted folder itself."""
     debug: bool = False
-    idle_timeout: Ignored = None
-    notebook_idle_type: Ignored = None
-    tensorboard_args: Ignored = None
+    """Known to Determined; the program may read it."""
+    idle_timeout: Duration | None = None
+    """Ends what people use through the server once nobody has used it for so long: seconds, or text such as 30m."""
+    notebook_idle_type: Literal["kernels_or_terminals", "kernel_connections", "activity"] = (
+        "kernels_or_terminals"
+    )
+    """When a notebook counts as used: while it has a kernel or terminal, while somebody is connected to a kernel, or
+    while somebody does something."""
+    tensorboard_args: list[str] = []
+    """More arguments of TensorBoard."""
     pbs: Ignored = None
     slurm: Ignored = None
 
@@ -67,16 +78,37 @@ _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))
 
 
 def parse(
-    text: str, overrides: Sequence[str] = (), *, template: dict[str, Any] | None = None
+    text: str,
+    overrides: Sequence[str] = (),
+    *,
+    template: dict[str, Any] | None = None,
+    kind: Job.Kind = Job.Kind.COMMAND,
 ) -> CommandConfig:
     """The config that `text` and `overrides` describe, on top of `template`. Raises ConfigError with all problems."""
-    return check(overridden(read_yaml(text, SUBJECT), overrides, SUBJECT), template=template)
+    return check(overridden(read_yaml(text, SUBJECT), overrides, SUBJECT), template=template, kind=kind)
 
 
-def check(config: dict[str, Any], *, template: dict[str, Any] | None = None) -> CommandConfig:
+def check(
+    config: dict[str, Any], *, template: dict[str, Any] | None = None, kind: Job.Kind = Job.Kind.COMMAND
+) -> CommandConfig:
     """A checked config from its values, on top of `template`. Raises ConfigError with all problems."""
     whole = merge(_of_template(template), config) if template else config
+    if kind != Job.Kind.COMMAND:
+        whole = _of_service(whole, kind)
     return checked(whole, CommandConfig, _SHAPE, list(_broken_rules(whole)), SUBJECT)
+
+
+def _of_service(config: dict[str, Any], kind: Job.Kind) -> dict[str, Any]:
+    """What is started is the kind's own, and what lists call it has a name; TensorBoard needs no GPU."""
+    found = {
+        **config,
+        "entrypoint": [kind.label.lower()],
+        "description": config.get("description") or kind.label,
+    }
+    resources = config.get("resources") or {}
+    if kind == Job.Kind.TENSORBOARD and isinstance(resources, dict) and resources.get("slots") is None:
+        found["resources"] = {**resources, "slots": 0}
+    return found
 
 
 def _of_template(template: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Commands: a program that is run once, on one host. `commands.transitions` alone writes their states."""
+"""Commands: a program that is run once, on one host. `commands.transitions` alone writes their states.
+
+Shells, notebooks and TensorBoards are commands whose program listens: the kind of its job says which, its `Service`
+where it listens and who has used it.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,11 @@ class Command(models.Model):
         ]
 
     @property
+    def kind(self) -> Job.Kind:
+        """Whether it runs a program of its own, or one that people use through the server."""
+        return Job.Kind(self.job.kind)
+
+    @property
     def short_id(self) -> str:
         """As people see it."""
         return str(self.pk)[:8]
@@ -49,3 +58,21 @@ class Command(models.Model):
     @property
     def has_ended(self) -> bool:
         return self.state in END_STATES
+
+
+class Service(models.Model):
+    """What people use of a command through the server. `commands.services` alone writes it."""
+
+    command = models.OneToOneField(
+        Command, on_delete=models.CASCADE, primary_key=True, related_name="service"
+    )
+    #: of the host's loopback, where its door is (docs/protocol.md, "Doors"); null until it is ready
+    port = models.PositiveIntegerField(null=True)
+    ready_at = models.DateTimeField(null=True)
+    #: when somebody used it last, to some seconds
+    used_at = models.DateTimeField(null=True)
+    #: unused for so long, it is ended; null: never
+    idle_timeout_seconds = models.PositiveIntegerField(null=True)
+    #: what a TensorBoard shows: experiments with all their trials, and single trials
+    experiment_ids = models.JSONField(default=list)
+    trial_ids = models.JSONField(default=list)

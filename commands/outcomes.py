@@ -13,6 +13,9 @@ _ACTOR = "server"
 #: ends whose exit code says it all
 _OWN_END = {Reason.COMPLETED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND}
 
+#: a notebook that nobody used is no failure
+_WELL = {Reason.COMPLETED, Reason.IDLE_TIMEOUT}
+
 
 def lock_for(allocation_id: str) -> Command | None:
     """Lock the command that an allocation belongs to: always before the allocation itself."""
@@ -29,7 +32,7 @@ def allocation_ended(allocation: Allocation) -> None:
     if command.state == CommandState.STOPPING_KILLED:
         state, reason = CommandState.CANCELED, Reason.KILLED_BY_USER
     else:
-        state = CommandState.COMPLETED if reason == Reason.COMPLETED else CommandState.ERROR
+        state = CommandState.COMPLETED if reason in _WELL else CommandState.ERROR
     end(
         command,
         state,

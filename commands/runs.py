@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from commands import shell_keys
 from commands.models import Command
-from jobs.models import Allocation
+from jobs.models import Allocation, Job
 from jobs.run import Run
 from submissions.config.environment import hooks_of, sdk_variables, variables
+from trainmaster.serving.shell import AUTHORIZED_KEY, HOST_KEY
 
+_SERVING = ["python3", "-m", "trainmaster.serving"]
 #: `sh -c` with the folder as $1: what follows is the command itself
 _IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
 
 
 def describe(allocation: Allocation, slot_kind: str) -> Run:
     """Everything that the host must know to run it. `slot_kind` picks per-device settings."""
-    command = Command.objects.select_related("context", "owner").get(task_id=allocation.task_id)
+    command = Command.objects.select_related("context", "owner", "job").get(task_id=allocation.task_id)
     config = command.config
     environment = config.get("environment") or {}
     return Run(
-        entrypoint=entrypoint(config),
+        entrypoint=_started(command),
         environment={
             **variables(environment.get("environment_variables"), slot_kind),
+            **_keys(command),
             **sdk_variables(environment),
         },
         python=environment.get("python") or "",
@@ -35,6 +39,28 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         code=bytes(command.context.archive),
         user=command.owner.username,
     )
+
+
+def _started(command: Command) -> str | list[str]:
+    """What the host starts: the command, or the program that people use through the server, with its door."""
+    config = command.config
+    if command.kind == Job.Kind.COMMAND:
+        ports = (config.get("environment") or {}).get("proxy_ports") or []
+        words = entrypoint(config)
+        if not ports:
+            return words
+        own = ["/bin/sh", "-c", words] if isinstance(words, str) else words
+        return [*_SERVING, "port", str(ports[0]["proxy_port"]), "--", *own]
+    more = config["tensorboard_args"] if command.kind == Job.Kind.TENSORBOARD else []
+    return [*_SERVING, command.kind.value.lower(), *more]
+
+
+def _keys(command: Command) -> dict[str, str]:
+    """What a shell's sshd is known by, and whom it lets in."""
+    if command.kind != Job.Kind.SHELL:
+        return {}
+    host, user = shell_keys.of_host(command.pk), shell_keys.of_user(command.pk)
+    return {HOST_KEY: host.private, AUTHORIZED_KEY: user.public}
 
 
 def entrypoint(config: dict[str, Any]) -> str | list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import transaction
 
 from accounts.models import User
 from commands.config import CommandConfig
-from commands.models import Command
+from commands.models import Command, Service
 from commands.states import CommandState
 from events.announce import announce
 from events.models import Event
@@ -19,7 +22,15 @@ from jobs.models import Job, Task
 from jobs.states import Reason
 from submissions.models import Context
 
-__all__ = ["Refused", "create"]
+__all__ = ["Refused", "Shown", "create"]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a TensorBoard shows: experiments with all their trials, and single trials."""
+
+    experiment_ids: Sequence[int] = ()
+    trial_ids: Sequence[int] = ()
 
 
 def create(
@@ -30,12 +41,14 @@ def create(
     workspace_number: int,
     idempotency_key: str | None,
     actor: str,
+    kind: Job.Kind = Job.Kind.COMMAND,
+    shown: Shown = Shown(),
 ) -> Command:
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refused."""
     return once(
         Command,
         idempotency_key,
-        lambda: _create(owner, config, context, workspace_number, idempotency_key, actor),
+        lambda: _create(owner, config, context, workspace_number, idempotency_key, actor, kind, shown),
     )
 
 
@@ -47,13 +60,15 @@ def _create(
     workspace_number: int,
     idempotency_key: str | None,
     actor: str,
+    kind: Job.Kind,
+    shown: Shown,
 ) -> Command:
     effective = config.effective()
     resources = effective["resources"]
     pool = settle(resources, resources["slots"], role=owner.role)
     command_id = uuid.uuid4()
     job = jobs.create_job(
-        kind=Job.Kind.COMMAND,
+        kind=kind,
         name=effective["description"],
         owner=owner,
         pool=pool,
@@ -95,5 +110,21 @@ def _create(
         job_id=job.pk,
         task_id=task.pk,
     )
+    _listen(command, kind, shown)
     announce("commands")
     return command
+
+
+def _listen(command: Command, kind: Job.Kind, shown: Shown) -> None:
+    """What people use of it through the server, if anything."""
+    if kind == Job.Kind.COMMAND and not command.config["environment"]["proxy_ports"]:
+        return
+    seconds = command.config["idle_timeout"]
+    if seconds is None and kind == Job.Kind.TENSORBOARD:
+        seconds = settings.TENSORBOARD_IDLE_SECONDS
+    Service.objects.create(
+        command=command,
+        idle_timeout_seconds=seconds or None,
+        experiment_ids=list(shown.experiment_ids),
+        trial_ids=list(shown.trial_ids),
+    )

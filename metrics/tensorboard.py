@@ -30,14 +30,17 @@ def groups(trial_id: int) -> list[str]:
     return series.groups(trial_id)
 
 
-def event_file(trial_id: int, group: str, begin: float) -> Iterator[bytes]:
+def event_file(trial_id: int, group: str, begin: float, after: int | None = None) -> Iterator[bytes]:
     """The event file of one group, in blocks: a scalar for each metric that holds numbers, over steps completed.
 
-    `begin`, in epoch seconds, is when the file says that it begins.
+    `begin`, in epoch seconds, is when the file says that it begins. With `after` only what follows this step, to be
+    appended to what was made before.
     """
-    yield _records(np.frombuffer(_double(begin) + b"\x1a" + _sized(_VERSION), np.uint8)[None, :])
+    if after is None:
+        yield _records(np.frombuffer(_double(begin) + b"\x1a" + _sized(_VERSION), np.uint8)[None, :])
+    first = None if after is None else after + 1
     for name in series.names(trial_id).get(group, []):
-        for each in series.read(trial_id, group, [name], points=_ALL):
+        for each in series.read(trial_id, group, [name], first_step=first, points=_ALL):
             yield from _scalars(each)
 
 

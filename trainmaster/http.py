@@ -118,6 +118,20 @@ class ServerClient:
             self._connection.close()
             self._connection = None
 
+    @property
+    def authority(self) -> str:
+        """Host and port, as a Host header names them."""
+        return self._parts.netloc.rpartition("@")[2]
+
+    def take_socket(self) -> socket.socket:
+        """A new connection to the server, with TLS and pinned certificate, for who speaks another protocol on it."""
+        self.close()
+        try:
+            connection = self._connect(self.timeout)
+        except OSError as error:
+            raise Unreachable(f"{self.url} cannot be reached: {_reason(error)}.") from error
+        return connection.sock
+
     def get(self, path: str, query: Optional[Query] = None, timeout: Optional[float] = None) -> Reply:
         return self.request("GET", path, query=query, timeout=timeout)
 

@@ -12,6 +12,7 @@ from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webui.assets import Assets
+from webui.live import proxy
 from webui.live.routing import websocket_application
 from webui.runner_api.routes import application as runner_application
 
@@ -49,4 +50,6 @@ def build(django_application: ASGIHandler) -> ProtocolTypeRouter:
         redirect_slashes=False,
         default=bounded(cast(ASGIApp, django_application)),
     )
-    return ProtocolTypeRouter({"http": http, "lifespan": http, "websocket": websocket_application})
+    return ProtocolTypeRouter(
+        {"http": proxy.before(http), "lifespan": http, "websocket": proxy.before(websocket_application)}
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -25,6 +26,7 @@ from dispatch.contact_errors import SshBusy, Unreachable
 from dispatch.dialling import dial
 from dispatch.endpoints import Endpoint
 from dispatch.ssh_session import Answer, SessionLimit, execute
+from dispatch.stream_carrying import Ends, carry, pair, refusal
 from dispatch.verb_channel import Channels, on_this_machine, over_ssh
 
 _Result = TypeVar("_Result")
@@ -65,6 +67,7 @@ class Pool:
         self._links: dict[Endpoint, Link] = {}
         self._dialling: dict[Endpoint, asyncio.Task[Link]] = {}
         self._dial_limits: dict[tuple[str, int], asyncio.Semaphore] = {}
+        self._carrying: set[asyncio.Task[None]] = set()
         self._local = Channels(lambda command: on_this_machine(command, local.environment()))
 
     async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
@@ -188,6 +191,37 @@ class Pool:
         link.forwards += 1
         return Forward(link, listener)
 
+    async def reach(self, endpoint: Endpoint, port: int) -> socket.socket:
+        """A connection to a port of the host's loopback, as one end of a pair of sockets."""
+        while True:
+            pooled = endpoint in self._links
+            link = await self.link(endpoint)
+            try:
+                ends = await link.connection.open_connection("127.0.0.1", port, encoding=None)
+            except asyncssh.ChannelOpenError as error:
+                if link.alive:
+                    raise refusal(str(endpoint), port, error) from error
+            except (asyncssh.Error, OSError) as error:
+                if not pooled:
+                    raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
+            else:
+                break
+            if not pooled:
+                raise Unreachable(f"The link to {endpoint} broke.")
+            self.forget(endpoint)
+        ours, theirs = pair()
+        self._carrying.add(task := asyncio.ensure_future(self._carry(link, ends, ours)))
+        task.add_done_callback(self._carrying.discard)
+        return theirs
+
+    async def _carry(self, link: Link, ends: Ends, ours: socket.socket) -> None:
+        link.forwards += 1
+        try:
+            await carry(ends, ours)
+        finally:
+            link.forwards -= 1
+            link.used_at = time.monotonic()
+
     def forget(self, endpoint: Endpoint) -> None:
         """Close the connection to this endpoint, if there is one."""
         link = self._links.pop(endpoint, None)
@@ -308,6 +342,22 @@ def open_forward(endpoint: Endpoint, remote_port: int, address: str, port: int) 
         return _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS * 2)
     except TimeoutError:
         raise Unreachable(f"{endpoint} did not set up the tunnel in time.") from None
+
+
+async def reach(endpoint: Endpoint, port: int) -> socket.socket:
+    """A connection to a port of the host's loopback over the shared connection, from any asyncio loop.
+
+    What it does happens in the thread of the connections. Raises Unreachable, LoginRefused, HostKeyChanged.
+    """
+
+    async def work(pool: Pool) -> socket.socket:
+        async with asyncio.timeout(settings.SSH_CONNECT_TIMEOUT_SECONDS):
+            return await pool.reach(endpoint, port)
+
+    try:
+        return await asyncio.wrap_future(_current().submit(work))
+    except TimeoutError:
+        raise Unreachable(f"{endpoint} did not answer in time.") from None
 
 
 def close_forward(forward: Forward) -> None:

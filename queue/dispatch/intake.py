@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from commands import services
 from dispatch import detached, log_policies, log_records, report_records, settle
 from dispatch.log_policies import Found
 from experiments.models import Experiment, Trial
@@ -178,6 +179,8 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
             continue
         if record["k"] == "core" and reporting:
             reporting.apply(place)
+        elif record["k"] == "core":
+            services.reported(member.allocation.task_id, record.get("d"))
         elif record["k"] == "state" and record.get("state") == "running":
             transitions.member_running(member)
         elif record["k"] == "exit":

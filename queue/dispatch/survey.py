@@ -16,7 +16,13 @@ from jobs.time_limits import time_used
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
-LABELS = {Job.Kind.EXPERIMENT.value: "exp", Job.Kind.COMMAND.value: "cmd"}
+LABELS = {
+    Job.Kind.EXPERIMENT.value: "exp",
+    Job.Kind.COMMAND.value: "cmd",
+    Job.Kind.SHELL.value: "shell",
+    Job.Kind.NOTEBOOK.value: "notebook",
+    Job.Kind.TENSORBOARD.value: "tensorboard",
+}
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
 _RUN_COUNT = 7

@@ -16,6 +16,7 @@ from dispatch import (
     detached,
     host_tasks,
     idle_gpus,
+    idle_services,
     log_retention,
     passes,
     pool_history,
@@ -112,6 +113,7 @@ def sweep() -> None:
             detached.give_up_silent,
             reconcile.leave_disabled_hosts,
             _watch_time,
+            idle_services.stop_unused,
             reconcile.merge_event_lines,
         ):
             with going_on(step.__name__):

@@ -22,6 +22,10 @@ class Job(models.Model):
     class Kind(models.TextChoices):
         EXPERIMENT = "EXPERIMENT"
         COMMAND = "COMMAND"
+        # commands whose program people use through the server
+        SHELL = "SHELL"
+        NOTEBOOK = "NOTEBOOK"
+        TENSORBOARD = "TENSORBOARD", "TensorBoard"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     kind = models.CharField(max_length=16, choices=Kind.choices)

@@ -144,7 +144,8 @@ def find(text: str) -> Job:
         bounds = uuid.UUID(digits.ljust(_DIGITS, "0")), uuid.UUID(digits.ljust(_DIGITS, "f"))
         named = jobs.filter(pk__range=bounds)
         command = str(text).strip().lower()
-        jobs = named if named.exists() else jobs.filter(kind=Job.Kind.COMMAND, entity_id__startswith=command)
+        others = jobs.exclude(kind=Job.Kind.EXPERIMENT)
+        jobs = named if named.exists() else others.filter(entity_id__startswith=command)
     else:
         raise Refused(f"job {text} not found")
     matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]

@@ -81,6 +81,7 @@ class Reason(models.TextChoices):
     STARTED_BY_USER = "started_by_user", "started outside the queue"
     REPLACED = "replaced", "replaced by a new attempt"
     REPORTED_FAILURE = "reported_failure", "its program reported an error"
+    IDLE_TIMEOUT = "idle_timeout", "nobody used it for as long as its idle timeout"
     NO_SIGN_OF_LIFE = "no_sign_of_life", "it gave no sign of life"
     HEARD_AGAIN = "heard_again", "it was heard again"
     LOG_POLICY = "log_policy", "a line of its log matched one of its log policies"

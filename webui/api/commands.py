@@ -21,6 +21,7 @@ from commands.listing import with_parts
 from commands.models import Command
 from experiments.models import Template, Workspace
 from jobs import phases, queue_edits
+from jobs.models import Job
 from jobs.states import AllocationState
 from submissions import contexts
 from submissions.config.masking import masked
@@ -72,20 +73,21 @@ class NewPriority(serializers.Serializer[Any]):
     priority = serializers.JSONField()
 
 
-def find(command_id: str) -> Any:
+def find(command_id: str, kind: Job.Kind = Job.Kind.COMMAND) -> Any:
     """The command, with its parts, whose id is the text or alone begins with it. Raises Missing, BadRequest."""
-    wanted = command_id.strip().lower()
+    wanted, noun = command_id.strip().lower(), kind.value.lower()
+    rows = with_parts().filter(job__kind=kind)
     try:
-        rows = with_parts().filter(pk=uuid.UUID(wanted))
+        rows = rows.filter(pk=uuid.UUID(wanted))
     except ValueError:
         if not _BEGINNING.fullmatch(wanted):
-            raise Missing(f"command {command_id} not found") from None
-        rows = with_parts().annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
+            raise Missing(f"{noun} {command_id} not found") from None
+        rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
     found = list(rows[:2])
     if not found:
-        raise Missing(f"command {command_id} not found")
+        raise Missing(f"{noun} {command_id} not found")
     if len(found) > 1:
-        raise BadRequest(f"command {command_id} is not unique: several begin so; give more characters")
+        raise BadRequest(f"{noun} {command_id} is not unique: several begin so; give more characters")
     return found[0]
 
 
@@ -129,7 +131,26 @@ def encode_command(command: Any) -> Json:
     )
 
 
-class Commands(ApiView):
+class OfKind:
+    """A kind of command, as its addresses, lists and answers have it."""
+
+    kind = Job.Kind.COMMAND
+    plural = "commands"
+
+    @property
+    def noun(self) -> str:
+        """As the answers' one object is called."""
+        return self.kind.value.lower()
+
+    def find(self, command_id: str) -> Any:
+        return find(command_id, self.kind)
+
+    def encoded(self, command: Any, request: Request) -> Json:
+        """One row, as whoever asks may see it."""
+        return encode_command(command)
+
+
+class Commands(OfKind, ApiView):
     """All commands, the newest first unless asked otherwise; a new one."""
 
     bodies = {"POST": NewCommand}
@@ -139,12 +160,16 @@ class Commands(ApiView):
         query = self.query(request)
         if query["orderBy"] == "ORDER_BY_UNSPECIFIED" and "sortBy" not in query:
             query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
-        rows = _chosen(query).order_by(*encoding.ordering(query, SORT, "submitted_at"))
-        return Response(encoding.page(rows, query, "commands", encode_command))
+        rows = _chosen(query, self.kind).order_by(*encoding.ordering(query, SORT, "submitted_at"))
+        return Response(encoding.page(rows, query, self.plural, lambda row: self.encoded(row, request)))
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
-        config = _config(body)
+        config = _config(body, self.kind)
+        if body.get("preview"):
+            return Response(
+                {self.noun: None, "config": masked(config.effective()), "warnings": [], "notices": []}
+            )
         workspace = _workspace(body.get("workspaceId"))
         try:
             with transaction.atomic():
@@ -155,14 +180,30 @@ class Commands(ApiView):
                     workspace_number=workspace,
                     idempotency_key=_idempotency_key(request, user),
                     actor=actor(request),
+                    kind=self.kind,
+                    shown=self.shown(body),
                 )
         except (submit.Refused, contexts.BadContext) as error:
             raise BadRequest(str(error)) from error
-        return Response(_created(command, config, body))
+        return Response(self._created(command, config, body, request))
+
+    def shown(self, body: Json) -> submit.Shown:
+        """What a TensorBoard shows; nothing for the others."""
+        return submit.Shown()
+
+    def _created(self, command: Command, config: CommandConfig, body: Json, request: Request) -> Json:
+        fresh = self.find(str(command.pk))
+        warnings, notices = warnings_for(fresh.job.pool, fresh.task)
+        if body.get("data"):
+            notices.append(f"data has no effect on a {self.noun}; send files.")
+        return {
+            self.noun: self.encoded(fresh, request), "config": effective_config(fresh), "warnings": warnings,
+            "notices": notices + config.remarks(),
+        }  # fmt: skip
 
 
-def _chosen(query: Json) -> QuerySet[Command]:
-    rows = with_parts()
+def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
+    rows = with_parts().filter(job__kind=kind)
     if query.get("users"):
         rows = rows.filter(owner__username__in=query["users"])
     if query.get("userIds"):
@@ -177,20 +218,20 @@ def _chosen(query: Json) -> QuerySet[Command]:
     return rows
 
 
-def _config(body: Json) -> CommandConfig:
+def _config(body: Json, kind: Job.Kind) -> CommandConfig:
     name, template = body.get("templateName") or body.get("template_name"), None
     if name:
         row = Template.objects.filter(name=name).first()
         if row is None:
             raise Missing(f"template {name} not found")
         template = row.config
-    given = body["config"]
+    given = body.get("config") or {}
     try:
         if isinstance(given, str):
-            return parse(given, template=template)
+            return parse(given, template=template, kind=kind)
         if not isinstance(given, dict):
             raise BadRequest("config: a map is needed, or YAML as text.")
-        return check(given, template=template)
+        return check(given, template=template, kind=kind)
     except ConfigError as error:
         raise BadRequest(str(error)) from error
 
@@ -206,52 +247,41 @@ def _workspace(number: int | None) -> int:
     return number
 
 
-def _created(command: Command, config: CommandConfig, body: Json) -> Json:
-    fresh = find(str(command.pk))
-    warnings, notices = warnings_for(fresh.job.pool, fresh.task)
-    if body.get("data"):
-        notices.append("data has no effect on a command; send files.")
-    return {
-        "command": encode_command(fresh), "config": effective_config(fresh), "warnings": warnings,
-        "notices": notices + config.remarks(),
-    }  # fmt: skip
-
-
 def _idempotency_key(request: Request, user: User) -> str | None:
     """The header's key, kept apart per user: nobody learns of another's command by guessing."""
     key = request.headers.get("Idempotency-Key")
     return hashlib.sha256(f"{user.pk}:{key}".encode()).hexdigest() if key else None
 
 
-class OneCommand(ApiView):
+class OneCommand(OfKind, ApiView):
     """One command with its config."""
 
     def get(self, request: Request, command_id: str) -> Response:
-        command = find(command_id)
-        return Response({"command": encode_command(command), "config": effective_config(command)})
+        command = self.find(command_id)
+        return Response({self.noun: self.encoded(command, request), "config": effective_config(command)})
 
 
-class CommandKill(ApiView):
+class CommandKill(OfKind, ApiView):
     """End a command at once. One that has ended is left as it is."""
 
     def post(self, request: Request, command_id: str) -> Response:
-        command = find(command_id)
+        command = self.find(command_id)
         require_owner(person(request), command)
         transitions.kill(command.pk, actor=actor(request))
-        return Response({"command": encode_command(find(str(command.pk)))})
+        return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})
 
 
-class CommandPriority(ApiView):
+class CommandPriority(OfKind, ApiView):
     """Set the priority of a command that has not ended."""
 
     bodies = {"POST": NewPriority}
 
     def post(self, request: Request, command_id: str) -> Response:
         priority = self.body(request)["priority"]
-        command = find(command_id)
+        command = self.find(command_id)
         update = queue_edits.Update(str(command.job_id), priority=priority)
         try:
             queue_edits.apply([update], actor=actor(request), role=person(request).role)
         except queue_edits.Refused as error:
             raise BadRequest(str(error)) from error
-        return Response({"command": encode_command(find(str(command.pk)))})
+        return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from django.db.models import Prefetch
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.models import Allocation, Member, Task
+from commands.models import Service
+from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
 from webui.api import encoding
 from webui.api.errors import BadRequest, Missing
@@ -31,7 +34,7 @@ def encode_allocation(allocation: Allocation) -> Json:
             "taskId": allocation.task_id,
             "slots": allocation.slots,
             "state": _STATES[AllocationState(allocation.state)],
-            "isReady": allocation.state == AllocationState.RUNNING,
+            "isReady": allocation.state == AllocationState.RUNNING and _takes_connections(allocation),
             "startTime": encoding.time(allocation.started_at or allocation.assigned_at),
             "endTime": encoding.time(allocation.ended_at),
             "exitReason": allocation.get_exit_reason_display() if allocation.exit_reason else None,
@@ -39,6 +42,11 @@ def encode_allocation(allocation: Allocation) -> Json:
             "exitDetail": allocation.exit_detail or None,
         }
     )
+
+
+def _takes_connections(allocation: Allocation) -> bool:
+    """False while the program of a shell, notebook or TensorBoard only starts."""
+    return not Service.objects.filter(command__task_id=allocation.task_id, ready_at=None).exists()
 
 
 def encode_summary(allocation: Allocation) -> Json:
@@ -115,7 +123,7 @@ class OneTask(ApiView):
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
         row = {
             "taskId": task.pk,
-            "taskType": f"TASK_TYPE_{task.kind}",
+            "taskType": f"TASK_TYPE_{task.kind if task.kind == Task.Kind.TRIAL else task.job.kind}",
             "name": task.name,
             "startTime": encoding.time(task.created_at),
             "endTime": encoding.time(task.ended_at),
@@ -130,5 +138,6 @@ class TaskCount(ApiView):
 
     def get(self, request: Request) -> Response:
         open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
-        commands = open_ones.filter(task__kind=Task.Kind.COMMAND).count()
-        return Response({"commands": commands, "notebooks": 0, "shells": 0, "tensorboards": 0})
+        counted = Counter(open_ones.values_list("task__job__kind", flat=True))
+        kinds = (Job.Kind.COMMAND, Job.Kind.NOTEBOOK, Job.Kind.SHELL, Job.Kind.TENSORBOARD)
+        return Response({f"{kind.value.lower()}s": counted[kind] for kind in kinds})

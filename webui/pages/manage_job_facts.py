@@ -22,7 +22,7 @@ MOST_SENTENCES = 3
 _SHORT_ID = re.compile(r"[Jj]ob ([0-9a-f]{8})")
 #: rows shown above and below a job
 AROUND = 3
-TYPES = {"EXPERIMENT": "Experiment", "COMMAND": "Command"}
+TYPES = dict(Job.Kind.choices)
 
 
 @dataclass(frozen=True)

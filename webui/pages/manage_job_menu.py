@@ -90,7 +90,7 @@ def _actions(facts: Facts, user: User) -> Iterator[Entry]:
 
 def _logs(facts: Facts) -> str:
     """Where its log is read: a command's own, or that of the newest trial that has run."""
-    if facts.job.kind == Job.Kind.COMMAND:
+    if facts.job.kind != Job.Kind.EXPERIMENT:
         return f"/commands/{facts.job.entity_id}/logs"
     trials = facts.experiment.trials.filter(task__run_count__gt=0) if facts.experiment else None
     trial = trials.order_by("-pk").first() if trials is not None else None

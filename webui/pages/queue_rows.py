@@ -26,7 +26,13 @@ from webui.pages.queue_listing import Line
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 32
 MOST_HOSTS = 4
-SHORT_KINDS = {Job.Kind.EXPERIMENT: "exp", Job.Kind.COMMAND: "cmd"}
+SHORT_KINDS = {
+    Job.Kind.EXPERIMENT: "exp",
+    Job.Kind.COMMAND: "cmd",
+    Job.Kind.SHELL: "shell",
+    Job.Kind.NOTEBOOK: "notebook",
+    Job.Kind.TENSORBOARD: "tensorboard",
+}
 
 
 @dataclass

@@ -33,3 +33,8 @@ NONCE_CHARACTERS_MAX = 256
 EVENT_FILE_PART_BYTES = 2 * 1024**2
 EVENT_FILES_BYTES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_BYTES_PER_TRIAL", 2 * 1024**3))
 EVENT_FILES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_PER_TRIAL", 2000))
+
+#: of a file for TensorBoard, at once
+TENSORBOARD_BLOCK_BYTES = 8 * 1024 * 1024
+#: of an experiment, the first ones, as many as Determined shows
+TENSORBOARD_TRIALS = 100

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, event_files, nonce, parts, streams
+from webui.runner_api import checkpoints, event_files, nonce, parts, streams, tensorboard
 from webui.runner_api.answers import Refused, endpoint
 
 
@@ -36,6 +36,8 @@ application = Router(
         Route("/checkpoints/{uuid:uuid}/sign", parts.sign, methods=["POST"]),
         Route("/checkpoints/{uuid:uuid}/complete", checkpoints.complete, methods=["POST"]),
         Route("/event-files/{path:path}", event_files.put, methods=["PUT"]),
+        Route("/tensorboard", tensorboard.listing, methods=["GET"]),
+        Route("/tensorboard/file", tensorboard.file, methods=["GET"]),
         Route("/nonce", nonce.nonce, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
     ],

@@ -1,0 +1,87 @@
+"""What people use of a command through the server: since when, who lately, and when that is over."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
+
+from commands.models import Command, Service
+from commands.states import CommandState
+from commands.transitions import lock
+from events.announce import announce
+from jobs import transitions as jobs
+from jobs.models import Allocation
+from jobs.states import AllocationState, Reason, StopKind
+
+log = logging.getLogger(__name__)
+
+_PORT_MAX = 65535
+
+
+def reported(task_id: str, record: Any) -> None:
+    """A record of the task's own program: {"type": "ready", "port"} says where its door is. Others are left."""
+    if not isinstance(record, dict) or record.get("type") != "ready":
+        return
+    port = record.get("port")
+    if type(port) is not int or not 0 < port <= _PORT_MAX:
+        log.warning("task %s is ready on port %r, which is none", task_id, port)
+        return
+    now = timezone.now()
+    rows = Service.objects.filter(command__task_id=task_id, ready_at=None)
+    if rows.update(port=port, ready_at=now, used_at=now):
+        announce("commands", f"task:{task_id}")
+
+
+def used(command_id: str) -> None:
+    """Somebody uses it now; written at most once in SERVICE_USED_EVERY_SECONDS."""
+    now = timezone.now()
+    before = now - timedelta(seconds=settings.SERVICE_USED_EVERY_SECONDS)
+    Service.objects.filter(Q(used_at=None) | Q(used_at__lt=before), command_id=command_id).update(used_at=now)
+
+
+def was_used(service: Service, at: datetime) -> bool:
+    """Note that it was at work then; True: that is not as long ago as its idle timeout."""
+    if service.used_at is None or at > service.used_at:
+        Service.objects.filter(pk=service.pk).update(used_at=at)
+    return (timezone.now() - at).total_seconds() < (service.idle_timeout_seconds or 0)
+
+
+def unused() -> QuerySet[Service]:
+    """Those that are ready and that nobody has used for as long as their idle timeout."""
+    since = Coalesce(Greatest("used_at", "ready_at"), "ready_at", output_field=DateTimeField())
+    limit = ExpressionWrapper(
+        F("idle_timeout_seconds") * Value(timedelta(seconds=1)), output_field=DurationField()
+    )
+    over = ExpressionWrapper(since + limit, output_field=DateTimeField())
+    return (
+        Service.objects.filter(command__state=CommandState.ACTIVE, ready_at__isnull=False)
+        .exclude(idle_timeout_seconds=None)
+        .annotate(over_at=over)
+        .filter(over_at__lt=timezone.now())
+        .select_related("command__job")
+    )
+
+
+@transaction.atomic
+def stop_unused(command: Command, *, actor: str) -> None:
+    """End it, since nobody used it. One that is being stopped already is left."""
+    locked = lock(command.pk)
+    if locked.state != CommandState.ACTIVE:
+        return
+    jobs.lock_tasks([command.task_id])
+    running = Allocation.objects.filter(task_id=command.task_id).exclude(state=AllocationState.TERMINATED)
+    for allocation_id in running.values_list("pk", flat=True):
+        jobs.request_stop(
+            allocation_id,
+            StopKind.STOP,
+            reason=Reason.IDLE_TIMEOUT,
+            actor=actor,
+            grace_seconds=settings.KILL_GRACE_SECONDS,
+        )

@@ -1,0 +1,110 @@
+"""The door of a task's service: a port of the host's loopback that opens for the server alone.
+
+Any account of the host can dial a loopback port, so nobody is let in who does not prove the run's secret; what lies
+behind is a socket or a program that only the run's own account can reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Awaitable, Callable, Tuple
+
+from trainmaster.serving import handshake
+
+Ends = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
+#: opens a new connection to the service; OSError where it does not take one
+Opener = Callable[[], Awaitable[Ends]]
+
+_HANDSHAKE_SECONDS = 10.0
+_BLOCK_BYTES = 65536
+
+
+class Door:
+    """Lets the server in. `port` is known once it is `opened`."""
+
+    def __init__(self, secret: str, run_key: str, opener: Opener) -> None:
+        self._secret, self._key, self._opener = secret, run_key, opener
+        self.port = 0
+
+    async def open(self, wanted: int) -> None:
+        """Listen on the wanted port, or on any free one where another program has it."""
+        for port in (wanted, 0):
+            try:
+                server = await asyncio.start_server(self._let_in, "127.0.0.1", port)
+            except OSError:
+                if port == 0:
+                    raise
+                continue
+            self.port = server.sockets[0].getsockname()[1]
+            return
+
+    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await asyncio.wait_for(reader.readexactly(handshake.HELLO_BYTES), _HANDSHAKE_SECONDS)
+            nonce = handshake.nonce_of(self._secret, self._key, line)
+            if nonce is None:
+                return
+            inner = await self._opener()
+            writer.write(handshake.answer(self._secret, self._key, nonce))
+            await join((reader, writer), inner)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+            return
+        finally:
+            close(writer)
+
+
+async def join(one: Ends, other: Ends) -> None:
+    """Carry bytes both ways until both sides have said all; each side waits while the other is slow."""
+    ways = [
+        asyncio.ensure_future(_carry(one[0], other[1])),
+        asyncio.ensure_future(_carry(other[0], one[1])),
+    ]
+    try:
+        await asyncio.gather(*ways)
+    except (OSError, asyncio.IncompleteReadError):
+        pass  # one side is gone, and so the other
+    finally:
+        for way in ways:
+            way.cancel()
+        close(one[1])
+        close(other[1])
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        block = await reader.read(_BLOCK_BYTES)
+        if not block:
+            break
+        writer.write(block)
+        await writer.drain()
+    if writer.can_write_eof():
+        with contextlib.suppress(OSError):
+            writer.write_eof()
+
+
+def close(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, RuntimeError):
+        writer.close()
+
+
+def to_socket(path: str) -> Opener:
+    """Leads to a program that listens on a Unix socket."""
+
+    async def opener() -> Ends:
+        return await asyncio.open_unix_connection(path)
+
+    return opener
+
+
+def to_port(port: int) -> Opener:
+    """Leads to a program that listens on a port of the loopback."""
+
+    async def opener() -> Ends:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        connected = writer.get_extra_info("socket")
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return reader, writer
+
+    return opener

@@ -1,0 +1,56 @@
+"""TensorBoard on a Unix socket, run by a Python that has it: `… FOLDER SOCKET PREFIX [its own arguments]`.
+
+By itself it listens on a port, where every account of the host could read what it shows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, List
+
+
+class _OnSocket:
+    """What TensorBoard asks of a server class (tensorboard.program.TensorBoardServer)."""
+
+    path = ""
+
+    def __init__(self, application: Any, flags: Any) -> None:
+        from werkzeug.serving import make_server
+
+        self._server = make_server(f"unix://{self.path}", 0, application, threaded=True)
+
+    def serve_forever(self) -> None:
+        self._server.serve_forever()
+
+    def get_url(self) -> str:
+        return f"unix://{self.path}"
+
+    def print_serving_message(self) -> None:
+        return
+
+
+def main(words: List[str]) -> None:
+    from tensorboard import default, program
+
+    folder, _OnSocket.path, prefix, *more = words
+    os.umask(0o077)
+    tensorboard = program.TensorBoard(
+        default.get_plugins(), program.get_default_assets_zip_provider(), _OnSocket
+    )
+    options = [
+        "--logdir",
+        folder,
+        "--path_prefix",
+        prefix,
+        "--reload_interval",
+        "5",
+        "--reload_multifile",
+        "true",
+    ]
+    tensorboard.configure(["tensorboard", *options, *more])
+    tensorboard.main()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,53 @@
+"""Notebooks: start, list, read, kill, set their priority (features.md 11.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.models import Job
+from webui.api import commands
+from webui.api.services import NewService, OfServiceKind
+from webui.api.views import ApiView
+
+
+class OfNotebooks(OfServiceKind):
+    kind = Job.Kind.NOTEBOOK
+    plural = "notebooks"
+
+
+class Notebooks(OfNotebooks, commands.Commands):
+    """All notebooks, the newest first; a new one. With `preview` only its whole config is answered."""
+
+    bodies = {"POST": NewService}
+
+
+class OneNotebook(OfNotebooks, commands.OneCommand):
+    """One notebook with its config."""
+
+
+class NotebookKill(OfNotebooks, commands.CommandKill):
+    """End a notebook at once. One that has ended is left as it is."""
+
+
+class NotebookPriority(OfNotebooks, commands.CommandPriority):
+    """Set the priority of a notebook that has not ended."""
+
+
+class Idle(serializers.Serializer[Any]):
+    idle = serializers.BooleanField(required=False)
+
+
+class NotebookIdle(OfNotebooks, ApiView):
+    """A notebook's own word on whether it is idle. The server asks the notebook itself, so nothing follows from it."""
+
+    bodies = {"PUT": Idle}
+    run_methods = frozenset({"PUT"})
+
+    def put(self, request: Request, command_id: str) -> Response:
+        self.body(request)
+        self.find(command_id)
+        return Response({})

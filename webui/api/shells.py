@@ -1,0 +1,67 @@
+"""Shells: start, list, read, kill, set their priority (features.md 11.6). SSH to one goes through /proxy/<id>/."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+from rest_framework.request import Request
+
+from accounts.models import User
+from commands import shell_keys
+from commands.models import Command
+from hosts.models import Host
+from jobs.models import Job
+from webui.api import commands
+from webui.api.services import NewService, OfServiceKind
+from webui.api.views import Json
+
+
+class OfShells(OfServiceKind):
+    kind = Job.Kind.SHELL
+    plural = "shells"
+
+    def encoded(self, command: Any, request: Request) -> Json:
+        """The private key is told to the owner and to admins: it opens the shell."""
+        user = request.user
+        record = super().encoded(command, request)
+        keys = shell_keys.of_user(command.pk)
+        record |= {
+            "publicKey": keys.public,
+            "hostKey": shell_keys.of_host(command.pk).public,
+            "addresses": [],
+            "agentUserGroup": {"user": account_of(command)},
+        }
+        if isinstance(user, User) and (user.is_admin or command.owner_id == user.pk):
+            record["privateKey"] = keys.private
+        return record
+
+
+def account_of(command: Command) -> str:
+    """The Unix account that a login to the shell names; before it has a host, what the hosts of its pool agree on."""
+    pool = command.job.pool
+    if command.owner.unix_user and not pool.shared_account:
+        return str(command.owner.unix_user)
+    hosts = Host.objects.filter(members__allocation__task_id=command.task_id)
+    if not hosts.exists():
+        hosts = Host.objects.filter(pool=pool)
+    names = {host.login_user or getpass.getuser() for host in hosts}
+    return names.pop() if len(names) == 1 else ""
+
+
+class Shells(OfShells, commands.Commands):
+    """All shells, the newest first; a new one."""
+
+    bodies = {"POST": NewService}
+
+
+class OneShell(OfShells, commands.OneCommand):
+    """One shell with its config and, for its owner, the key that opens it."""
+
+
+class ShellKill(OfShells, commands.CommandKill):
+    """End a shell and all that runs in it. One that has ended is left as it is."""
+
+
+class ShellPriority(OfShells, commands.CommandPriority):
+    """Set the priority of a shell that has not ended."""

@@ -1,0 +1,66 @@
+"""TensorBoards of experiments and trials: start, list, read, kill, set their priority (features.md 11.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from commands import submit
+from commands.models import Service
+from experiments.models import Experiment, Trial
+from jobs.models import Job
+from webui.api import commands
+from webui.api.errors import BadRequest, Missing
+from webui.api.services import NewService, OfServiceKind
+from webui.api.views import Json
+
+
+class NewTensorboard(NewService):
+    """At least one experiment or trial."""
+
+    experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    trialIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+
+
+class OfTensorboards(OfServiceKind):
+    kind = Job.Kind.TENSORBOARD
+    plural = "tensorboards"
+
+    def encoded(self, command: Any, request: Request) -> Json:
+        shown = Service.objects.filter(pk=command.pk).values_list("experiment_ids", "trial_ids").first()
+        experiments, trials = shown or ([], [])
+        return {**super().encoded(command, request), "experimentIds": experiments, "trialIds": trials}
+
+
+class Tensorboards(OfTensorboards, commands.Commands):
+    """All TensorBoards, the newest first; a new one."""
+
+    bodies = {"POST": NewTensorboard}
+
+    def shown(self, body: Json) -> submit.Shown:
+        return shown_of(body.get("experimentIds") or [], body.get("trialIds") or [])
+
+
+def shown_of(experiment_ids: list[int], trial_ids: list[int]) -> submit.Shown:
+    """Raises BadRequest where nothing is named, Missing where one is not there."""
+    if not experiment_ids and not trial_ids:
+        raise BadRequest("nothing to show was named; send experimentIds or trialIds.")
+    for model, ids in ((Experiment, experiment_ids), (Trial, trial_ids)):
+        there = set(model.objects.filter(pk__in=ids).values_list("pk", flat=True))
+        if gone := [each for each in ids if each not in there]:
+            raise Missing(f"{model.__name__.lower()} {gone[0]} not found")
+    return submit.Shown(experiment_ids, trial_ids)
+
+
+class OneTensorboard(OfTensorboards, commands.OneCommand):
+    """One TensorBoard with its config."""
+
+
+class TensorboardKill(OfTensorboards, commands.CommandKill):
+    """End a TensorBoard at once. One that has ended is left as it is."""
+
+
+class TensorboardPriority(OfTensorboards, commands.CommandPriority):
+    """Set the priority of a TensorBoard that has not ended."""

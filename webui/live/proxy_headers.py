@@ -1,0 +1,137 @@
+"""What passes of the headers between a browser and a task's program: pure functions.
+
+The program is its user's, so nothing of the console reaches it (session, CSRF token, login token), and nothing that it
+says may touch the console, with which it shares an origin (docs/interactive.md, "What a task's pages may do").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+Headers = list[tuple[bytes, bytes]]
+
+#: of one connection only (RFC 9110, 7.6.1), and what the framing of the other side decides
+_OF_THE_HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+     b"trailer", b"transfer-encoding", b"upgrade", b"expect"}
+)  # fmt: skip
+_NOT_FORWARDED = _OF_THE_HOP | {b"authorization", b"x-csrftoken", b"cookie", b"forwarded", b"x-real-ip"}
+#: these would hold for all of the origin, or for more of it than the task's own addresses
+_NOT_BELIEVED = _OF_THE_HOP | {
+    b"strict-transport-security", b"service-worker-allowed", b"clear-site-data", b"alt-svc", b"public-key-pins",
+    b"nel", b"report-to", b"reporting-endpoints", b"set-cookie", b"server", b"date", b"x-frame-options",
+}  # fmt: skip
+_WEBSOCKET = b"sec-websocket-"
+
+
+def request_headers(
+    given: Iterable[tuple[bytes, bytes]], own_cookies: frozenset[str], scheme: str
+) -> Headers:
+    """What the program gets of a request's headers; `own_cookies` are the console's, which it does not."""
+    found: Headers = []
+    named = _named_by_connection(given)
+    cookies: list[bytes] = []
+    for name, value in given:
+        lower = name.lower()
+        if lower == b"cookie":
+            cookies += _other_cookies(value, own_cookies)
+        elif lower in _NOT_FORWARDED or lower in named or lower.startswith((_WEBSOCKET, b"x-forwarded-")):
+            continue
+        else:
+            found.append((name, value))
+    if cookies:
+        found.append((b"cookie", b"; ".join(cookies)))
+    found.append((b"x-forwarded-proto", scheme.encode()))
+    return found
+
+
+def _named_by_connection(given: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    values = [value for name, value in given if name.lower() == b"connection"]
+    return frozenset(word.strip().lower() for value in values for word in value.split(b","))
+
+
+def _other_cookies(value: bytes, own: frozenset[str]) -> list[bytes]:
+    parts = (part.strip() for part in value.split(b";"))
+    return [part for part in parts if part and part.partition(b"=")[0].decode("latin-1").strip() not in own]
+
+
+def answer_headers(
+    given: Sequence[tuple[bytes, bytes]],
+    base: str,
+    origin: str,
+    own_cookies: frozenset[str],
+    *,
+    stripped: bool,
+) -> Headers:
+    """What the browser gets of an answer's headers. `base` is the task's address, `/proxy/<id>/`.
+
+    `stripped`: the program does not know its base, so its addresses are put below it.
+    """
+    named = _named_by_connection(given)
+    found: Headers = []
+    for name, value in given:
+        lower = name.lower()
+        if lower == b"location":
+            found.append((name, location(value.decode("latin-1"), base, stripped=stripped).encode("latin-1")))
+        elif lower == b"set-cookie":
+            found += [(name, cookie) for cookie in _cookies(value, base, own_cookies)]
+        elif lower not in _NOT_BELIEVED and lower not in named:
+            found.append((name, value))
+    return [*found, (b"content-security-policy", policy(base, origin).encode())]
+
+
+def location(value: str, base: str, *, stripped: bool) -> str:
+    """Where a redirection leads, seen from the browser; one to the program's own address stays at the task's."""
+    parts = urlsplit(value)
+    if parts.netloc and parts.hostname not in {"localhost", "127.0.0.1"}:
+        return value
+    path = parts.path or "/"
+    if not path.startswith("/"):
+        return value
+    if stripped and not path.startswith(base):
+        path = base + path.lstrip("/")
+    query = f"?{parts.query}" if parts.query else ""
+    return path + query + (f"#{parts.fragment}" if parts.fragment else "")
+
+
+def _cookies(value: bytes, base: str, own: frozenset[str]) -> list[bytes]:
+    """The cookie as it may be set: for the task's addresses alone, and never one of the console's."""
+    try:
+        jar = SimpleCookie(value.decode("latin-1"))
+    except CookieError:
+        return []
+    found = []
+    for name, morsel in jar.items():
+        if name in own or name.startswith("__Host-"):
+            continue
+        morsel["domain"] = ""
+        if not str(morsel["path"]).startswith(base):
+            morsel["path"] = base
+        found.append(morsel.OutputString().encode("latin-1"))
+    return found
+
+
+def policy(base: str, origin: str) -> str:
+    """What pages of the task may do: load, call and embed what lies below `base`, and open no window of the console.
+
+    They share the console's origin. Whatever they could reach of it, they would reach as whoever looks at them.
+    """
+    own = f"{origin}{base}"
+    sockets = f"ws{own.removeprefix('http')}"
+    inline = "'unsafe-inline' 'unsafe-eval' data: blob:"
+    return "; ".join(
+        [
+            "sandbox allow-scripts allow-same-origin allow-forms allow-downloads allow-modals",
+            f"default-src {own} {inline}",
+            f"connect-src {own} {sockets} data: blob:",
+            f"img-src {own} data: blob: https:",
+            f"form-action {own}",
+            f"frame-src {own} data: blob:",
+            f"worker-src {own} blob:",
+            f"base-uri {own}",
+            f"frame-ancestors {own}",
+            "object-src 'none'",
+        ]
+    )
