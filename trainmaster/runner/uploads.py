@@ -130,8 +130,10 @@ class Uploads:
         progress = progress_of(upload["uuid"], total, self._tell)
         missing = files
         while True:
-            for path in missing:
-                self._put(upload, base, folder, path, progress)
+            # A conflict may mean that all was there before, and only the answer was lost: `complete` knows.
+            with contextlib.suppress(Conflict):
+                for path in missing:
+                    self._put(upload, base, folder, path, progress)
             try:
                 self._link.request("POST", f"{base}/complete", complete)
                 break

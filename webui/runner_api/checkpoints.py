@@ -156,7 +156,8 @@ async def complete(request: Request) -> Response:
     checkpoint = await reading(
         lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
     )
-    if checkpoint.storage.get("type", "server") == "server":
+    is_open = checkpoint.state == CheckpointState.PARTIAL  # a folder of one that was deleted stays away
+    if is_open and checkpoint.storage.get("type", "server") == "server":
         folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]
         await on_files(files.make_folders, checkpoint_uuid, folders)
     there = await _listing(checkpoint)

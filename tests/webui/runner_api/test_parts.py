@@ -3,6 +3,7 @@
 import hashlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from experiments import stored_files
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState
+from jobs.models import Member
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.s3 import KEYS, Bucket, s3_server
 from tests.rig.web import Web
@@ -25,6 +27,7 @@ from trainmaster.protocol import Spec
 from trainmaster.runner import file_uploads
 from trainmaster.runner.file_uploads import FileUpload
 from trainmaster.runner.link import Link, Weather
+from trainmaster.runner.uploads import Uploads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -112,13 +115,18 @@ def when(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def link_of(paths: RunPaths, checkpoint: Checkpoint) -> Link:
+    spec = {"token": RUN_TOKEN, "allocation_id": checkpoint.allocation_id, "member": 0}
+    return Link(paths, cast(Spec, spec), Weather())
+
+
 def upload(web: Web, folder: Path, checkpoint: Checkpoint, name: str, moved: list[int]) -> FileUpload:
     """As a runner makes it whose run folder says that the server is this one."""
     paths = RunPaths(folder)
     write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
-    spec = {"token": RUN_TOKEN, "allocation_id": checkpoint.allocation_id, "member": 0}
-    link = Link(paths, cast(Spec, spec), Weather())
-    return FileUpload(link, f"/runner/v1/checkpoints/{checkpoint.pk}", folder, name, moved.append)
+    return FileUpload(
+        link_of(paths, checkpoint), f"/runner/v1/checkpoints/{checkpoint.pk}", folder, name, moved.append
+    )
 
 
 def test_a_runner_brings_its_files_whatever_is_there_already(
@@ -147,6 +155,33 @@ def test_a_runner_brings_its_files_whatever_is_there_already(
     kept.unlink()
     upload(web, tmp_path, checkpoint, "model.pt", moved).to_server()
     assert kept.read_bytes() == b""
+
+
+def test_a_checkpoint_that_was_completed_and_deleted_before_its_runner_heard_of_it_keeps_no_other_waiting(
+    web: Web, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    gone, waiting = checkpoint, make_checkpoint(checkpoint.trial, Member.objects.get(), {"model.pt": MODEL})
+    Checkpoint.objects.filter(pk=gone.pk).update(state=CheckpointState.DELETED)
+    paths = RunPaths(tmp_path)
+    write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
+    paths.spool.mkdir()
+    uploads = Uploads(paths, link_of(paths, checkpoint), Weather(), 1)
+    for row in (gone, waiting):
+        paths.checkpoint(str(row.pk)).mkdir(parents=True)
+        (paths.checkpoint(str(row.pk)) / "model.pt").write_bytes(MODEL)
+        record = {"type": "checkpoint", "uuid": str(row.pk), "resources": row.resources, "storage": "server"}
+        uploads.on_core(record)
+    thread = threading.Thread(target=uploads.run)
+    thread.start()
+    try:
+        when(lambda: uploads.pending() == 0)
+    finally:
+        uploads.ended.set()
+        thread.join()
+    states = dict(Checkpoint.objects.values_list("pk", "state"))
+    assert states == {gone.pk: "DELETED", waiting.pk: "COMPLETED"}
+    assert not (web.data_dir / "checkpoints" / str(gone.pk)).exists()
+    assert not paths.checkpoint(str(gone.pk)).exists()
 
 
 @pytest.fixture
