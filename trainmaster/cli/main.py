@@ -22,14 +22,20 @@ from trainmaster.cli import (
     job,
     log_retention,
     master,
+    notebook,
     offline,
     pool,
+    preview_search,
     resources,
+    shell,
     slot,
     task,
     template,
+    tensorboards,
+    token,
     trial,
     user,
+    webhook,
 )
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
@@ -42,6 +48,9 @@ _NOUNS = (
     trial,
     checkpoint,
     command,
+    shell,
+    notebook,
+    tensorboards,
     job,
     pool,
     resources,
@@ -52,7 +61,10 @@ _NOUNS = (
     slot,
     template,
     user,
+    token,
+    webhook,
     master,
+    preview_search,
     offline,
 )
 

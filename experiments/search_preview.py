@@ -1,0 +1,101 @@
+"""What a search would do: how many trials train how long, from its config alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import searching
+from experiments.config import check
+from searching import hyperparameters
+from searching.simulate import Simulation, simulate
+from searching.standings import Outcome
+
+#: a search of more trials is not simulated: it would take the web process more than a second
+MOST_TRIALS = 10_000
+
+
+class TooLarge(Exception):
+    """The search has more trials than a preview makes; the message is a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rung: the length that it is at, how many trials came to it, and how many of those went on."""
+
+    units: int
+    trials: int
+    promoted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`unit`: of all lengths: batches, records, epochs, units, or the name of the time metric.
+
+    `lengths`: units -> trials that end there; 0 where a trial's length is unknown. `units`: trained by all trials;
+    `span`: from the first start to the last end, if hosts had room for `at_once` trials; both None if it is unknown.
+    """
+
+    searcher: dict[str, Any]
+    unit: str
+    trials: int
+    at_once: int
+    lengths: dict[int, int]
+    brackets: list[list[Step]]
+    units: int | None
+    span: int | None
+    slots_per_trial: int
+
+
+def of(config: dict[str, Any], seed: int = 0) -> Preview:
+    """Simulates the search of a config, which needs no entrypoint. Raises ConfigError, BadSearch or TooLarge."""
+    effective = check(config, managed=False).effective()
+    searcher, hparams = effective["searcher"], effective.get("hyperparameters") or {}
+    searcher = {name: value for name, value in searcher.items() if value is not None}
+    if searcher["name"] == "custom":
+        raise searching.BadSearch(
+            "searcher.name", "custom", "a searcher of the server; this one is run by its user"
+        )
+    _check_size(searcher, hparams)
+    run = simulate(searcher, hparams, seed)
+    return Preview(
+        searcher=searcher,
+        unit=unit_of(searcher),
+        trials=run.trials,
+        at_once=run.at_once,
+        lengths=run.lengths,
+        brackets=[steps for steps in _steps(run) if steps],
+        units=run.units,
+        span=run.span,
+        slots_per_trial=int(effective["resources"]["slots_per_trial"]),
+    )
+
+
+def unit_of(searcher: dict[str, Any]) -> str:
+    """What the lengths of a search are counted in."""
+    if searcher.get("time_metric"):
+        return str(searcher["time_metric"])
+    length = searcher.get("max_length")
+    return str(next(iter(length))) if isinstance(length, dict) else "units"
+
+
+def _steps(run: Simulation) -> list[list[Step]]:
+    return [
+        [
+            Step(
+                rung.units,
+                len(rung.entries),
+                sum(entry.outcome == Outcome.PROMOTED for entry in rung.entries),
+            )
+            for rung in bracket.rungs
+        ]
+        for bracket in run.brackets
+    ]
+
+
+def _check_size(searcher: dict[str, Any], hparams: dict[str, Any]) -> None:
+    is_grid = searcher["name"] == "grid"
+    hyperparameters.check(hparams, grid=is_grid)
+    trials = hyperparameters.grid_size(hparams) if is_grid else int(searcher.get("max_trials", 1))
+    if trials > MOST_TRIALS:
+        raise TooLarge(f"The search has {trials:,} trials; a preview makes {MOST_TRIALS:,} at most.")

@@ -1,0 +1,62 @@
+"""What a search would do, before it is submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from experiments import search_preview
+from experiments.config import ConfigError
+from searching import BadSearch
+from webui.api.errors import BadRequest
+from webui.api.views import ApiView, Json
+
+
+class PreviewBody(serializers.Serializer[Any]):
+    config = serializers.JSONField()
+    seed = serializers.IntegerField(required=False, allow_null=True, min_value=0)
+
+
+def encode(preview: search_preview.Preview) -> Json:
+    """As the published client reads it (`config`, `trials`), and beside it the rungs and the totals."""
+    return {
+        "config": preview.searcher,
+        "trials": [
+            {"count": count, "unit": {"name": preview.unit, "value": units, "maxLength": units == 0}}
+            for units, count in preview.lengths.items()
+        ],
+        "brackets": [
+            {
+                "rungs": [
+                    {"units": step.units, "trials": step.trials, "promoted": step.promoted} for step in steps
+                ]
+            }
+            for steps in preview.brackets
+        ],
+        "unit": preview.unit,
+        "totalTrials": preview.trials,
+        "totalUnits": preview.units,
+        "spanUnits": preview.span,
+        "trialsAtOnce": preview.at_once,
+        "slotsPerTrial": preview.slots_per_trial,
+    }
+
+
+class PreviewSearch(ApiView):
+    """Simulates a search: how many trials train how long. Nothing is stored."""
+
+    bodies = {"POST": PreviewBody}
+    viewer_methods = frozenset({"POST"})
+
+    def post(self, request: Request) -> Response:
+        body = self.body(request)
+        if not isinstance(body["config"], dict):
+            raise BadRequest("config: an experiment config is a map.")
+        try:
+            preview = search_preview.of(body["config"], body.get("seed") or 0)
+        except (ConfigError, BadSearch, search_preview.TooLarge) as error:
+            raise BadRequest(str(error)) from error
+        return Response({"summary": encode(preview)})
