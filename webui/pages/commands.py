@@ -26,8 +26,8 @@ from jobs.models import Allocation
 from jobs.states import AllocationState
 from submissions.config.masking import masked
 from webui.pages import timeline, verdicts, why
-from webui.pages.experiment import coloured
 from webui.pages.frame import actor, page, show, user_of
+from webui.pages.source_text import coloured
 
 ROOM = "Commands"
 PER_PAGE = 50

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
-import yaml
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_POST
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
-from pygments.util import ClassNotFound
 
 from experiments import event_files, phases, transitions
-from experiments.config import masked, masked_text
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
-from submissions import contexts
 from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 
-TABS = ["overview", "checkpoints", "config", "code", "timeline"]
+TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: pages of their own, of experiments that search
 SEARCH_TABS = ["visualisation"]
 #: action -> (what the button says, the function, states that allow it)
@@ -38,7 +30,6 @@ ACTIONS = {
     "unarchive": ("Unarchive", transitions.unarchive, set(EXPERIMENT_END_STATES)),
     "delete": ("Delete", transitions.delete, set(EXPERIMENT_END_STATES) | {ExperimentState.DELETE_FAILED}),
 }
-MOST_SHOWN_BYTES = 512 * 1024
 
 
 @page
@@ -53,13 +44,6 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         fragment = "experiment_trials"
     elif tab == "checkpoints":
         context["table"] = checkpoints.table(experiment, request.GET)
-    elif tab == "config":
-        context["config"] = coloured(
-            yaml.safe_dump(masked(experiment.config), sort_keys=False), "config.yaml"
-        )
-        context["original"] = coloured(masked_text(experiment.original_config), "config.yaml")
-    elif tab == "code":
-        context |= _code(request, experiment)
     elif tab == "timeline":
         context["entries"] = timeline.of_experiment(
             experiment.pk, list(experiment.trials.values_list("task_id", flat=True))
@@ -105,7 +89,8 @@ def _has_tensorboard(experiment: Experiment) -> bool:
 
 def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
     """What may be done now; the button says its scope."""
-    hidden = {"unarchive"} if not experiment.archived else {"archive"}
+    hidden = {"delete"}  # which asks on a page of its own
+    hidden.add("archive" if experiment.archived else "unarchive")
     if experiment.unmanaged:
         hidden |= {"pause", "activate", "cancel", "kill"}
     scope = f" experiment ({trials} trials)" if trials > 1 else ""
@@ -134,30 +119,3 @@ def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     if not back.startswith("/") or back.startswith("//"):
         back = "/"
     return redirect("/experiments" if action == "delete" else back)
-
-
-def _code(request: HttpRequest, experiment: Experiment) -> dict[str, object]:
-    files = [entry for entry in experiment.context.listing if entry.get("type") != "d"]
-    path = request.GET.get("file") or next((f["path"] for f in files if f["path"].endswith(".py")), None)
-    if path is None and files:
-        path = files[0]["path"]
-    found: dict[str, object] = {"files": files, "path": path}
-    if path is not None:
-        try:
-            content = contexts.read_file(experiment.context, path)
-        except contexts.NoSuchFile as error:
-            raise Http404(f"The code of experiment {experiment.pk} has no file {path}.") from error
-        text = content[:MOST_SHOWN_BYTES].decode("utf-8", "replace")
-        found["content"] = coloured(text, path)
-        found["line_numbers"] = "\n".join(str(number) for number in range(1, len(text.splitlines()) + 1))
-        found["cut"] = len(content) > MOST_SHOWN_BYTES
-    return found
-
-
-def coloured(text: str, name: str) -> str:
-    """Source as HTML with syntax classes (static/css/code.css); the text is escaped by the formatter."""
-    try:
-        lexer = YamlLexer() if name.endswith((".yaml", ".yml")) else get_lexer_for_filename(name)
-    except ClassNotFound:
-        lexer = TextLexer()
-    return mark_safe(highlight(text, lexer, HtmlFormatter(nowrap=True)))

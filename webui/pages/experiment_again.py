@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from experiments import continuing
 from experiments.config import ConfigError
 from experiments.models import Experiment, Trial
-from experiments.states import EXPERIMENT_END_STATES
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from experiments.transitions import IllegalStep
 from jobs.accepting import Refused
 from submissions.config.reading import read_yaml
@@ -18,16 +18,21 @@ from trainmaster import yamltext
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show, user_of
 
+DELETABLE = EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}
+
 
 def links(request: HttpRequest, experiment: Experiment) -> list[dict[str, str]]:
     """What stands beside the actions of an experiment: buttons that lead to a form."""
-    found: list[dict[str, str]] = []
-    if experiment.unmanaged:
-        return found
-    if can_continue(experiment) and may_act(request, experiment):
-        found.append({"label": "Continue", "href": f"/experiments/{experiment.pk}/continue"})
-    if user_of(request).may_edit:
-        found.append({"label": "Fork", "href": f"/experiments/{experiment.pk}/fork"})
+    at = f"/experiments/{experiment.pk}"
+    acts, found = may_act(request, experiment), []
+    if not experiment.unmanaged and can_continue(experiment) and acts:
+        found.append({"label": "Continue", "href": f"{at}/continue"})
+    if not experiment.unmanaged and user_of(request).may_edit:
+        found.append({"label": "Fork", "href": f"{at}/fork"})
+    if acts:
+        found.append({"label": "Edit", "href": f"{at}/edit"})
+    if acts and experiment.state in DELETABLE:
+        found.append({"label": "Delete", "href": f"{at}/delete", "kind": "danger"})
     return found
 
 

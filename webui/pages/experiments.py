@@ -24,6 +24,23 @@ CHIPS = {
 }
 
 
+#: what is done to those that are ticked: action of experiments_chosen -> its button
+BULK = [
+    ("activate", "Activate"), ("pause", "Pause"), ("cancel", "Stop and save"), ("kill", "Kill"),
+    ("archive", "Archive"), ("unarchive", "Unarchive"), ("move", "Move"), ("label", "Label"),
+    ("unlabel", "Take labels off"), ("delete", "Delete"),
+]  # fmt: skip
+
+
+def _senseless(request: HttpRequest) -> set[str]:
+    """Actions that nothing in the list could need."""
+    return (
+        {"archive", "move", "activate", "pause", "cancel", "kill"}
+        if "archived" in request.GET
+        else {"unarchive"}
+    )
+
+
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All experiments, or those that the filters leave."""
@@ -44,6 +61,7 @@ def listing(request: HttpRequest) -> HttpResponse:
         "nothing_at_all": not found and not Experiment.objects.exists(),
         "ended": EXPERIMENT_END_STATES,
         "may_edit": user_of(request).may_edit,
+        "bulk": [each for each in BULK if each[0] not in _senseless(request)],
     }
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
 

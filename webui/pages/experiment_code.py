@@ -1,0 +1,141 @@
+"""The code of an experiment as a tree and file by file, what differs from its parent's, and all of it as a zip."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from typing import Any
+
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from experiments.config import masked, masked_text
+from experiments.config.origins import explained
+from experiments.config.reading import SUBJECT
+from experiments.models import Experiment
+from submissions import contexts
+from submissions.config.problems import ConfigError
+from submissions.config.reading import read_yaml
+from webui.pages import code_changes, experiment
+from webui.pages.experiment_access import find
+from webui.pages.frame import page, show
+from webui.pages.source_text import coloured
+
+MOST_SHOWN_BYTES = 512 * 1024
+#: so many files are shown with all folders open
+OPEN_FILES = 60
+_SPOOLED_BYTES = 8 * 1024 * 1024
+
+
+@page
+def code(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """`?file=<path>` shows that file; `?against=<id>` what differs from another experiment's code and config."""
+    found = find(experiment_id)
+    context = experiment.head(request, found, "code")
+    if request.GET.get("part") != "head":
+        against = request.GET.get("against", "")
+        context |= _compared(found, against) if against else _read(request, found)
+        context["files"] = tree(found, str(context.get("path") or ""))
+    return show(request, "experiment_code", context, room="Experiments", fragment="experiment")
+
+
+@page
+def config(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """The effective config with what each line comes from, and the text that was submitted."""
+    found = find(experiment_id)
+    context = experiment.head(request, found, "config")
+    try:
+        given = masked(read_yaml(found.original_config, SUBJECT))
+    except ConfigError:
+        given = {}  # an unmanaged experiment may have none
+    context["lines"] = explained(masked(found.config), given, masked(found.template_config))
+    context["original"] = coloured(masked_text(found.original_config), "config.yaml")
+    return show(request, "experiment_config", context, room="Experiments", fragment="experiment")
+
+
+@page
+def download(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
+    """All files as a zip."""
+    found = find(experiment_id)
+    modes = {entry["path"]: int(entry.get("mode") or 0o644) for entry in found.context.listing}
+    out = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115, closed by the response
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in contexts.files_of(found.context):
+            info = zipfile.ZipInfo(path)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3  # Unix, whose modes follow
+            info.external_attr = (0o100000 | modes.get(path, 0o644)) << 16
+            archive.writestr(info, content)
+    out.seek(0)
+    return FileResponse(out, as_attachment=True, filename=f"experiment-{experiment_id}-code.zip")
+
+
+def tree(found: Experiment, shown: str) -> list[dict[str, Any]]:
+    """Folders and files, nested: {"name", "path", "size"} or {"name", "inside", "is_open"}; folders first."""
+    files = [entry for entry in found.context.listing if entry.get("type") != "d"]
+    top: dict[str, Any] = {}
+    for entry in files:
+        *folders, name = entry["path"].split("/")
+        here = top
+        for folder in folders:
+            here = here.setdefault(folder, {})
+        here[name] = entry["path"], entry["size"]
+    return _nodes(top, "", shown, len(files) <= OPEN_FILES)
+
+
+def _nodes(inside: dict[str, Any], above: str, shown: str, are_open: bool) -> list[dict[str, Any]]:
+    nodes = []
+    for name, value in sorted(inside.items(), key=lambda item: (isinstance(item[1], tuple), item[0])):
+        path = f"{above}{name}"
+        if isinstance(value, tuple):
+            nodes.append({"name": name, "path": value[0], "size": value[1]})
+            continue
+        is_open = are_open or shown.startswith(f"{path}/")
+        nodes.append(
+            {
+                "name": name,
+                "inside": _nodes(value, f"{path}/", shown, are_open),
+                "is_open": is_open,
+                "id": path,
+            }
+        )
+    return nodes
+
+
+def _read(request: HttpRequest, found: Experiment) -> dict[str, Any]:
+    paths = [entry["path"] for entry in found.context.listing if entry.get("type") != "d"]
+    path = request.GET.get("file") or next((path for path in paths if path.endswith(".py")), None)
+    path = path or next(iter(paths), None)
+    if path is None:
+        return {"path": None}
+    try:
+        content = contexts.read_file(found.context, path)
+    except contexts.NoSuchFile as error:
+        raise Http404(f"The code of experiment {found.pk} has no file {path}.") from error
+    if b"\0" in content[:8192]:
+        return {"path": path, "is_binary": True, "file_bytes": len(content)}
+    text = content[:MOST_SHOWN_BYTES].decode("utf-8", "replace")
+    return {
+        "path": path,
+        "content": coloured(text, path),
+        "line_numbers": "\n".join(str(number) for number in range(1, len(text.splitlines()) + 1)),
+        "cut": len(content) > MOST_SHOWN_BYTES,
+        "file_bytes": len(content),
+    }
+
+
+def _compared(found: Experiment, against: str) -> dict[str, Any]:
+    """What differs from another experiment; the files that have changed are marked in the tree too."""
+    other = find(int(against)) if against.isdecimal() and len(against) < 10 else None
+    if other is None:
+        raise Http404(f"{against} is no number of an experiment.")
+    texts = [masked_text(each.original_config).encode() for each in (other, found)]
+    changes = code_changes.between(other.context, found.context)
+    return {
+        "other": other,
+        "config_change": code_changes.of_file("config", *texts) if texts[0] != texts[1] else None,
+        "changes": changes,
+        "counts": {
+            kind: sum(each.kind == kind for each in changes) for kind in ("added", "removed", "changed")
+        },
+    }

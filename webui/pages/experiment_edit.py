@@ -1,0 +1,130 @@
+"""What an experiment is called and where it belongs is changed; before it is deleted, what goes with it is said."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Count, Q, Sum
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from experiments import edits, transitions
+from experiments.models import Checkpoint, Experiment, Project
+from experiments.states import CheckpointState
+from logs.models import Chunk
+from webui.pages import experiment
+from webui.pages.experiment_access import find, may_act
+from webui.pages.frame import page, show
+
+LABEL_CHARACTERS = 128
+MOST_LABELS = 50
+
+
+class BadEdit(Exception):
+    """What cannot be kept; the message is a sentence."""
+
+
+@page
+def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
+    """GET: the form; POST: keep what it says."""
+    found = find(experiment_id)
+    _require_owner(request, found)
+    given = {
+        "name": found.name, "description": found.description, "labels": ", ".join(found.labels),
+        "project": str(found.project_id),
+    }  # fmt: skip
+    problem = ""
+    if request.method == "POST":
+        given = {field: request.POST.get(field, value) for field, value in given.items()}
+        try:
+            _keep(found, given)
+            messages.success(request, f"Experiment {experiment_id} was changed.")
+            return redirect(f"/experiments/{experiment_id}")
+        except (BadEdit, transitions.IllegalStep) as error:
+            problem = str(error)
+    context = {"experiment": found, "given": given, "problem": problem, "projects": open_projects()}
+    answer = show(request, "experiment_edit", context, room="Experiments")
+    if problem:
+        answer.status_code = 400
+    return answer
+
+
+@transaction.atomic
+def _keep(found: Experiment, given: dict[str, str]) -> None:
+    name = given["name"].strip()
+    if not 0 < len(name) <= 255:
+        raise BadEdit("A name has 1 to 255 characters.")
+    edits.edit(
+        found.pk, name=name, description=given["description"].strip(), labels=labels_of(given["labels"])
+    )
+    if given["project"] != str(found.project_id):
+        edits.move(found.pk, project_of(given["project"]))
+
+
+def labels_of(text: str) -> list[str]:
+    """Labels with commas between them. Raises BadEdit."""
+    labels = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if len(labels) > MOST_LABELS or any(len(label) > LABEL_CHARACTERS for label in labels):
+        raise BadEdit(f"At most {MOST_LABELS} labels, each of at most {LABEL_CHARACTERS} characters.")
+    return labels
+
+
+def project_of(text: str) -> Project:
+    """Raises BadEdit."""
+    number = int(text) if text.isdecimal() and len(text) < 10 else 0
+    project = Project.objects.select_related("workspace").filter(pk=number).first()
+    if project is None:
+        raise BadEdit("There is no such project; choose another.")
+    return project
+
+
+def open_projects() -> list[Project]:
+    """Those that experiments can be moved into."""
+    rows = Project.objects.select_related("workspace").filter(archived=False, workspace__archived=False)
+    return list(rows.order_by("workspace__name", "name"))
+
+
+@page
+def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
+    """GET: what would go, with its sizes; POST: delete it."""
+    if request.method == "POST":
+        return experiment.act(request, experiment_id, "delete")
+    found = find(experiment_id)
+    _require_owner(request, found)
+    context = {
+        "experiment": found,
+        "goes": what_goes([found.pk]),
+        "forks": found.forks.order_by("pk")[:20],
+        "is_allowed": found.state in experiment.ACTIONS["delete"][2],
+    }
+    return show(request, "experiment_delete", context, room="Experiments")
+
+
+def what_goes(experiments: list[int]) -> dict[str, int]:
+    """Of these experiments: trials, stored checkpoints, and the bytes of checkpoints and logs."""
+    stored = Checkpoint.objects.filter(trial__experiment__in=experiments).exclude(
+        state=CheckpointState.DELETED
+    )
+    sizes = stored.order_by().aggregate(count=Count("pk"), size=Sum("size_bytes"))
+    trials = Experiment.objects.filter(pk__in=experiments).order_by().aggregate(
+        count=Count("trials"), measured=Count("trials", filter=~Q(trials__summary_metrics={}))
+    )  # fmt: skip
+    logs = (
+        Chunk.objects.filter(task__trial__experiment__in=experiments)
+        .order_by()
+        .aggregate(size=Sum("text_bytes"))
+    )
+    return {
+        "trials": trials["count"],
+        "measured": trials["measured"],
+        "checkpoints": sizes["count"],
+        "checkpoint_bytes": sizes["size"] or 0,
+        "log_bytes": logs["size"] or 0,
+    }
+
+
+def _require_owner(request: HttpRequest, found: Experiment) -> None:
+    if not may_act(request, found):
+        raise PermissionDenied("Only the owner of an experiment or an admin may change it.")

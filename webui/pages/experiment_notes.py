@@ -1,0 +1,70 @@
+"""Notes on an experiment: Markdown with a preview as one writes, and never written over unseen."""
+
+from __future__ import annotations
+
+import hashlib
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from experiments import edits
+from experiments.models import Experiment
+from experiments.transitions import lock
+from webui.pages import experiment
+from webui.pages.experiment_access import find, may_act
+from webui.pages.frame import page, show
+from webui.pages.source_text import markdown
+
+MOST_CHARACTERS = 100_000
+
+
+@page
+def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """GET: the notes, with `?edit` in an editor; POST: keep them."""
+    found = find(experiment_id)
+    text, problem = found.notes, ""
+    if request.method == "POST":
+        text = request.POST.get("notes", "").replace("\r\n", "\n")
+        problem = _keep(request, found, text)
+        if not problem:
+            messages.success(request, "The notes were saved.")
+            return redirect(f"/experiments/{experiment_id}/notes")
+    context = experiment.head(request, found, "notes") | {
+        "text": text,
+        "shown": markdown(text),
+        "problem": problem,
+        "stamp": request.POST.get("seen") or _stamp(found.notes),
+        "edits": may_act(request, found) and ("edit" in request.GET or request.method == "POST"),
+        "most": MOST_CHARACTERS,
+    }
+    answer = show(request, "experiment_notes", context, room="Experiments", fragment="experiment")
+    if problem:
+        answer.status_code = 400
+    return answer
+
+
+@page
+@require_POST
+def preview(request: HttpRequest) -> HttpResponse:
+    """What notes will look like."""
+    return HttpResponse(markdown(request.POST.get("notes", "")[:MOST_CHARACTERS]))
+
+
+def _keep(request: HttpRequest, found: Experiment, text: str) -> str:
+    """Why not, or nothing."""
+    if not may_act(request, found):
+        return "Only the owner of an experiment or an admin may change its notes."
+    if len(text) > MOST_CHARACTERS:
+        return f"The notes have {len(text):,} characters; allowed are {MOST_CHARACTERS:,}."
+    with transaction.atomic():
+        if request.POST.get("seen") != _stamp(lock(found.pk).notes):
+            return "Somebody has changed the notes meanwhile. Open them in another tab, and put both changes together."
+        edits.edit(found.pk, notes=text)
+    return ""
+
+
+def _stamp(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

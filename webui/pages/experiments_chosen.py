@@ -1,0 +1,121 @@
+"""What is done to the experiments that are ticked in the list: each by itself, with one sentence about all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+from experiments import edits, transitions
+from experiments.models import Experiment
+from experiments.transitions import NoSuchExperiment
+from webui.pages import experiment
+from webui.pages.experiment_access import may_act
+from webui.pages.experiment_edit import BadEdit, labels_of, open_projects, project_of, what_goes
+from webui.pages.frame import actor, page, show
+
+MOST = 200
+MOST_NAMED = 5
+#: action -> what was done, as a sentence ends
+DONE = {
+    "pause": "paused", "activate": "activated", "cancel": "told to stop and save", "kill": "killed",
+    "archive": "archived", "unarchive": "taken out of the archive", "delete": "marked for deletion",
+    "move": "moved", "label": "labelled", "unlabel": "without the labels",
+}  # fmt: skip
+#: those that ask on a page of their own first
+ASKED = {"kill", "delete", "move", "label", "unlabel"}
+
+Step = Callable[[Experiment], object]
+
+
+@page
+@require_POST
+def act(request: HttpRequest, action: str) -> HttpResponseBase:
+    """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
+    ids = [int(each) for each in request.POST.getlist("experiment") if each.isdecimal() and len(each) < 10]
+    back = _back(request)
+    if action == "compare":
+        return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
+    if action not in DONE:
+        raise Http404(f"There is no action {action}.")
+    if not ids or len(ids) > MOST:
+        messages.error(request, f"Tick 1 to {MOST} experiments; {len(ids)} were ticked.")
+        return redirect(back)
+    if action in ASKED and "sure" not in request.POST:
+        return _ask(request, action, ids, back)
+    try:
+        step = _step(request, action)
+    except BadEdit as error:
+        return _ask(request, action, ids, back, str(error))
+    _carry_out(request, action, ids, step)
+    return redirect(back)
+
+
+def _step(request: HttpRequest, action: str) -> Step:
+    """What is done to each. Raises BadEdit."""
+    if action == "move":
+        project = project_of(request.POST.get("project", ""))
+        return lambda each: edits.move(each.pk, project)
+    if action in {"label", "unlabel"}:
+        labels = labels_of(request.POST.get("labels", ""))
+        if not labels:
+            raise BadEdit("Name at least one label.")
+        return partial(_label, labels=labels, adds=action == "label")
+    carry_out = experiment.ACTIONS[action][1]
+    return lambda each: carry_out(each.pk, actor=actor(request))
+
+
+def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
+    kept = [label for label in each.labels if adds or label not in labels]
+    edits.edit(each.pk, labels=[*kept, *labels] if adds else kept)
+
+
+def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) -> None:
+    found = Experiment.objects.select_related("owner").in_bulk(ids)
+    done, refused = 0, []
+    for pk in ids:
+        each = found.get(pk)
+        if each is None:
+            refused.append(f"experiment {pk} is gone.")
+        elif not may_act(request, each):
+            refused.append(f"experiment {pk}: only its owner or an admin may change it.")
+        else:
+            try:
+                step(each)
+                done += 1
+            except (transitions.IllegalStep, NoSuchExperiment) as refusal:
+                refused.append(str(refusal))
+    word = DONE[action]
+    if done:
+        messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {word}.")
+    if refused:
+        more = f" And {len(refused) - MOST_NAMED} more." if len(refused) > MOST_NAMED else ""
+        messages.error(request, f"{len(refused)} not {word}: {' '.join(refused[:MOST_NAMED])}{more}")
+
+
+def _ask(request: HttpRequest, action: str, ids: list[int], back: str, problem: str = "") -> HttpResponse:
+    rows = Experiment.objects.filter(pk__in=ids).order_by("pk")
+    context = {
+        "action": action,
+        "rows": rows,
+        "back": back,
+        "problem": problem,
+        "goes": what_goes(ids) if action == "delete" else None,
+        "projects": open_projects() if action == "move" else [],
+        "labels": sorted({label for row in rows for label in row.labels}) if action == "unlabel" else [],
+    }
+    answer = show(request, "experiments_chosen", context, room="Experiments")
+    if problem:
+        answer.status_code = 400
+    return answer
+
+
+def _back(request: HttpRequest) -> str:
+    back = request.POST.get("back", "")
+    return back if back.startswith("/") and url_has_allowed_host_and_scheme(back, None) else "/experiments"

@@ -1,0 +1,47 @@
+"""Source with syntax colours, notes in Markdown: text of users as HTML that can do nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import nh3
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+
+_TAGS = {
+    "a", "p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul",
+    "ol", "li", "table", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
+
+
+def coloured(text: str, name: str) -> SafeString:
+    """Source as HTML with syntax classes (static/css/code.css); the text is escaped by the formatter."""
+    try:
+        lexer = YamlLexer() if name.endswith((".yaml", ".yml")) else get_lexer_for_filename(name)
+    except ClassNotFound:
+        lexer = TextLexer()
+    return mark_safe(highlight(text, lexer, HtmlFormatter(nowrap=True)))
+
+
+def markdown(text: str) -> SafeString:
+    """CommonMark with tables; HTML in it stays text, links open with no way back, and an image is a link to it.
+
+    Images are not loaded: their servers would learn who reads the notes, and when.
+    """
+    clean = nh3.clean(
+        _parser().render(text),
+        tags=_TAGS,
+        attributes={"a": {"href", "title"}, "ol": {"start"}},
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+    )
+    return mark_safe(clean)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
