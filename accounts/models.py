@@ -16,9 +16,9 @@ from django.utils import timezone
 class Scope(models.TextChoices):
     """What an access token may do, of what its user's role allows."""
 
-    READ = "read", "read"
+    READ = "read", "only read"
     WRITE = "write", "read, submit jobs and change things"
-    FULL = "full", "everything that you may, your account and the server's administration included"
+    FULL = "full", "do all that you may, with your account, too"
 
 
 class User(AbstractUser):

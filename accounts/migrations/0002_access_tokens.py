@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('hash', models.CharField(max_length=64, unique=True)),
                 ('description', models.CharField(blank=True, max_length=255)),
-                ('scope', models.CharField(choices=[('read', 'read'), ('write', 'read, submit jobs and change things'), ('full', "everything that you may, your account and the server's administration included")], max_length=8)),
+                ('scope', models.CharField(choices=[('read', 'only read'), ('write', 'read, submit jobs and change things'), ('full', 'do all that you may, with your account, too')], max_length=8)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('expires_at', models.DateTimeField(null=True)),
                 ('used_at', models.DateTimeField(null=True)),

@@ -13,15 +13,14 @@ from django.utils import timezone
 from accounts.models import User
 from events.models import Event
 from events.record import record
-from experiments import transitions
 from experiments.models import Experiment
-from experiments.states import ExperimentState
 from jobs.models import Task
 from jobs.states import Reason
 from logs import alerts
 from notifications import messages, outbox, rules, sending
 from notifications.models import Cursor, Delivery, Rule
 from notifications.sealed import opened
+from tests.rig.endings import ended
 from tests.rig.receiver import Receiver, running_receiver
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 
@@ -54,15 +53,6 @@ def rule(owner: User, url: str, *types: str, condition: Any = None, **more: Any)
     ]
     values = {"name": "mine", "form": "webhook", "target": url, "triggers": triggers, **more}
     return rules.create(owner, values)[0]
-
-
-def ended(
-    name: str = "digits", state: ExperimentState = ExperimentState.COMPLETED, **more: Any
-) -> Experiment:
-    experiment = submit_experiment(name=name, **more)
-    locked = transitions.lock(experiment.pk)
-    transitions.set_experiment_state(locked, state, reason=Reason.COMPLETED, actor="server")
-    return experiment
 
 
 def told() -> list[Delivery]:

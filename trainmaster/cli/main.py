@@ -29,8 +29,10 @@ from trainmaster.cli import (
     slot,
     task,
     template,
+    token,
     trial,
     user,
+    webhook,
 )
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
@@ -53,6 +55,8 @@ _NOUNS = (
     slot,
     template,
     user,
+    token,
+    webhook,
     master,
     preview_search,
     offline,

@@ -74,6 +74,7 @@ def _rooms(current: str) -> list[dict[str, Any]]:
         ("Hosts", "/hosts", registry.present().count()),
         ("Cluster", "/cluster", None),
         ("Usage", "/usage", None),
+        ("Notifications", "/settings/notifications", None),
         ("REST API", "/api/v1/docs", None),
     ]
     return [

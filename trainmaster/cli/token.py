@@ -1,0 +1,131 @@
+"""`token`: access tokens for programs that act for you."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Callable, Dict, List
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli import output
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import Column, ask_password, done, local_time, say
+from trainmaster.cli.session import connect
+from trainmaster.client import Client
+from trainmaster.http import Answered
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("token", aliases=["tkn"], help="access tokens for programs that act for you")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("list", aliases=["ls"], help="those that count; of an admin everybody's")
+    parser.add_argument("username", nargs="?")
+    parser.add_argument("--show-inactive", action="store_true", help="revoked and expired ones, too")
+    output.add_format(parser, "yaml")
+    parser.set_defaults(run=_list, action="list the tokens")
+    parser = verbs.add_parser("describe", help="some of them")
+    parser.add_argument("token_id", type=int, nargs="+")
+    output.add_format(parser, "yaml")
+    parser.set_defaults(run=_describe, action="describe the tokens")
+    _add_create(verbs)
+    parser = verbs.add_parser("edit", help="describe one otherwise")
+    parser.add_argument("token_id", type=int)
+    parser.add_argument("-d", "--description", required=True)
+    parser.set_defaults(run=_edit, action="edit the token")
+    parser = verbs.add_parser("revoke", help="end one for good")
+    parser.add_argument("token_id", type=int)
+    parser.set_defaults(run=_revoke, action="revoke the token")
+    parser = verbs.add_parser("login", help="log in with a token; later commands remember it")
+    parser.add_argument("token", nargs="?", help="asked for if it is not given; arguments are seen by others")
+    parser.set_defaults(run_alone=_login, action="log in")
+
+
+def _add_create(verbs: Any) -> None:
+    parser = verbs.add_parser("create", help="a new one, shown this once")
+    parser.add_argument("username", nargs="?", help="for another user; as admin")
+    parser.add_argument(
+        "-e", "--expiration-days", type=int, metavar="N", help="how long it counts; -1: until it is revoked"
+    )
+    parser.add_argument("-d", "--description", default="")
+    parser.add_argument(
+        "--scope", choices=["read", "write", "full"], default="full", help="what it may do; default: full"
+    )
+    for form in ("json", "yaml"):
+        parser.add_argument(f"--{form}", dest="output", action="store_const", const=form, default="")
+    parser.set_defaults(run=_create, action="create the token")
+
+
+_COLUMNS = [
+    Column("ID", lambda row: row["id"]),
+    Column("User", lambda row: row["username"]),
+    Column("Description", lambda row: row.get("description")),
+    Column("Scope", lambda row: row["scope"]),
+    Column("Created At", lambda row: local_time(row["createdAt"])),
+    Column("Expires At", lambda row: local_time(row.get("expiry")) or "never"),
+    Column("Last Used", lambda row: local_time(row.get("lastUsedAt"))),
+    Column("Revoked", lambda row: row["revoked"]),
+]
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    query = [("showInactive", str(args.show_inactive).lower())]
+    if args.username:
+        query.append(("username", args.username))
+    output.show(client.pages("/api/v1/tokens", "tokenInfo", query), _COLUMNS, args.output)
+    return OK
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    rows: List[Json] = [client.get(f"/api/v1/tokens/{token_id}")["tokenInfo"] for token_id in args.token_id]
+    output.show(rows, _COLUMNS, args.output)
+    return OK
+
+
+def _create(client: Client, args: argparse.Namespace) -> int:
+    body: Json = {"description": args.description, "scope": args.scope}
+    if args.username:
+        body["userId"] = client.user(args.username)["id"]
+    if args.expiration_days is not None:
+        body["lifespan"] = "-1" if args.expiration_days == -1 else f"{24 * args.expiration_days}h"
+    made = client.post("/api/v1/tokens", body)
+    if args.output == "json":
+        print(json.dumps(made, indent=2))
+    elif args.output == "yaml":
+        print(yamltext.dump(made), end="")
+    else:
+        print(f"TokenID: {made['tokenId']}\nAccess-Token: {made['token']}")
+    return OK
+
+
+def _edit(client: Client, args: argparse.Namespace) -> int:
+    client.call("PATCH", f"/api/v1/tokens/{args.token_id}", {"description": args.description})
+    done(f"Changed token {args.token_id}")
+    return OK
+
+
+def _revoke(client: Client, args: argparse.Namespace) -> int:
+    client.call("PATCH", f"/api/v1/tokens/{args.token_id}", {"setRevoked": True})
+    done(f"Revoked token {args.token_id}")
+    return OK
+
+
+def _login(args: argparse.Namespace) -> int:
+    client, credentials = connect(args)
+    client.token = (args.token or ask_password("Access token: ")).strip()
+    try:
+        user = client.me()["username"]
+    except Answered as error:
+        if error.status == 401:
+            raise CliError(f"{client.url} does not know this token, or it has ended.") from error
+        raise
+    credentials.remember(user, client.token)
+    if args.token:
+        say(
+            "The token stands in your shell's history now; without it as an argument, it is asked for.",
+            "yellow",
+        )
+    done(f"You are logged in as user '{user}' at {client.url}")
+    return OK

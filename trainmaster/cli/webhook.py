@@ -1,0 +1,193 @@
+"""`webhook`: who is told of what, by JSON, Slack or mail."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Dict, List
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.output import Column, done, local_time, say
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+_TYPES = {
+    "json": "WEBHOOK_TYPE_DEFAULT",
+    "slack": "WEBHOOK_TYPE_SLACK",
+    "mail": "WEBHOOK_TYPE_MAIL",
+}
+_WORD_OF = {name: word for word, name in _TYPES.items()}
+_PREFIX = "TRIGGER_TYPE_"
+#: --on WORD[=CONDITION]: the trigger and the name of its condition
+_TRIGGERS = {
+    "experiment": ("EXPERIMENT_STATE_CHANGE", "state"),
+    "command": ("COMMAND_STATE_CHANGE", "state"),
+    "alert": ("CUSTOM", "level"),
+    "log": ("TASK_LOG", "regex"),
+    "log-policy": ("TASK_LOG", "policy"),
+    "wait": ("LONG_WAIT", "minutes"),
+    "preempted": ("PREEMPTED", ""),
+    "idle-gpu": ("IDLE_GPU", ""),
+    "host-silent": ("HOST_SILENT", ""),
+}
+_ON = (
+    "experiment[=STATE], command[=STATE], alert[=LEVEL], log=REGEX, log-policy=NAME, wait[=MINUTES], preempted, "
+    "idle-gpu or host-silent; may be repeated"
+)
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("webhook", aliases=["webhooks"], help="who is told of what, by JSON, Slack or mail")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("list", aliases=["ls"], help="your webhooks; of an admin all")
+    output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the webhooks")
+    _add_changes(verbs)
+    for verb, run, text in (
+        ("remove", _remove, "remove one"),
+        ("test", _test, "send an example now, and show what the receiver answers"),
+    ):
+        parser = verbs.add_parser(verb, aliases=["rm"] if verb == "remove" else [], help=text)
+        parser.add_argument("webhook_id", type=int)
+        parser.set_defaults(run=run, action=f"{verb} the webhook")
+    parser = verbs.add_parser("deliveries", help="what was sent, and what the receiver answered")
+    parser.add_argument("webhook_id", type=int)
+    parser.add_argument("--retry", metavar="DELIVERY", help="send this one again, now")
+    output.add_format(parser)
+    parser.set_defaults(run=_deliveries, action="list the deliveries")
+
+
+def _add_changes(verbs: Any) -> None:
+    for verb, run, new in (("create", _create, True), ("edit", _edit, False)):
+        parser = verbs.add_parser(verb, help="a new one" if new else "change one, or pause it")
+        if new:
+            parser.add_argument("name")
+            parser.add_argument("url", help="the receiver's address; of mail its addresses, with commas")
+        else:
+            parser.add_argument("webhook_id", type=int)
+            parser.add_argument("--name")
+            parser.add_argument("--url")
+            group = parser.add_mutually_exclusive_group()
+            group.add_argument("--pause", dest="paused", action="store_true", default=None)
+            group.add_argument("--resume", dest="paused", action="store_false")
+        parser.add_argument("--type", choices=list(_TYPES), default="json" if new else None)
+        parser.add_argument("--on", action="append", default=[], metavar="WHAT", required=new, help=_ON)
+        parser.add_argument(
+            "--scope", choices=["mine", "cluster"], help="your jobs (default), or everything (for admins)"
+        )
+        parser.add_argument("--workspace-id", type=int, help="all jobs of a workspace")
+        parser.add_argument("--project-id", type=int, help="all experiments of a project")
+        parser.add_argument("--template", metavar="TEXT", help="the text, with names such as {{ sentence }}")
+        parser.set_defaults(run=run, action=f"{verb} the webhook")
+
+
+def trigger(text: str) -> Json:
+    """`experiment=ERROR` as the API has it. Raises UsageError."""
+    word, _, value = text.partition("=")
+    if word not in _TRIGGERS:
+        raise UsageError(f"--on {text}: allowed: {_ON}.")
+    kind, condition = _TRIGGERS[word]
+    if value and not condition:
+        raise UsageError(f"--on {text}: {word} has no condition.")
+    found: Json = {}
+    if value:
+        found = {condition: int(value) if condition == "minutes" and value.isdecimal() else value}
+    return {"triggerType": _PREFIX + kind, "condition": found}
+
+
+def _on(each: Json) -> str:
+    kind = each["triggerType"][len(_PREFIX) :]
+    condition = each.get("condition") or {}
+    for word, (name, field) in _TRIGGERS.items():
+        if name == kind and (not condition or field in condition):
+            return "{}={}".format(word, condition[field]) if condition else word
+    return str(kind).lower()
+
+
+_COLUMNS = [
+    Column("ID", lambda row: row["id"]),
+    Column("Name", lambda row: row["name"]),
+    Column("Type", lambda row: _WORD_OF.get(row["webhookType"], row["webhookType"])),
+    Column("To", lambda row: row["url"]),
+    Column("About", lambda row: row["scope"]),
+    Column("On", lambda row: ", ".join(_on(each) for each in row["triggers"])),
+    Column("Paused", lambda row: row["paused"]),
+    Column("Owner", lambda row: row["username"]),
+]
+_DELIVERIES = [
+    Column("ID", lambda row: row["id"]),
+    Column("When", lambda row: local_time(row["createdAt"])),
+    Column("What", lambda row: row["sentence"]),
+    Column("State", lambda row: row["state"]),
+    Column("Tries", lambda row: row["attempts"]),
+    Column("Answer", lambda row: row.get("answer")),
+]
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    output.show(client.get("/api/v1/webhooks")["webhooks"], _COLUMNS, args.output)
+    return OK
+
+
+def _body(args: argparse.Namespace) -> Json:
+    body: Json = {
+        "name": args.name,
+        "url": args.url,
+        "webhookType": _TYPES.get(args.type) if args.type else None,
+        "triggers": [trigger(text) for text in args.on] or None,
+        "scope": args.scope,
+        "workspaceId": args.workspace_id,
+        "projectId": args.project_id,
+        "template": args.template,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _create(client: Client, args: argparse.Namespace) -> int:
+    body = _body(args)
+    if not any(name in body for name in ("scope", "workspaceId", "projectId")):
+        body["scope"] = "mine"
+    made = client.post("/api/v1/webhooks", body)
+    done(f"Created webhook {made['webhook']['id']} ({args.name})")
+    if made.get("signingKey"):
+        say("Its messages are signed with this key, which is shown this once:")
+        print(made["signingKey"])
+    return OK
+
+
+def _edit(client: Client, args: argparse.Namespace) -> int:
+    changes = _body(args)
+    if args.paused is not None:
+        changes["paused"] = args.paused
+    if not changes:
+        raise UsageError("name what to change, such as --url or --pause.")
+    client.call("PATCH", f"/api/v1/webhooks/{args.webhook_id}", changes)
+    done(f"Changed webhook {args.webhook_id}")
+    return OK
+
+
+def _remove(client: Client, args: argparse.Namespace) -> int:
+    client.call("DELETE", f"/api/v1/webhooks/{args.webhook_id}")
+    done(f"Removed webhook {args.webhook_id}")
+    return OK
+
+
+def _test(client: Client, args: argparse.Namespace) -> int:
+    answer = client.post(f"/api/v1/webhooks/{args.webhook_id}/test")
+    if answer["completed"]:
+        done(f"The receiver took it: {answer['answer']}")
+        return OK
+    say(f"The receiver did not take it: {answer['answer']}", "red")
+    return FAILED
+
+
+def _deliveries(client: Client, args: argparse.Namespace) -> int:
+    path = f"/api/v1/webhooks/{args.webhook_id}/deliveries"
+    if args.retry:
+        client.post(f"{path}/{args.retry}/retry")
+        done(f"Delivery {args.retry} is sent again within seconds")
+        return OK
+    rows: List[Json] = client.pages(path, "deliveries")
+    output.show(rows, _DELIVERIES, args.output)
+    return OK

@@ -1,0 +1,132 @@
+"""What somebody sets for himself: the profile, the password, the access tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from accounts import attempts, tokens
+from accounts.models import AccessToken, LoginToken, Scope
+from accounts.passwords import check_password, set_password, weakness
+from events.models import Event
+from events.record import record
+from webui.pages.frame import actor, page, show, user_of
+
+#: choices of how long a token counts, in days
+_LIFETIMES = [(7, "a week"), (30, "30 days"), (90, "90 days"), (365, "a year"), (-1, "until it is revoked")]
+NAME_CHARACTERS = 150
+
+
+@page
+def overview(request: HttpRequest) -> HttpResponse:
+    """The page; what a form of it was sent with is shown again beside what is wrong with it."""
+    return _show(request)
+
+
+def _show(request: HttpRequest, **more: Any) -> HttpResponse:
+    user = user_of(request)
+    longest = settings.ACCESS_TOKEN_DAYS_MAX
+    context: dict[str, Any] = {
+        "person": user,
+        "tokens": AccessToken.objects.filter(user=user)[:100],
+        "scopes": Scope.choices,
+        "lifetimes": [(days, word) for days, word in _LIFETIMES if longest == -1 or 0 < days <= longest],
+        "days": settings.ACCESS_TOKEN_DAYS,
+        "has_password": user.has_usable_password(),
+        "errors": {},
+        **more,
+    }
+    response = show(request, "account", context, room="Settings")
+    response.status_code = 400 if context["errors"] else 200
+    return response
+
+
+@page
+@require_POST
+def profile(request: HttpRequest) -> HttpResponse:
+    user, name = user_of(request), request.POST.get("display_name", "").strip()
+    if len(name) > NAME_CHARACTERS or not name.isprintable():
+        return _show(
+            request, errors={"display_name": f"Allowed: {NAME_CHARACTERS} printable characters at most."}
+        )
+    user.display_name = name
+    user.save(update_fields=["display_name", "modified_at"])
+    _record(request, {"changed": ["displayName"]})
+    messages.success(request, "The name is saved.")
+    return redirect("/settings")
+
+
+@page
+@require_POST
+def password(request: HttpRequest) -> HttpResponse:
+    """Another password. Logins elsewhere end; this one goes on, and access tokens do."""
+    user, new = user_of(request), request.POST.get("new", "")
+    errors = {}
+    try:
+        attempts.check(user.username)
+        if user.has_usable_password() and not check_password(
+            user, request.POST.get("old", ""), is_hashed=False
+        ):
+            attempts.failed(user.username)
+            errors["old"] = "This is not the password that counts now."
+    except attempts.TooManyAttempts as error:
+        errors["old"] = str(error)
+    if weak := weakness(new):
+        errors["new"] = weak
+    elif new != request.POST.get("again", ""):
+        errors["again"] = "The two are not the same."
+    if errors:
+        return _show(request, errors=errors)
+    set_password(user, new, is_hashed=False)
+    user.save(update_fields=["password", "modified_at"])
+    LoginToken.objects.filter(user=user).delete()
+    update_session_auth_hash(request, user)
+    _record(request, {"changed": ["password"]})
+    messages.success(request, "The password is changed. Logins elsewhere have ended; access tokens count on.")
+    return redirect("/settings")
+
+
+def _record(request: HttpRequest, detail: dict[str, Any]) -> None:
+    user = user_of(request)
+    record(
+        Event.Kind.USER, user.pk, to_state=user.role, reason="changed", actor=actor(request), detail=detail
+    )
+
+
+@page
+@require_POST
+def make_token(request: HttpRequest) -> HttpResponse:
+    """Make one, and show it: in this answer and never again."""
+    try:
+        days = float(request.POST.get("days", ""))
+        scope = Scope(request.POST.get("scope", ""))
+    except ValueError:
+        return _show(request, errors={"token": "Choose how long the token counts, and what it may do."})
+    try:
+        made, token = tokens.create(
+            user_of(request),
+            description=request.POST.get("description", ""),
+            days=days,
+            scope=scope,
+            actor=actor(request),
+        )
+    except tokens.TokenRefused as refusal:
+        return _show(request, errors={"token": str(refusal)})
+    return _show(request, made=made, token=token)
+
+
+@page
+@require_POST
+def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
+    row = AccessToken.objects.filter(pk=token_id, user=user_of(request)).first()
+    if row is None:
+        raise Http404(f"You have no access token {token_id}.")
+    tokens.revoke(row, actor=actor(request))
+    messages.success(request, f"Token {token_id} counts no more.")
+    return redirect("/settings#tokens")
