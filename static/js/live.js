@@ -77,7 +77,32 @@ function connect() {
 
 const withoutTimes = (html) => html.replace(/(<time[^>]*data-ago[^>]*>)[^<]*/g, "$1").replace(/csrfmiddlewaretoken" value="[^"]*"/g, "");
 const shown = new WeakMap(); // part -> what it shows, as it came
+const first = new WeakMap(parts().map((part) => [part, withoutTimes(part.innerHTML)])); // as it came with the page
+const missed = new Set(); // parts that were fetched while somebody worked with them
+let pressed = null; // what the pointer was pressed on: replaced before it is let go, it would not be clicked
 let before = null;
+
+function isSame(part, text) {
+  if (shown.has(part) || !first.has(part)) return shown.get(part) === text;
+  const fresh = document.createElement("template"); // the page and its parts differ in how they are written
+  fresh.innerHTML = text;
+  return first.get(part) === withoutTimes(fresh.innerHTML);
+}
+
+// What a person works with (a question, marked text, a pressed button) is not pulled from under his hands.
+// A dialog that stands apart from the parts (class `apart`) keeps nothing of them, and may be one itself.
+function isBusy(part) {
+  if (document.querySelector("dialog[open]:not(#keys, .apart)") || part.contains(pressed)) return true;
+  return !getSelection().isCollapsed && part.contains(getSelection().anchorNode);
+}
+
+function catchUp() {
+  for (const part of missed) if (!isBusy(part)) { missed.delete(part); wake(part); }
+}
+
+document.addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => { pressed = null; catchUp(); }, true);
+for (const end of ["close", "selectionchange"]) document.addEventListener(end, catchUp, true);
 
 function nameOf(element) {
   if (!element || element === document.body) return null;
@@ -87,17 +112,40 @@ function nameOf(element) {
   return action ? `form[action="${CSS.escape(action)}"] button` : null;
 }
 
+// What has the focus: its name, and which of those of that name it is.
+function focusIn(part) {
+  const name = part.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  return name && { name, place: [...part.querySelectorAll(name)].indexOf(document.activeElement) };
+}
+
+// What was typed or chosen in a field and not sent yet: [id, value].
+function typedIn(part) {
+  const fields = [...part.querySelectorAll("input[id]:not([type=checkbox], [type=radio], [type=hidden]), textarea[id], select[id]")];
+  return fields.filter(isChanged).map((field) => [field.id, field.value]);
+}
+
+function isChanged(field) {
+  if (!field.options) return field.value !== field.defaultValue;
+  return field.selectedIndex !== Math.max(0, [...field.options].findIndex((option) => option.defaultSelected));
+}
+
+function typeAgain([id, value]) {
+  const field = document.getElementById(id);
+  if (field && (!field.options || [...field.options].some((option) => option.value === value))) field.value = value;
+}
+
 document.addEventListener("htmx:beforeSwap", (event) => {
-  const { target: part, xhr } = event.detail;
+  const { target: part, xhr, requestConfig } = event.detail;
   if (new URL(xhr.responseURL).pathname === "/login") { location.reload(); event.detail.shouldSwap = false; return; }
   const text = withoutTimes(xhr.responseText);
-  // What is the same stays; what a person works with (a question, marked text) is not pulled from under his hands.
-  // A dialog that stands apart from the parts (class `apart`) keeps nothing of them, and may be one itself.
-  const busy = document.querySelector("dialog[open]:not(#keys, .apart)") || (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));
-  if (text === shown.get(part) || busy) { event.detail.shouldSwap = false; return; }
+  const isKept = isBusy(part);
+  if (isKept) missed.add(part);
+  if (isKept || isSame(part, text)) { event.detail.shouldSwap = false; return; }
   shown.set(part, text);
   before = {
-    focus: part.contains(document.activeElement) ? nameOf(document.activeElement) : null,
+    focus: focusIn(part),
+    caret: part.contains(document.activeElement) ? document.activeElement.selectionStart ?? null : null,
+    typed: requestConfig.triggeringEvent?.type === "wake" ? typedIn(part) : [], // what one asked for himself says all
     open: [...part.querySelectorAll("details[open][id]")].map((details) => details.id),
     scrolled: [...part.querySelectorAll("pre, .table")].map((element) => [element.scrollLeft, element.scrollTop]),
   };
@@ -107,13 +155,22 @@ document.addEventListener("htmx:afterSwap", (event) => {
   if (!before) return;
   const part = event.detail.target;
   for (const id of before.open) document.getElementById(id)?.setAttribute("open", "");
+  before.typed.forEach(typeAgain);
   part.querySelectorAll("pre, .table").forEach((element, index) => {
     [element.scrollLeft, element.scrollTop] = before.scrolled[index] ?? [0, 0];
   });
-  if (before.focus) part.querySelector(before.focus)?.focus({ preventScroll: true });
+  focusAgain(part, before);
   before = null;
   tell();
 });
+
+function focusAgain(part, { focus, caret }) {
+  if (!focus) return;
+  const named = part.querySelectorAll(focus.name);
+  const element = named[focus.place] ?? named[0];
+  element?.focus({ preventScroll: true });
+  if (caret !== null) element?.setSelectionRange?.(caret, caret);
+}
 
 // One sentence at a time, and at most one per 5 s, for those who listen to the page: what `data-told` says now.
 const TELL_EVERY_MS = 5_000;

@@ -1,11 +1,10 @@
 """Trials are ticked, compared and looked at in a real browser, by keys alone, in both themes and widths."""
 
 import pytest
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.test_pages import look_at, shell
-from tests.rig.browser import WIDE, Browser, programs, running_browser
+from tests.rig.browser import WIDE, programs, running_browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -45,10 +44,6 @@ for number in range(8):
 MARKUP = "<a href='https://example.org/'>loss</a> & <b>more</b>"
 
 
-def press(window: Browser, key: str) -> None:
-    window.driver.switch_to.active_element.send_keys(key)
-
-
 def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
@@ -62,22 +57,20 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         boxes = window.all("input[name=trial]")
         assert len(boxes) == 8
         for box in boxes[:3]:
-            window.driver.execute_script("arguments[0].focus()", box)
-            press(window, Keys.SPACE)
+            box.focus()
+            window.press(Keys.SPACE)
         window.run("htmx.trigger(document.querySelector('#trials'), 'wake')")
         window.wait(lambda: window.run("return !document.querySelector('.htmx-request')"), "the fresh part")
-        assert [box.is_selected() for box in window.all("input[name=trial]")] == [True] * 3 + [False] * 5
-        window.driver.execute_script("arguments[0].focus()", window.one("form#compare button"))
-        press(window, Keys.ENTER)
-        window.wait(lambda: window.path().startswith("/compare"), "the page")
-        assert window.driver.current_url.endswith("/compare?trials=1,2,3")
+        ticked = "return [...document.querySelectorAll('input[name=trial]')].map((box) => box.checked)"
+        assert window.run(ticked) == [True] * 3 + [False] * 5
+        window.one("form#compare button").focus()
+        window.press(Keys.ENTER)
+        window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,2,3"), "the page")
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
-        head = [cell.text for cell in window.all(".compared th")]
-        assert head[:3] == ["Trial", "lr", "optimizer.name"]
-        colours = window.run(
-            "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
-        )
-        assert colours == [mark.get_attribute("stroke") for mark in window.all(".compared line")]
+        assert window.texts(".compared th")[:3] == ["Trial", "lr", "optimizer.name"]
+        colours = "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
+        marks = window.attributes(".compared line", "stroke")
+        window.wait(lambda: window.run(colours) == marks, "each trial in the colour of its mark")
         wrong += look_at(window, "/compare?trials=1,2,3", {})
         wrong += look_at(window, "/compare?trials=1,2,3,4,5,6,7,8&metric=training/loss", {})
         window.keep("compare-eight", height=1500)
@@ -88,12 +81,12 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3"), "the others")
         window.one("#more").send_keys("5", Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3,5"), "the added one")
-        window.driver.find_element(By.CSS_SELECTOR, ".chosen-metrics summary").send_keys(Keys.ENTER)
+        window.one(".chosen-metrics summary").send_keys(Keys.ENTER)
         window.wait(lambda: window.one(".chosen-metrics button").is_displayed(), "the metrics")
         window.open("/trials/1")
         legends = (
             "return [...document.querySelectorAll('#charts .legendtext')].map((text) => text.textContent)"
         )
         window.wait(lambda: f"training {MARKUP}" in window.run(legends), "the name as it was given")
-        assert window.all("#charts svg a") == []
+        assert not window.all("#charts svg a")
         assert wrong == []

@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 
 import pytest
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
 
 from tests.rig import crowd, long_log
 from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
@@ -63,6 +62,10 @@ def shows(browser: Browser, number: int) -> None:
     browser.wait(lambda: number in visible(browser), f"line {number} in view, not {visible(browser)[:3]}")
 
 
+def has_no_gap(seen: list[int]) -> bool:
+    return seen == list(range(seen[0], seen[0] + len(seen)))
+
+
 def scroll(browser: Browser, to: str) -> None:
     browser.run(f"const view = document.getElementById('log-view'); view.scrollTop = {to};")
 
@@ -72,7 +75,7 @@ def text_of(browser: Browser, number: int) -> str:
 
 
 def choose(browser: Browser, field: str, value: str) -> None:
-    Select(browser.one(field)).select_by_value(value)
+    browser.one(field).choose(value)
 
 
 def address(browser: Browser) -> str:
@@ -90,8 +93,7 @@ def test_one_goes_far_back_and_forward_again_with_few_rows_in_the_page(browser: 
             )
         else:
             shows(browser, number)
-        seen = visible(browser)
-        assert seen == list(range(seen[0], seen[0] + len(seen))), "lines without gap"
+        browser.wait(lambda: has_no_gap(visible(browser)), "lines without gap")
         assert len(browser.all(".log-row")) < ROWS_MAX
     view = browser.one("#log-view")
     view.send_keys(Keys.END)
@@ -100,22 +102,22 @@ def test_one_goes_far_back_and_forward_again_with_few_rows_in_the_page(browser: 
     shows(browser, 1)
     view.send_keys("f")
     shows(browser, LINES)
-    assert f"of {LINES:,}" in browser.text("#log-where")
+    browser.wait(lambda: f"of {LINES:,}" in browser.text("#log-where"), "the place in the log")
     assert browser.complaints() == []
 
 
 def test_a_link_to_lines_is_made_by_clicks_and_opens_there(browser: Browser, log: str) -> None:
     browser.open(f"{log}#L60005")
     shows(browser, 60_005)
-    assert browser.all('.log-row.pointed[data-number="60005"]')
+    browser.wait(lambda: browser.all('.log-row.pointed[data-number="60005"]'), "the line pointed at")
     browser.click('.log-row[data-number="60003"] .no')
-    assert address(browser) == "#L60003"
+    browser.wait(lambda: address(browser) == "#L60003", "the address of the line")
     browser.run(
         "document.querySelector('.log-row[data-number=\"60006\"] .no').dispatchEvent("
         "new MouseEvent('click', {bubbles: true, cancelable: true, shiftKey: true}))"
     )
-    assert address(browser) == "#L60003-L60006"
-    assert len(browser.all(".log-row.pointed")) == 4
+    browser.wait(lambda: address(browser) == "#L60003-L60006", "the address of the range")
+    browser.wait(lambda: len(browser.all(".log-row.pointed")) == 4, "the range")
     browser.driver.refresh()
     browser.wait(lambda: len(browser.all(".log-row.pointed")) == 4, "the range after a reload")
     browser.driver.back()
@@ -130,25 +132,19 @@ def points_at(browser: Browser, clock: str) -> None:
 
 def test_a_time_is_a_place_too(browser: Browser, log: str) -> None:
     browser.open(f"{log}?at=2026-11-21T10:10:00Z")
-    browser.wait(lambda: browser.all(".log-row.pointed"), "the line of the time")
-    assert browser.text(".log-row.pointed .at").startswith("10:10:00")
+    points_at(browser, "10:10:00")
     for text, at in (("10:05", "10:05:00"), ("2026-11-21 10:15:30", "10:15:30")):
-        field = browser.one("#log-go")
-        field.clear()
-        field.send_keys(text, Keys.ENTER)
+        browser.one("#log-go").fill(text, Keys.ENTER)
         points_at(browser, at)
         assert f"T{at}Z" in address(browser)
-    field = browser.one("#log-go")
-    field.clear()
-    field.send_keys("soon", Keys.ENTER)
+    browser.one("#log-go").fill("soon", Keys.ENTER)
     browser.wait(
         lambda: "“soon” is neither a line's number nor a time" in browser.text("#log-error"), "a sentence"
     )
-    field.clear()
-    field.send_keys("77,000", Keys.ENTER)
+    browser.one("#log-go").fill("77,000", Keys.ENTER)
     shows(browser, 77_000)
-    assert address(browser) == "#L77000"
-    assert browser.text("#log-error") == ""
+    browser.wait(lambda: address(browser) == "#L77000", "the address of the line")
+    browser.wait(lambda: browser.text("#log-error") == "", "no fault any more")
 
 
 def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, log: str) -> None:
@@ -159,7 +155,7 @@ def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, lo
     field.send_keys("needle")
     browser.wait(lambda: browser.text("#log-matches") == "3 found", "the count of matches")
     assert 60_003 in visible(browser), "a search in place leaves the lines where they are"
-    assert len(browser.all(".log-row mark")) == 2, "both matches in view are marked, in whatever case"
+    browser.wait(lambda: len(browser.all(".log-row mark")) == 2, "both matches in view, in whatever case")
     field.send_keys(Keys.ENTER)
     browser.wait(lambda: browser.text("#log-matches").endswith("of 3"), "a match to be chosen")
     browser.one("#log-view").send_keys("n", "n")
@@ -182,12 +178,12 @@ def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, lo
     browser.wait(lambda: visible(browser) == [60_000, 60_010, 119_990], "only the lines that match")
     choose(browser, "#log-context", "3")
     browser.wait(lambda: visible(browser)[:7] == list(range(59_997, 60_004)), "the lines around them")
-    assert browser.all('.log-row.context[data-number="59999"]')
+    browser.wait(lambda: browser.all('.log-row.context[data-number="59999"]'), "the line before the match")
     browser.driver.back()
     browser.wait(lambda: visible(browser) == [60_000, 60_010, 119_990], "no context again")
     browser.driver.back()
     browser.wait(lambda: len(visible(browser)) > 10, "all lines again")
-    assert address(browser).startswith("?q=needle")
+    browser.wait(lambda: address(browser).startswith("?q=needle"), "the address of the search")
 
 
 def test_a_bad_and_a_slow_pattern_say_so(browser: Browser, log: str) -> None:
@@ -197,7 +193,7 @@ def test_a_bad_and_a_slow_pattern_say_so(browser: Browser, log: str) -> None:
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys(r"needle (in|at)")
     browser.wait(lambda: browser.text("#log-matches") == "2 found", "the matches of a pattern")
-    assert browser.text("#log-error") == ""
+    browser.wait(lambda: browser.text("#log-error") == "", "no fault any more")
     browser.open(f"{log}?{urlencode({'q': '^(a+|b+|(ab|a|b)+)+$', 'regex': 1})}#L90000")
     browser.wait(lambda: "takes longer than" in browser.text("#log-error"), "the sentence about time")
     shows(browser, 90_000)  # the page itself goes on
@@ -210,11 +206,12 @@ def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str
     choose(browser, "#log-level", "WARNING")
     browser.wait(lambda: visible(browser)[-2:] == [LINES - 1000, LINES], "only warnings")
     assert address(browser) == "?level=WARNING"
-    assert "120 lines that fit" in browser.text("#log-where")
-    browser.wait(lambda: len(Select(browser.one("#log-host")).options) == 3, "the hosts to be known")
+    browser.wait(lambda: "120 lines that fit" in browser.text("#log-where"), "their number")
+    browser.wait(lambda: len(browser.all("#log-host option")) == 3, "the hosts to be known")
     choose(browser, "#log-host", "gpu-1")
     browser.wait(lambda: "60 lines that fit" in browser.text("#log-where"), "one host's warnings")
     browser.driver.back()
+    browser.wait(lambda: "120 lines that fit" in browser.text("#log-where"), "the warnings of all hosts")
     browser.driver.back()
     browser.wait(
         lambda: f"of {LINES:,}" in browser.text("#log-where") and LINES in visible(browser), "all again"
@@ -226,8 +223,8 @@ def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str
         lambda: visible(browser) == list(range(1001 - 1, 1026)) or len(visible(browser)) == 25, "the range"
     )
     assert "from=2026-11-21T10:00:10Z" in address(browser)
-    link = browser.one("#log-download-found").get_attribute("href") or ""
-    assert "from=" in link and "to=" in link
+    [link] = browser.attributes("#log-download-found", "href")
+    assert link and "from=" in link and "to=" in link
     browser.driver.refresh()
     browser.wait(lambda: len(visible(browser)) == 25, "the range after a reload")
 
@@ -236,22 +233,21 @@ def test_terminal_colours_are_shown_and_nothing_of_a_line_acts(browser: Browser,
     browser.open(f"{log}#L71")
     shows(browser, 70)
     row = '.log-row[data-number="70"] .text'
-    assert text_of(browser, 70) == "red orange paper ^G <script>window.hurt = 1</script>"
-    assert (
-        browser.all(f"{row} .ink-red.t-bold")
-        and browser.all(f"{row} .ink-own")
-        and browser.all(f"{row} .paper-own")
-    )
+    words = "red orange paper ^G <script>window.hurt = 1</script>"
+    browser.wait(lambda: text_of(browser, 70) == words, "the text of the line")
+    for colours in (".ink-red.t-bold", ".ink-own", ".paper-own"):
+        assert browser.all(f"{row} {colours}"), colours
     assert browser.run("return window.hurt") is None
     assert "\u202e" not in text_of(browser, 73)
-    assert len(text_of(browser, 72)) == 4_000
+    browser.wait(lambda: len(text_of(browser, 72)) == 4_000, "the beginning of the long line")
     browser.run("document.querySelector('.more-text').click()")
     browser.wait(lambda: len(text_of(browser, 72)) == 9_000, "the whole long line")
 
 
 def test_what_is_copied_has_no_numbers_times_and_ranks(browser: Browser, log: str) -> None:
     browser.open(f"{log}#L100")
-    shows(browser, 100)
+    for number in (99, 100, 101):
+        shows(browser, number)
     copied = browser.run(
         """
         const text = (number) => document.querySelector(`.log-row[data-number="${number}"] .text`).firstChild;
@@ -300,8 +296,19 @@ def test_wrapped_lines_are_scrolled_like_others(browser: Browser, log: str) -> N
     scroll(browser, "view.scrollHeight")
     shows(browser, LINES)
     browser.one("#log-view").send_keys("w")
+    browser.wait(lambda: address(browser) == "#L71", "the address of lines in one row each")
     shows(browser, LINES)
-    assert address(browser) == "#L71"
+
+
+#: keeps what the log has looked like, as [rows, what is said instead of rows, the place], each time that it changed
+NOTE_LOOKS = """
+window.looks = [];
+const text = (id) => document.getElementById(id).innerText;
+const rows = document.getElementsByClassName("log-row");
+const note = () => window.looks.push([rows.length, text("log-nothing"), text("log-where")]);
+const all = { subtree: true, childList: true, characterData: true, attributes: true };
+new MutationObserver(note).observe(document.getElementById("log"), all);
+"""
 
 
 def slow_network(browser: Browser, milliseconds: int) -> None:
@@ -319,12 +326,12 @@ def test_lines_of_before_go_while_only_matching_ones_are_searched_for(browser: B
     browser.open(f"{log}?q=needle")
     shows(browser, LINES)
     begins = view_top(browser)
+    browser.run(NOTE_LOOKS)
     slow_network(browser, 3000)
     try:
         browser.click("#log-only")
-        browser.wait(lambda: not browser.all(".log-row"), "the other lines to go", 2)
-        assert browser.text("#log-nothing") == f"Searching … 0 of {LINES:,} lines looked through"
-        assert browser.text("#log-where") == ""
+        searching = [0, f"Searching … 0 of {LINES:,} lines looked through", ""]
+        browser.wait(lambda: searching in browser.run("return window.looks"), "the other lines to go")
         browser.wait(lambda: len(browser.all(".log-row")) == 3, "the three matches")
     finally:
         slow_network(browser, 0)
@@ -365,7 +372,7 @@ def test_a_narrow_window_folds_the_fields_under_one_button(browser: Browser, log
         shows(browser, LINES)
         begins = browser.run("return document.getElementById('log').getBoundingClientRect().top")
         assert view_top(browser) - begins < 80, "two rows of fields above the lines"
-        assert browser.text("#log-filters") == "Filters · 1"
+        browser.wait(lambda: browser.text("#log-filters") == "Filters · 1", "the one filter to be counted")
         assert browser.one("#log-search").is_displayed() and not browser.one("#log-level").is_displayed()
         browser.click("#log-filters")
         choose(browser, "#log-level", "")
@@ -379,7 +386,7 @@ def test_one_rank_is_no_choice(browser: Browser, empty_server: Server, log: str)
     browser.open(f"/trials/{alone}/logs")
     shows(browser, 50)
     browser.wait(lambda: browser.text("#log-state") == "Complete", "the ranks to be known")
-    assert not browser.one("#log .ranks").is_displayed()
+    browser.wait(lambda: not browser.one("#log .ranks").is_displayed(), "no chips")
     browser.open(log)
     browser.wait(lambda: browser.one("#log .ranks").is_displayed(), "the chips of a gang")
 
@@ -443,12 +450,13 @@ TaskLog.objects.filter(task_id=task).update(next_line={newest - 999}, merged_lin
     assert top(browser) == 1 + 8 * 400 // 19, "at its ends the bar is true to the pixel"
     scroll(browser, "view.scrollHeight / 2")
     browser.wait(lambda: drawn(browser) and abs(top(browser) - newest / 2) < 2000, "the middle")
-    assert len(browser.all(".log-row.gone")) > 20
+    browser.wait(lambda: len(browser.all(".log-row.gone")) > 20, "the rows of what is no longer kept")
     view.send_keys(Keys.END)
     shows(browser, newest)
     scroll(browser, "view.scrollTop - 400")
     browser.wait(lambda: drawn(browser) and newest not in visible(browser), "the lines before")
-    assert text_of(browser, visible(browser)[0]) == f"came {visible(browser)[0]}"
+    first = visible(browser)[0]
+    browser.wait(lambda: text_of(browser, first) == f"came {first}", "the line's own text")
 
 
 def append(server: Server, trial: int, first: int, count: int) -> None:
@@ -475,7 +483,7 @@ def test_the_page_fits_narrow_windows_and_axe_finds_nothing(browser: Browser, lo
     browser.look(dark=False, width=1440)
     browser.one("#log-view").send_keys("z")
     browser.wait(lambda: not browser.one(".side").is_displayed(), "the full width")
-    assert "wide=1" in address(browser)
+    browser.wait(lambda: "wide=1" in address(browser), "its address")
     browser.one("#log-view").send_keys("z", "?")
     browser.wait(lambda: "next match" in browser.text("#keys"), "the keys of the log in the help")
     browser.one("#keys button").click()
@@ -489,10 +497,10 @@ def test_an_outage_is_shown_and_mended_without_a_reload(
     shows(browser, 100)
     empty_server.stop()
     browser.wait(
-        lambda: re.search(r"Reconnecting\s+\d+ s old", browser.text("#log-state")), "the mark and the age", 30
+        lambda: re.search(r"Reconnecting\s+\d+ s old", browser.text("#log-state")), "the mark and the age", 90
     )
     assert 100 in visible(browser), "what was read stays"
     empty_server.start()
     append(empty_server, trial, 101, 10)
-    browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection", 40)
+    browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection", 90)
     shows(browser, 110)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
 
-from tests.browser.test_pages import SETTLED_WITHIN_SECONDS, shell
+from tests.browser.test_pages import shell
 from tests.rig.browser import NARROW, WIDE, Browser
 from tests.rig.stack import Stack, config, counting
-from webui.embedded.processes import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
 
@@ -50,7 +47,7 @@ class Queue:
         for name in names:
             resources = {"slots_per_trial": 1, "resource_pool": pool}
             self.stack.submit(counting(1, 1), config(1, name=name, resources=resources))
-        self.stack.wait(lambda: self.order(pool) == list(names), 20, f"{names} to wait")
+        self.stack.wait(lambda: self.order(pool) == list(names), 60, f"{names} to wait")
         jobs = self.jobs(pool)
         return [str(jobs[name]["jobId"]) for name in names]
 
@@ -78,22 +75,21 @@ def page(browser: Browser) -> Iterator[Browser]:
 def board(page: Browser, pool: str, *names: str) -> None:
     """The whole board of a pool, live."""
     page.open(f"/jobs/{pool}?show=all")
-    page.wait(lambda: page.text("#connection .word") == "Connected", "the connection")
+    page.live()
     page.wait(lambda: page.run(ORDER) == list(names), f"the rows {names}")
 
 
-def row(page: Browser, name: str) -> WebElement:
-    return page.one(f'tr[data-name="{name}"]')
-
-
-def press(page: Browser, *keys: str) -> None:
-    ActionChains(page.driver).send_keys(*keys).perform()
+def within(name: str, selector: str) -> str:
+    """The selector of something in the row of a job."""
+    return f'tr[data-name="{name}"] {selector}'
 
 
 def set_field(page: Browser, name: str, value: str) -> None:
-    field = page.one(f"dialog.over [name={name}]")
-    field.clear()
-    field.send_keys(value)
+    page.one(f"dialog.over [name={name}]").fill(value)
+
+
+def focused(page: Browser) -> str:
+    return str(page.run("return document.activeElement.textContent.trim()"))
 
 
 def said(page: Browser, *words: str) -> None:
@@ -106,7 +102,6 @@ def looks_right(page: Browser) -> list[str]:
     for dark, width in ((False, WIDE), (False, NARROW), (True, NARROW), (True, WIDE)):
         page.look(dark=dark, width=width)
         where = f"{width} px, {'dark' if dark else 'light'}"
-        wait_until(lambda: not page.sticking_out(), SETTLED_WITHIN_SECONDS)
         wrong += [f"{where}: wider than the window by {each}" for each in page.sticking_out()]
         wrong += [f"{where}: {each}" for each in page.violations()]
     page.look(dark=False, width=WIDE)
@@ -116,13 +111,13 @@ def looks_right(page: Browser) -> list[str]:
 def test_two_fields_changed_at_once_both_take_effect_and_are_undone(page: Browser, queue: Queue) -> None:
     queue.fill("idle", "one", "two", "three")
     board(page, "idle", "one", "two", "three")
-    row(page, "three").find_element("css selector", "[data-menu]").click()
+    page.click(within("three", "[data-menu]"))
     page.wait(lambda: "Manage Job" in page.text(".queue-menu"), "the menu")
-    press(page, Keys.ENTER)
+    page.press(Keys.ENTER)
     page.wait(lambda: page.all("dialog.over[open]"), "the dialog")
     set_field(page, "priority", "7")
     page.wait(lambda: "was #2" in page.text(".manage-preview"), "the new order")
-    page.one("dialog.over [name=pool]").send_keys("spare")
+    page.one("dialog.over [name=pool]").choose("spare")
     page.wait(
         lambda: page.text("#manage-numbers") == "spare: 0 / 0 slots used · 0 scheduled · 0 queued",
         "its numbers",
@@ -135,6 +130,7 @@ def test_two_fields_changed_at_once_both_take_effect_and_are_undone(page: Browse
     said(page, "three: it now has priority 7", "resource pool spare")
     page.wait(lambda: page.run(ORDER) == ["one", "two"], "the row to leave the board")
     assert queue.jobs("spare")["three"]["priority"] == 7
+    page.one("#toasts form button").focus()  # what has the focus stays
     assert looks_right(page) == []
     page.click("#toasts form button")
     said(page, "again")
@@ -147,28 +143,29 @@ def test_the_preview_names_who_is_stopped_before_anything_is_saved(page: Browser
     victim = queue.jun.submit(counting(100_000, 0.2), config(4, name="asr-base", resources=resources))
     queue.stack.wait_lines(victim, 4)
     mine = queue.stack.submit(counting(1, 1), config(4, name="clip-finetune", resources=resources))
-    queue.stack.wait(lambda: queue.order("default") == ["asr-base", "clip-finetune"], 20, "both jobs")
+    queue.stack.wait(lambda: queue.order("default") == ["asr-base", "clip-finetune"], 60, "both jobs")
     board(page, "default", "asr-base", "clip-finetune")
-    press(page, "j", "j", "m")
+    page.press("j", "j", "m")
     page.wait(lambda: page.all("dialog.over[open]"), "the dialog")
     set_field(page, "priority", "10")
     page.wait(lambda: "Stops asr-base of jun" in page.text(".manage-preview"), "who is stopped")
     assert "has never saved and loses" in page.text(".manage-preview")
-    assert page.text("dialog.over button.primary") == "OK: stop 1 job"
+    primary = "dialog.over button.primary"
+    page.wait(lambda: page.text(primary) == "OK: stop 1 job", "the button to say so")
     assert looks_right(page) == []
-    press(page, Keys.ESCAPE)
+    page.press(Keys.ESCAPE)
     page.wait(lambda: not page.all("dialog.over"), "the dialog to close")
-    press(page, "t")
+    page.press("t")
     page.wait(lambda: "Stops asr-base of jun" in page.text("dialog.over"), "the question after one key")
     assert looks_right(page) == []
     page.click("dialog.over [data-close]")
     page.wait(lambda: not page.all("dialog.over"), "the question to go")
     assert queue.order("default") == ["asr-base", "clip-finetune"]
-    press(page, "t")
+    page.press("t")
     page.wait(lambda: page.all("dialog.over button.primary"), "the question again")
     page.click("dialog.over button.primary")
     said(page, "ahead of")
-    queue.stack.wait(lambda: queue.jobs("default")["asr-base"]["stopping"], 20, "the run to be asked to stop")
+    queue.stack.wait(lambda: queue.jobs("default")["asr-base"]["stopping"], 60, "the run to be asked to stop")
     for experiment in (mine, victim):
         queue.stack.post(f"/api/v1/experiments/{experiment}/kill")
         queue.stack.wait_end(experiment)
@@ -177,25 +174,24 @@ def test_the_preview_names_who_is_stopped_before_anything_is_saved(page: Browser
 def test_the_keyboard_moves_selects_and_changes_places(page: Browser, queue: Queue) -> None:
     queue.fill("idle", "one", "two", "three")
     board(page, "idle", "one", "two", "three")
-    press(page, "j", "j", Keys.ARROW_DOWN, "k", "j", "t")
+    page.press("j", "j", Keys.ARROW_DOWN, "k", "j", "t")
     said(page, "ahead of")
     page.wait(lambda: page.run(ORDER) == ["three", "one", "two"], "the job on top")
     page.wait(
         lambda: page.run("return document.activeElement.dataset.name") == "three", "the focus to go along"
     )
-    ActionChains(page.driver).key_down(Keys.ALT).send_keys(Keys.ARROW_DOWN).key_up(Keys.ALT).perform()
+    page.press(Keys.ARROW_DOWN, held=Keys.ALT)
     page.wait(lambda: page.run(ORDER) == ["one", "three", "two"], "the job one place lower")
-    press(page, "x", "k", "x")
+    page.press("x", "k", "x")
     page.wait(lambda: page.text("#selected-count") == "2 selected", "two selected")
-    press(page, Keys.ESCAPE)
+    page.press(Keys.ESCAPE)
     page.wait(lambda: page.text("#selected-count") == "select all shown", "none selected")
-    press(page, "?")
+    page.press("?")
     page.wait(lambda: "move it to the top" in page.text("#keys"), "the keys")
-    press(page, Keys.ESCAPE)
-    page.one("#bulk [name=back]")
+    page.press(Keys.ESCAPE)
     page.run("document.querySelector('[data-key=\"/\"]')?.focus()")
     if page.run("return document.activeElement.matches('input')"):
-        press(page, "t", "x", "m")
+        page.press("t", "x", "m")
         assert not page.all("dialog.over")
         assert page.text("#selected-count") == "select all shown"
     assert queue.order() == ["one", "three", "two"]
@@ -206,18 +202,14 @@ def test_a_row_is_dragged_to_where_the_line_shows(page: Browser, queue: Queue) -
     edit = {"updates": [{"jobId": ids[0], "priority": 20}]}
     queue.stack.post("/api/v1/job-queues", edit)
     board(page, "idle", "one", "two", "three")
-    handle = row(page, "three").find_element("css selector", '[data-label="#"]')
-    drag = ActionChains(page.driver).click_and_hold(handle)
-    drag.move_to_element_with_offset(row(page, "one"), 0, -8).perform()
+    handle, top = within("three", '[data-label="#"]'), 'tr[data-name="one"]'
+    page.drag(handle, top, down=-8, drop=False)
     page.wait(lambda: page.all("tr.lands-before"), "the line")
-    assert page.text(".drag-label") == "ahead of one, takes priority 20"
-    press(page, Keys.ESCAPE)
-    ActionChains(page.driver).release().perform()
+    page.wait(lambda: page.text(".drag-label") == "ahead of one, takes priority 20", "what it would do")
+    page.press(Keys.ESCAPE)
+    page.let_go()
     assert queue.order() == ["one", "two", "three"]
-    drag = ActionChains(page.driver).click_and_hold(
-        row(page, "three").find_element("css selector", '[data-label="#"]')
-    )
-    drag.move_to_element_with_offset(row(page, "one"), 0, -8).release().perform()
+    page.drag(handle, top, down=-8)
     said(page, "takes its priority 20")
     page.wait(lambda: page.run(ORDER) == ["three", "one", "two"], "the row on top")
 
@@ -225,8 +217,8 @@ def test_a_row_is_dragged_to_where_the_line_shows(page: Browser, queue: Queue) -
 def test_many_are_changed_at_once_and_the_result_is_summed_up(page: Browser, queue: Queue) -> None:
     queue.fill("idle", "one", "two", "three")
     board(page, "idle", "one", "two", "three")
-    row(page, "two").find_element("css selector", "input[name=job]").click()
-    row(page, "three").find_element("css selector", "input[name=job]").click()
+    page.click(within("two", "input[name=job]"))
+    page.click(within("three", "input[name=job]"))
     page.wait(lambda: page.text("#selected-count") == "2 selected", "two selected")
     assert looks_right(page) == []
     page.one("#bulk [name=priority]").send_keys("7")
@@ -249,19 +241,16 @@ def test_many_are_changed_at_once_and_the_result_is_summed_up(page: Browser, que
 def test_a_right_click_opens_the_menu_of_the_row(page: Browser, queue: Queue) -> None:
     queue.fill("idle", "one", "two")
     board(page, "idle", "one", "two")
-    ActionChains(page.driver).context_click(row(page, "two").find_element("css selector", "td.why")).perform()
+    page.one(within("two", "td.why")).right_click()
     page.wait(lambda: "Move to Top" in page.text(".queue-menu"), "the menu")
     assert looks_right(page) == []
-    focused = "return document.activeElement.textContent.trim()"
-    assert page.run(focused).startswith("Manage Job")
-    press(page, Keys.ARROW_DOWN)
-    assert page.run(focused).startswith("Move to Top")
-    press(page, Keys.END)
-    assert page.run(focused).startswith("Kill")
-    press(page, Keys.ENTER)
+    for key, words in (("", "Manage Job"), (Keys.ARROW_DOWN, "Move to Top"), (Keys.END, "Kill")):
+        page.press(key)
+        page.wait(lambda words=words: focused(page).startswith(words), f"the focus on {words}")
+    page.press(Keys.ENTER)
     page.wait(lambda: "Are you sure you want to kill job two?" in page.text("dialog.over"), "the question")
-    assert page.all("dialog.over button.danger")
-    press(page, Keys.ESCAPE)
+    page.wait(lambda: page.all("dialog.over button.danger"), "its button")
+    page.press(Keys.ESCAPE)
     page.wait(lambda: not page.all("dialog.over"), "the question to go")
     assert queue.order() == ["one", "two"]
 
@@ -270,9 +259,7 @@ def test_a_right_click_opens_the_menu_of_the_row(page: Browser, queue: Queue) ->
 def test_a_wrong_priority_is_said_beside_the_field(page: Browser, queue: Queue, found: str) -> None:
     [job] = queue.fill("idle", "one") if found == "0" else [queue.jobs("idle")["one"]["jobId"]]
     page.open(f"/jobs/manage/{job}")
-    field = page.one("[name=priority]")
-    field.clear()
-    field.send_keys(found)
+    page.one("[name=priority]").fill(found)
     sentence = f"priority must be between 1 and 99; 1 is the highest. Found: {found}."
     page.wait(lambda: page.text("#error-priority") == sentence, "the sentence while typing")
     page.one("button.primary").click()
@@ -285,9 +272,7 @@ def test_a_fair_share_pool_has_weights_and_no_places(page: Browser, queue: Queue
     [job] = queue.fill("shares", "one")
     page.open(f"/jobs/manage/{job}")
     assert not page.all("[name=position]") and not page.all("[name=priority]")
-    field = page.one("[name=weight]")
-    field.clear()
-    field.send_keys("2.5")
+    page.one("[name=weight]").fill("2.5")
     page.wait(lambda: "weight 2.5" in page.text(".manage-preview"), "the preview")
     assert looks_right(page) == []
     page.one("button.primary").click()
@@ -302,13 +287,13 @@ def test_a_viewer_finds_every_control_disabled_with_the_reason(page: Browser, qu
     page.login("vera", PASSWORD)
     try:
         board(page, "idle", "one")
-        assert reason in page.text("#bulk")
+        page.wait(lambda: reason in page.text("#bulk"), "the reason")
         page.click("#select-all")
         assert not page.one("#bulk button[value=kill]").is_enabled()
         page.click("[data-menu]")
         page.wait(lambda: reason in page.text(".queue-menu"), "the reason in the menu")
         assert looks_right(page) == []
-        press(page, Keys.ESCAPE)
+        page.press(Keys.ESCAPE)
         page.open(f"/jobs/manage/{job}")
         assert reason in page.text(".manage") and not page.one("[name=priority]").is_enabled()
         assert not page.one(".manage button.primary").is_enabled()

@@ -48,18 +48,16 @@ def test_200_hosts_stand_in_one_screen_and_each_says_itself_to_the_keyboard(empt
             wrong += look_at(window, address, paints)
         window.look(dark=False, width=WIDE, height=SCREEN_HEIGHT)
         window.open("/hosts")
-        assert len(window.all(".cell")) == 200
+        window.wait(lambda: len(window.all(".cell")) == 200, "a cell for each host")
         last = window.run("return Math.max(...[...document.querySelectorAll('.cell')].map("
                           "(cell) => cell.getBoundingClientRect().bottom))")  # fmt: skip
         assert last <= SCREEN_HEIGHT, "all hosts in one screen, without scrolling"
         window.one('a.cell[href="/hosts/gpu-000.lab"]').send_keys(Keys.TAB)  # to the next of its pool
         shown = "return getComputedStyle(document.activeElement.querySelector('.tip')).display"
-        assert window.run(shown) == "block", "what has the focus says itself"
+        window.wait(lambda: window.run(shown) == "block", "what has the focus to say itself")
         assert "slot 5: used outside the queue by root" in window.text("a.cell:focus .tip")
         window.open("/hosts?show=outsiders&model=A100")
-        assert [cell.get_attribute("href") for cell in window.all(".cell")] == [
-            f"{window.url}/hosts/gpu-004.lab"
-        ]
+        assert window.attributes(".cell", "href") == ["/hosts/gpu-004.lab"]
         print("first paints:", {where: round(paint) for where, paint in paints.items()})
     assert not wrong, "\n".join(wrong)
 
@@ -69,15 +67,13 @@ def test_a_pool_is_made_and_its_rules_are_told_beside_the_fields(stack: Stack, b
     browser.look(dark=False, width=NARROW)
     browser.open("/pools/+new")
     browser.one("#name").send_keys("night")
-    browser.one("#default_priority").clear()
-    browser.one("#default_priority").send_keys("100")
+    browser.one("#default_priority").fill("100")
     browser.one(".submit button").click()
     browser.wait(lambda: browser.text("#default_priority-error"), "the refusal beside its field")
     assert browser.text("#default_priority-error") == "Found 100; allowed: a whole number from 1 to 99."
     assert browser.run("return document.querySelector('#name').value") == "night"
     wrong += [f"with an error: {each}" for each in browser.violations()]
-    browser.one("#default_priority").clear()
-    browser.one("#default_priority").send_keys("60")
+    browser.one("#default_priority").fill("60")
     browser.one(".submit button").click()
     browser.wait(lambda: browser.path() == "/pools/night", "the new pool")
     browser.complaints()  # the refusal's own status
@@ -90,7 +86,7 @@ def test_a_pool_is_made_and_its_rules_are_told_beside_the_fields(stack: Stack, b
 def test_a_drained_host_is_shown_so_without_a_reload(stack: Stack, browser: Browser) -> None:
     wrong = look_at(browser, "/pools/default", {})
     browser.open("/pools/default")
-    browser.wait(lambda: browser.text("#connection .word") == "Connected", "the connection")
+    browser.live()
     browser.run("window.sameDocument = true")
     stack.post("/api/v1/hosts/gpu2/drain")
     browser.wait(lambda: "Draining" in browser.text(".box.away"), "the word in the host's box")
@@ -99,3 +95,33 @@ def test_a_drained_host_is_shown_so_without_a_reload(stack: Stack, browser: Brow
     browser.wait(lambda: not browser.all(".box.away"), "the host to be ready again")
     assert browser.path() == "/pools/default"
     assert not wrong, "\n".join(wrong)
+
+
+#: what of the page is replaced by a live update, and what is left as it is: true and false
+NOTE_SWAPS = """
+window.swaps = [];
+document.addEventListener("htmx:beforeSwap", (event) => window.swaps.push(event.detail.shouldSwap));
+"""
+FIELD = """
+const field = document.activeElement;
+return [field.id, field.value, field.selectionStart];
+"""
+
+
+def test_a_live_update_takes_nothing_from_under_ones_hands(stack: Stack, browser: Browser) -> None:
+    browser.open("/hosts")
+    browser.run(NOTE_SWAPS)
+    browser.live()
+    browser.one("#filter-q").send_keys("gpu", Keys.ARROW_LEFT)
+    browser.run("document.getElementById('filter-q').marked = true")
+    stack.post("/api/v1/hosts/gpu2/drain")
+    replaced = "return !document.getElementById('filter-q').marked"
+    browser.wait(lambda: browser.run(replaced), "the drained host's word")
+    assert browser.run(FIELD) == ["filter-q", "gpu", 2]
+    browser.hold("#filter-q")
+    browser.run("document.getElementById('filter-q').marked = true; window.swaps = []")
+    stack.post("/api/v1/hosts/gpu2/enable")
+    browser.wait(lambda: False in browser.run("return window.swaps"), "the update, which waits")
+    assert not browser.run(replaced)
+    browser.let_go()
+    browser.wait(lambda: browser.run(replaced), "the update, once the button is let go")

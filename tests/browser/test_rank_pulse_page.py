@@ -16,9 +16,9 @@ def test_the_page_marks_the_rank_that_hangs_and_shows_its_stack(stack: Stack, br
             lambda: len(browser.all(".ranks .rank-chip")) >= 4, "a chip of every rank, printing or not"
         )
         gang.hang(3)
-        browser.wait(lambda: "Rank 3 on" in browser.text("#rank-marks"), "the mark in words", 40)
+        browser.wait(lambda: "Rank 3 on" in browser.text("#rank-marks"), "the mark in words", 90)
         browser.run("document.getElementById('pulse').open = true")
         browser.wait(lambda: browser.all("#pulse-rows .pulse-row.marked button"), "the marked row")
         browser.click("#pulse-rows .pulse-row.marked button:last-of-type")
-        browser.wait(lambda: "in hangs" in browser.text("dialog.stack"), "the stack of rank 3", 40)
+        browser.wait(lambda: "in hangs" in browser.text("dialog.stack"), "the stack of rank 3", 90)
         assert not browser.complaints()

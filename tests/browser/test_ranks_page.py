@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.test import Client
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from accounts.models import User
@@ -125,16 +124,6 @@ def show(browser: Browser, path: str) -> None:
     browser.wait(opened, "the page with all its parts", 60)
 
 
-def press(browser: Browser, *keys: str, ctrl: bool = False) -> None:
-    actions = ActionChains(browser.driver)
-    if ctrl:
-        actions.key_down(Keys.CONTROL)
-    actions.send_keys(*keys)
-    if ctrl:
-        actions.key_up(Keys.CONTROL)
-    actions.perform()
-
-
 def shows(browser: Browser, *ranks: int) -> None:
     browser.wait(
         lambda: browser.run(SHOWN) == list(ranks), f"lines of {ranks} alone, not {browser.run(SHOWN)}"
@@ -151,15 +140,15 @@ def test_few_ranks_are_chosen_by_click_and_by_key(browser: Browser) -> None:
 
     browser.click('.ranks [data-rank="3"]')
     shows(browser, 3)
-    press(browser, Keys.ARROW_RIGHT, Keys.ENTER)
+    browser.press(Keys.ARROW_RIGHT, Keys.ENTER)
     shows(browser, 4)
-    press(browser, Keys.ARROW_RIGHT)
-    press(browser, Keys.ENTER, ctrl=True)
+    browser.press(Keys.ARROW_RIGHT)
+    browser.press(Keys.ENTER, held=Keys.CONTROL)
     shows(browser, 4, 5)
-    assert "rank=4-5" in browser.driver.current_url
+    browser.wait(lambda: "rank=4-5" in browser.driver.current_url, "the address of both")
     browser.click('.ranks [data-rank="-1"]')
     shows(browser)
-    assert "the launcher says hello" in browser.text("#log-view")
+    browser.wait(lambda: "the launcher says hello" in browser.text("#log-view"), "the launcher's line")
 
     browser.driver.back()
     shows(browser, 4, 5)
@@ -167,15 +156,15 @@ def test_few_ranks_are_chosen_by_click_and_by_key(browser: Browser) -> None:
     shows(browser, 4, 5)
     press_menu(browser, 5, "All but this rank")
     shows(browser, 0, 1, 2, 3, 4, 6, 7)
-    assert browser.one("#rank-text").get_attribute("value") == "!5"
+    browser.wait(lambda: browser.one("#rank-text").get_attribute("value") == "!5", "the choice as a text")
     assert complaints(browser) == []
 
 
 def press_menu(browser: Browser, rank: int, words: str) -> None:
     browser.wait(lambda: browser.all(f'.ranks [data-menu="{rank}"]'), f"the chip of rank {rank}")
     browser.one(f'.ranks [data-rank="{rank}"]').send_keys(Keys.ARROW_DOWN)
-    browser.wait(lambda: browser.all(".rank-menu"), "the menu")
-    next(item for item in browser.all(".rank-menu button") if item.text == words).click()
+    browser.wait(lambda: words in browser.texts(".rank-menu button"), f"the menu with {words}")
+    browser.all(".rank-menu button")[browser.texts(".rank-menu button").index(words)].click()
 
 
 def test_a_rank_is_marked_by_its_progress_and_not_by_its_silence(browser: Browser) -> None:
@@ -191,9 +180,11 @@ def test_a_rank_is_marked_by_its_progress_and_not_by_its_silence(browser: Browse
 
     beat(members, frozenset({5}))
     browser.wait(lambda: browser.all(".rank-chip.marked"), "a mark")
-    assert [chip.get_attribute("data-rank") for chip in browser.all(".rank-chip.marked [data-rank]")] == ["5"]
-    assert browser.text("#rank-marks").startswith(f"Rank 5 on {members[0].host.name} stands still")
-    assert browser.text("#rank-marks") in str(browser.one('.ranks [data-rank="5"]').get_attribute("title"))
+    assert browser.attributes(".rank-chip.marked [data-rank]", "data-rank") == ["5"]
+    sentence = f"Rank 5 on {members[0].host.name} stands still"
+    browser.wait(lambda: browser.text("#rank-marks").startswith(sentence), "the mark in words")
+    title = "return document.querySelector('.ranks [data-rank=\"5\"]').title"
+    browser.wait(lambda: browser.text("#rank-marks") in browser.run(title), "the words at its chip")
     beat(members)
     browser.wait(lambda: not browser.all(".rank-chip.marked"), "the mark to go when the rank goes on")
     assert complaints(browser) == []
@@ -208,7 +199,7 @@ def test_why_a_rank_is_not_asked_what_it_does_is_said_in_a_dialog(browser: Brows
     browser.wait(lambda: browser.all("dialog.stack .failed-text"), "the sentence why there is no stack")
     assert browser.text("dialog.stack h2") == f"What is rank 5 on {members[0].host.name} doing?"
     assert browser.text("dialog.stack .failed-text").startswith("ada is a viewer and may not")
-    press(browser, Keys.ESCAPE)
+    browser.press(Keys.ESCAPE)
     browser.wait(lambda: not browser.all("dialog.stack"), "the dialog to close")
 
 
@@ -221,27 +212,27 @@ def test_512_ranks_have_a_box_and_a_heat_map(browser: Browser) -> None:
     browser.wait(lambda: browser.all('.cell[data-rank="511"]'), "a cell for each rank", 60)
     assert not browser.all(".rank-chip")
     shows(browser, 133)
-    assert browser.text("#rank-says") == "1 of 512 ranks"
-    assert browser.run(WORST_HOST).startswith(f"{members[16].host.name}rank 133: step 1,248")
+    browser.wait(lambda: browser.text("#rank-says") == "1 of 512 ranks", "how many are chosen")
+    worst = f"{members[16].host.name}rank 133: step 1,248"
+    browser.wait(lambda: browser.run(WORST_HOST).startswith(worst), "its host first")
 
     beat(members, frozenset({133, 200}))
     shows(browser, 133, 200)  # the choice follows the marks
 
     box = browser.one("#rank-text")
-    box.clear()
-    box.send_keys(f"0-127,!5 host:{members[0].host.name}", Keys.ENTER)
+    box.fill(f"0-127,!5 host:{members[0].host.name}", Keys.ENTER)
     shows(browser, 0, 1, 2, 3, 4, 6, 7)
     box.send_keys(" quiet", Keys.ENTER)
     browser.wait(lambda: "'quiet' chooses no ranks" in browser.text("#rank-says"), "the fault in words")
     shows(browser, 0, 1, 2, 3, 4, 6, 7)
 
     cell = browser.one('.cell[data-rank="10"]')
-    browser.run("arguments[0].scrollIntoView({block: 'center'})", cell)
+    cell.show()
     cell.click()
     shows(browser, 10)
-    assert box.get_attribute("value") == "10"
-    press(browser, Keys.ARROW_RIGHT)
-    press(browser, Keys.ENTER, ctrl=True)
+    browser.wait(lambda: box.get_attribute("value") == "10", "the choice as a text")
+    browser.press(Keys.ARROW_RIGHT)
+    browser.press(Keys.ENTER, held=Keys.CONTROL)
     shows(browser, 10, 11)
     assert complaints(browser) == []
 
@@ -255,7 +246,7 @@ def test_ranks_stand_side_by_side_in_time(browser: Browser) -> None:
     show(browser, f"/commands/{command.pk}")
     browser.click('.ranks [data-rank="0"]')
     press_menu(browser, 5, "Side by side: 0, 5")
-    assert browser.path().endswith("/logs/columns")
+    browser.wait(lambda: browser.path().endswith("/logs/columns"), "the page of columns")
     browser.wait(lambda: grid(browser)[-1:] == [("step 1000", "step 1000")], "the end of both")
 
     write(members[0], (5, "alone"), at=start + 1001)
@@ -279,7 +270,7 @@ def test_ranks_stand_side_by_side_in_time(browser: Browser) -> None:
         return "step 1" in seen
 
     browser.wait(at_the_beginning, "earlier lines while one scrolls up", 60)
-    assert browser.one("#log-paused").is_displayed()
+    browser.wait(lambda: browser.one("#log-paused").is_displayed(), "the view to pause")
     for step in range(1, 1001):
         pause = 900 < step <= 910
         assert seen[f"step {step}"] == (f"step {step}", "" if pause else f"step {step}")

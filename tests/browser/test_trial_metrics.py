@@ -45,17 +45,18 @@ def opened(window: Browser, path: str) -> None:
     window.look(dark=False, width=WIDE)
     window.open(path)
     window.wait(lambda: window.all("#chart-loss .main-svg"), "the chart of the loss")
-    window.wait(lambda: window.text("#connection .word") == "Connected", "the connection")
+    window.live()
 
 
 def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial: int, tmp_path: Path) -> None:
     assert look_at(window, f"/trials/{trial}/metrics", {}) == []
     assert look_at(window, f"/trials/{trial}/metrics?x=wall&smooth=0.6&log=1&expand=loss", {}) == []
     opened(window, f"/trials/{trial}/metrics")
-    assert len(window.all("#charts .panel")) == 12
+    window.wait(lambda: len(window.all("#charts .panel")) == 12, "a place for each chart")
     assert window.run(HOLDING, ".main-svg") < 12
-    assert "of 3,050 points" in window.text("#chart-loss .points")
-    assert window.run("return arguments[0].scrollWidth <= arguments[0].clientWidth", window.one(".table"))
+    window.wait(lambda: "of 3,050 points" in window.text("#chart-loss .points"), "how many points are drawn")
+    fits = "const table = document.querySelector('.table'); return table.scrollWidth <= table.clientWidth"
+    assert window.run(fits)
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     window.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     window.one('[aria-label="Save loss as PNG"]').click()
@@ -70,9 +71,10 @@ def test_axes_name_what_they_measure_and_its_unit(window: Browser, trial: int) -
         "epoch": "epoch",
     }.items():
         opened(window, f"/trials/{trial}/metrics?m=loss&x={axis}")
-        assert window.run(TITLES) == [title, "loss"], axis
+        window.wait(lambda title=title: window.run(TITLES) == [title, "loss"], f"the titles by {axis}")
     opened(window, f"/trials/{trial}/metrics?m=loss&x=relative")
-    assert window.run(TITLES)[0].startswith("time since the first start (")
+    since = "time since the first start ("
+    window.wait(lambda: window.run(TITLES)[0].startswith(since), "the title of the relative time")
 
 
 def test_one_window_for_all_charts_brings_detail_and_stands_in_the_address(
@@ -80,25 +82,32 @@ def test_one_window_for_all_charts_brings_detail_and_stands_in_the_address(
 ) -> None:
     opened(window, f"/trials/{trial}/metrics")
     window.wait(lambda: window.all("#chart-epoch .main-svg"), "a second chart")
-    window.run("document.querySelector('#chart-loss .chart').focus()")
-    window.driver.switch_to.active_element.send_keys("++")
+    window.one("#chart-loss .chart").focus()
+    window.press("++")
     window.wait(lambda: "from=" in window.run("return location.search"), "the window in the address")
     window.wait(lambda: window.run(RANGE, "loss") == window.run(RANGE, "epoch"), "the other chart to follow")
     window.wait(lambda: window.text("#chart-loss .points") == "", "every point of the window")
     address = window.run("return location.search")
     assert window.run("return document.getElementById('metric-from').value") in address
     window.driver.back()
+    window.wait(lambda: window.run("return location.search") != address, "the address before")
     window.driver.forward()
     window.wait(lambda: window.run("return location.search") == address, "the address to come back")
     window.one("#metric-reset").click()
     window.wait(lambda: window.run("return location.search") == "", "the whole range")
     window.wait(lambda: window.run(DRAWN)[:2] == [1, STEPS], "the whole curve")
-    assert window.run(DRAWN)[3] > 3, "the spike of one step"
-    chart = window.one("#chart-loss .chart")
-    ActionChains(window.driver).move_to_element(chart).move_by_offset(8, 4).perform()
-    window.wait(lambda: window.run(HOLDING, ".hoverlayer *") > 1, "the hover in the other charts")
+    window.wait(lambda: window.run(DRAWN)[3] > 3, "the spike of one step")
+    window.wait(lambda: hovering(window) > 1, "the hover in the other charts")
     ActionChains(window.driver).click_and_hold().move_by_offset(70, 5).release().perform()
     window.wait(lambda: "from=" in window.run("return location.search"), "the dragged window")
+
+
+def hovering(window: Browser) -> int:
+    """How many charts show a hover while the pointer moves within one; what is drawn anew loses it until then."""
+    chart = window.one("#chart-loss .chart")
+    chart.hover()
+    chart.hover(right=8, down=4)
+    return int(window.run(HOLDING, ".hoverlayer *"))
 
 
 def test_new_points_come_live_and_leave_a_window_where_it_is(
@@ -108,21 +117,24 @@ def test_new_points_come_live_and_leave_a_window_where_it_is(
     begin = {"trial": trial, "begin": long_run.BEGIN}
     shell(empty_server, MORE.format(first=STEPS + 1, **begin))
     window.wait(lambda: window.run(DRAWN)[1] == STEPS + 50, "the new points")
-    assert window.run(RANGE, "loss") == [100, 200]
+    window.wait(lambda: window.run(RANGE, "loss") == [100, 200], "the window where it was")
     window.wait(lambda: f"{STEPS + 50}" in window.text("#metric-table"), "the table")
 
 
 def test_metrics_are_searched_ticked_pinned_and_read_as_a_table(window: Browser, trial: int) -> None:
     opened(window, f"/trials/{trial}/metrics")
     window.one("body").send_keys("/")
-    window.driver.switch_to.active_element.send_keys("loss")
+    window.wait(lambda: window.run("return document.activeElement.matches('input')"), "the focus in a field")
+    window.press("loss")
     window.wait(lambda: len(window.all("#charts .panel")) == 1, "the search")
-    assert window.run("return location.search") == "?q=loss"
+    window.wait(lambda: window.run("return location.search") == "?q=loss", "its address")
     window.click('#chart-loss button[aria-label="Values of loss"]')
     window.wait(lambda: len(window.all("#chart-loss .values tbody tr")) > 20, "the values")
     assert "steps completed" in window.text("#chart-loss .values thead")
-    label = window.one("#chart-loss .chart").get_attribute("aria-label") or ""
-    assert label.startswith("loss over steps completed: training loss ")
+    label = "loss over steps completed: training loss "
+    window.wait(
+        lambda: window.attributes("#chart-loss .chart", "aria-label")[0].startswith(label), "its words"
+    )
     window.open(f"/trials/{trial}/metrics")
     window.click('[data-pin="grad_norm"]')
 

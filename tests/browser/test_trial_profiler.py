@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from selenium.webdriver.common.action_chains import ActionChains
 
 from tests.browser.test_pages import look_at
 from tests.rig import long_run, profiled_run
@@ -36,7 +35,7 @@ def trial(empty_server: Server) -> int:
 def opened(window: Browser, path: str) -> None:
     window.look(dark=False, width=WIDE)
     window.open(path)
-    window.wait(lambda: window.text("#connection .word") == "Connected", "the connection")
+    window.live()
     window.wait(lambda: window.all("#samples .main-svg"), "a chart")
 
 
@@ -52,15 +51,17 @@ def drawn(window: Browser, chart: str) -> dict[str, Any]:
 def hovering(window: Browser, chart: str) -> int:
     """How many charts show a hover while the pointer moves within this one; what is drawn anew loses it until then."""
     place = window.one(f'[id="chart-{chart}"] .chart')
-    ActionChains(window.driver).move_to_element_with_offset(place, 60, 4).move_by_offset(4, 2).perform()
+    place.hover(right=60, down=4)
+    place.hover(right=64, down=6)
     return int(window.run("return document.querySelectorAll('#samples .chart:has(.hoverlayer *)').length"))
 
 
 def test_what_hosts_measured_is_drawn_with_units_gaps_and_extremes(window: Browser, trial: int) -> None:
     assert look_at(window, f"/trials/{trial}/profiler", {}) == []
     opened(window, f"/trials/{trial}/profiler?x=relative")
+    since = ["time since the start (min)", "W"]
+    window.wait(lambda: drawn(window, "gpu_power@gpu1")["titles"] == since, "the chart of the power")
     power = drawn(window, "gpu_power@gpu1")
-    assert power["titles"] == ["time since the start (min)", "W"]
     assert power["names"] == ["GPU 0", "GPU 1"]
     assert power["most"] == profiled_run.SPIKE_WATTS
     assert power["gaps"] == [1, 1]
@@ -87,21 +88,24 @@ def test_hosts_and_gpus_are_chosen_and_one_window_is_for_all_charts_of_time(
     window.one('[data-gpu][aria-label="GPU 1 of gpu1"]').send_keys(" ")
     window.wait(lambda: (window.run(DRAWN, "gpu_util@gpu1") or {}).get("names") == ["GPU 1"], "one GPU alone")
     assert f"host=gpu1&gpu={profiled_run.uuid_of(0, 1)}" in window.run("return location.search")
-    window.run("document.querySelector('#samples .chart').focus()")
-    window.driver.switch_to.active_element.send_keys("++")
+    window.one("#samples .chart").focus()
+    window.press("++")
     window.wait(lambda: "from=" in window.run("return location.search"), "the window in the address")
     range_of = (
         "return document.getElementById(`chart-${arguments[0]}`).querySelector('.chart').layout.xaxis.range"
     )
-    first = window.run(range_of, "gpu_util@gpu1")
-    window.wait(lambda: window.run(range_of, "gpu_memory_used@gpu1") == first, "the other chart to follow")
+    window.wait(
+        lambda: window.run(range_of, "gpu_memory_used@gpu1") == window.run(range_of, "gpu_util@gpu1"),
+        "the other chart to follow",
+    )
     window.wait(lambda: window.text('[id="chart-gpu_util@gpu1"] .points') == "", "every point of the window")
     window.wait(lambda: hovering(window, "gpu_util@gpu1") > 1, "the hover in the other charts")
     window.click("#profiler-reset")
     window.wait(lambda: "from=" not in window.run("return location.search"), "the whole range")
     window.click('[id="chart-gpu_util@gpu1"] [aria-label^="Values"]')
     window.wait(lambda: "highest" in window.text('[id="chart-gpu_util@gpu1"] .values'), "the values")
-    assert "GPU 1 (%)" in window.text('[id="chart-gpu_util@gpu1"] .values thead')
+    heads = '[id="chart-gpu_util@gpu1"] .values thead'
+    window.wait(lambda: "GPU 1 (%)" in window.text(heads), "what they measure")
 
 
 def test_steps_are_divided_the_slow_rank_is_named_and_new_ones_come_live(
@@ -117,8 +121,8 @@ def test_steps_are_divided_the_slow_rank_is_named_and_new_ones_come_live(
     assert ranks["said"].startswith("Rank 3 on gpu2")
     assert drawn(window, "rate-samples")["titles"] == ["steps completed", "samples/s"]
     assert drawn(window, "timing-train_batch")["names"] == ["longest", "p95", "p50"]
-    window.run("document.querySelector('#steps .chart').focus()")
-    window.driver.switch_to.active_element.send_keys("+")
+    window.one("#steps .chart").focus()
+    window.press("+")
     window.wait(lambda: "first=" in window.run("return location.search"), "the window of steps")
     window.wait(lambda: window.run(DRAWN, "steps")["first"] > SECONDS * 0.8, "the detail of the window")
     window.click("#profiler-steps-reset")

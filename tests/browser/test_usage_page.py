@@ -1,7 +1,6 @@
 """Usage and shares in a real browser: the chart with its numbers, grouped and dated by the address, and its files."""
 
 import pytest
-from selenium.webdriver.common.by import By
 
 from tests.browser.test_pages import look_at, shell
 from tests.rig.browser import WIDE, programs, running_browser
@@ -69,15 +68,13 @@ def test_usage_is_charted_grouped_and_downloaded(empty_server: Server) -> None:
         window.look(dark=False, width=WIDE)
         window.open("/usage")
         window.wait(lambda: window.all("#charts .main-svg"), "the chart")
-        assert "Slot-hours by user, 14 days" in (
-            window.one("#charts .chart").get_attribute("aria-label") or ""
-        )
-        window.driver.find_element(By.LINK_TEXT, "by resource pool").click()
+        assert "Slot-hours by user, 14 days" in str(window.attributes("#charts .chart", "aria-label"))
+        window.click('[aria-label="Grouped by"] a[href*="group=pool"]')
         window.wait(lambda: "Resource pool" in window.text(".usage table"), "the pools")
         assert window.run("return location.search") == "?group=pool"
         window.one("form.filters button").click()
         window.wait(lambda: "from=" in window.run("return location.search"), "the period in the address")
-        link = window.driver.find_element(By.LINK_TEXT, "CSV of the sums").get_attribute("href")
+        [link] = window.attributes('a[href^="/resources/allocation/aggregated"]', "href")
         file = window.driver.execute_async_script(
             "const done = arguments[1]; fetch(arguments[0]).then((answer) => answer.text()).then(done)", link
         )

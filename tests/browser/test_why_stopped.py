@@ -46,14 +46,15 @@ def test_the_page_of_a_failed_trial_tells_why_and_leads_to_the_line(browser: Bro
     browser.click("#why > a")
     browser.wait(lambda: browser.path() == f"/trials/{failed}/logs", "the log")
     browser.wait(lambda: "Traceback" in browser.text("#log-view"), "the line")
-    assert "rank=2" in browser.driver.current_url and "#L" in browser.driver.current_url
+    browser.wait(lambda: "rank=2" in browser.driver.current_url, "the rank in the address")
+    assert "#L" in browser.driver.current_url
 
 
 def test_each_attempt_has_its_own_story(browser: Browser, failed: int) -> None:
     browser.open(f"/trials/{failed}")
     browser.click("td[data-label='Cause'] a")
     browser.wait(lambda: "attempt=1" in browser.driver.current_url, "the attempt's address")
-    assert "Rank 2 on" in browser.text("#why")
+    browser.wait(lambda: "Rank 2 on" in browser.text("#why"), "its story")
 
 
 def test_the_page_of_a_failed_command_tells_why(browser: Browser, stack: Stack) -> None:

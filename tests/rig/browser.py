@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import (
-    ElementNotInteractableException,
-    NoSuchElementException,
-    StaleElementReferenceException,
-    WebDriverException,
-)
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.common.keys import Keys
 
+from tests.rig.page_element import LIMIT_SECONDS, NOT_NOW, Element
 from webui.embedded.processes import wait_until
 
 FLAGS = [
@@ -32,7 +29,12 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-LIMIT_SECONDS = 20.0
+#: in which a page gets itself in order after its size or theme has changed
+SETTLED_SECONDS = 20.0
+#: for what a page works out, such as all of what axe looks at on a long one
+SCRIPT_SECONDS = 300.0
+#: what a condition may answer while the page is being changed
+UNREADABLE = (WebDriverException, AssertionError, LookupError, TypeError, AttributeError)
 #: pixels of a desktop and of a phone
 WIDE, NARROW = 1440, 390
 NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
@@ -127,35 +129,89 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
-    def one(self, selector: str) -> WebElement:
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
+    def one(self, selector: str) -> Element:
+        """The first such element, whenever it is there: nothing is looked for until it is used."""
+        return Element(self.driver, selector)
 
-    def all(self, selector: str) -> list[WebElement]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+    def all(self, selector: str) -> list[Element]:
+        """As many as there are now."""
+        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return [Element(self.driver, selector, place) for place in range(len(found))]
 
     def click(self, selector: str) -> None:
-        """Click what a live update is about to bring, or may replace at any moment."""
+        self.one(selector).click()
 
-        def clicked() -> bool:
+    def press(self, *keys: str, held: str = "") -> None:
+        """Press keys, wherever the focus is, while another one is held."""
+        actions = ActionChains(self.driver)
+        if held:
+            actions.key_down(held)
+        actions.send_keys(*keys)
+        if held:
+            actions.key_up(held)
+        actions.perform()
+
+    def drag(self, selector: str, to: str, *, down: int = 0, drop: bool = True) -> None:
+        """Drag one element to so many pixels below the middle of another, and drop it there."""
+
+        def dragged() -> bool:
+            actions = ActionChains(self.driver).click_and_hold(self.one(selector).found())
+            actions.move_to_element_with_offset(self.one(to).found(), 0, down)
             try:
-                self.one(selector).click()
-            except (NoSuchElementException, StaleElementReferenceException, ElementNotInteractableException):
+                (actions.release() if drop else actions).perform()
+            except NOT_NOW:
+                self.press(Keys.ESCAPE)
+                self.let_go()
                 return False
             return True
 
-        self.wait(clicked, f"{selector} to be clicked")
+        self.wait(dragged, f"{selector} to be dragged to {to}")
+
+    def hold(self, selector: str) -> None:
+        """Press the pointer's button on an element, and leave it pressed."""
+        ActionChains(self.driver).click_and_hold(self.one(selector).found()).perform()
+
+    def let_go(self) -> None:
+        """Let go of what is held or dragged, where the pointer is."""
+        ActionChains(self.driver).release().perform()
 
     def text(self, selector: str) -> str:
         """The text of the first such element, empty without one."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all such elements, of one moment."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText.trim())"
+        return [str(text) for text in self.run(script, selector)]
+
+    def attributes(self, selector: str, name: str) -> list[str | None]:
+        """An attribute of all such elements, as it is written, of one moment."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((each) => each.getAttribute(arguments[1]))"
+        return list(self.run(script, selector, name))
+
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: Callable[[], Any], what: str, limit_seconds: float = LIMIT_SECONDS) -> None:
-        assert wait_until(lambda: bool(condition()), limit_seconds), (
-            f"waited {limit_seconds} s for {what} on {self.driver.current_url}: {self.text('main')[-1500:]}"
+        """Until a condition holds. One that cannot be read yet does not hold yet; its last fault is told at the end."""
+        fault = ""
+
+        def holds() -> bool:
+            nonlocal fault
+            try:
+                fault = ""
+                return bool(condition())
+            except UNREADABLE as error:
+                fault = f" ({type(error).__name__}: {error})"
+                return False
+
+        assert wait_until(holds, limit_seconds), (
+            f"waited {limit_seconds} s for {what}{fault} on {self.driver.current_url}: {self.text('main')[-1500:]}"
         )
+
+    def live(self) -> None:
+        """Until the page follows its topics."""
+        self.wait(lambda: self.text("#connection .word") == "Connected", "the connection")
 
     def complaints(self) -> list[str]:
         """Errors and warnings on the console since the last look."""
@@ -168,11 +224,28 @@ class Browser:
         return None if found is None else float(found)
 
     def sticking_out(self) -> list[str]:
-        """What makes the page wider than the window."""
-        return [str(element) for element in self.run(STICKING_OUT)]
+        """What makes the page wider than the window, and goes on to once charts and live parts have followed it."""
+        found: list[str] = []
+
+        def fits() -> bool:
+            found[:] = [str(element) for element in self.run(STICKING_OUT)]
+            return not found
+
+        wait_until(fits, SETTLED_SECONDS)
+        return found
 
     def violations(self) -> list[str]:
-        """What axe-core finds on the page as it stands."""
+        """What axe-core finds on the page, and goes on to find: a part may be replaced while it looks."""
+        found: list[str] = []
+
+        def is_clean() -> bool:
+            found[:] = self._violations()
+            return not found
+
+        wait_until(is_clean, SETTLED_SECONDS / 4)
+        return found
+
+    def _violations(self) -> list[str]:
         from axe_selenium_python import axe  # its script is a part of the package
 
         if not self.run("return Boolean(window.axe)"):
@@ -212,6 +285,7 @@ def running_browser(url: str) -> Iterator[Browser]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(found[1]))
+    driver.set_script_timeout(SCRIPT_SECONDS)
     try:
         yield Browser(driver, url)
     finally:
