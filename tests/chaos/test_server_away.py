@@ -13,15 +13,16 @@ import pytest
 
 from tests.rig.hosts import processes_with_marker
 from tests.rig.light_gang import LAUNCHER
-from tests.rig.stack import Stack, config
+from tests.rig.stack import Json, Stack, config
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts]
 
 LIMIT_SECONDS = 240.0
+SETTLED = ("STATE_COMPLETED", "STATE_DELETED")
 #: A step must not wait for the server; this is what a busy machine may take for one.
 LONGEST_STEP_SECONDS = 10.0
-#: Each rank says what it did in a file of its own, which no server sees.
-WORKER = """
+#: What the ranks tell the test lies in files of their own, which no server sees.
+RANK = """
 import json, pathlib, sys, time
 import determined as det
 
@@ -31,6 +32,10 @@ info = det.get_cluster_info()
 distributed = det.core.DistributedContext(
     rank=rank, size=size, local_rank=local, local_size=local_size, cross_rank=here, cross_size=hosts,
     chief_ip=info.container_addrs[0])
+"""
+WORKER = (
+    RANK
+    + """
 step, longest, saved, before = 0, 0.0, {{}}, time.monotonic()
 with det.core.init(distributed=distributed) as context:
     while True:
@@ -52,6 +57,26 @@ with det.core.init(distributed=distributed) as context:
         if last or context.preempt.should_preempt():
             break
 """
+)
+#: Saves many small checkpoints as fast as it can once it is told to begin.
+SAVER = (
+    RANK
+    + """
+with det.core.init(distributed=distributed) as context:
+    print("line 1", flush=True)
+    while not (told / "begin").exists():
+        time.sleep(0.1)
+    for step in range(1, {count} + 1):
+        if rank == 0:
+            context.train.report_validation_metrics(step, {{"loss": 1 / step}})
+        with context.checkpoint.store_path({{"steps_completed": step}}, shard=True) as (folder, _):
+            (folder / f"rank{{rank}}").write_text(f"{{rank}} at {{step}}")
+    (told / f"saved{{rank}}").touch()
+    while not (told / "end").exists():
+        time.sleep(0.1)
+"""
+)
+MANY = 300
 
 
 def rank_says(told: Path, rank: int) -> dict[str, object]:
@@ -116,18 +141,66 @@ def assert_all_is_there_once(stack: Stack, experiment: int, told: Path) -> None:
     stack.assert_complete(experiment, last)
     saved = dict(says[0]["saved"])  # type: ignore[call-overload]
 
-    def records() -> list[dict[str, object]]:
-        return list(stack.get(f"/api/v1/experiments/{experiment}/checkpoints?limit=-1")["checkpoints"])
+    found = settled(stack, experiment, len(saved))
+    assert found == saved
+    assert_latest_is_whole(stack, found)
+    assert not stack.holders()
 
-    def settled() -> bool:
-        return all(str(one["state"]).endswith(("COMPLETED", "DELETED")) for one in records())
 
-    stack.wait(settled, LIMIT_SECONDS, "the checkpoints to be uploaded")
-    found = {str(one["uuid"]): one for one in records()}
-    assert len(found) == len(records())
-    assert {uuid: one["metadata"]["steps_completed"] for uuid, one in found.items()} == saved  # type: ignore[index]
-    newest = max(saved, key=lambda uuid: saved[uuid])
+def records(stack: Stack, experiment: int) -> list[Json]:
+    return list(stack.get(f"/api/v1/experiments/{experiment}/checkpoints?limit=-1")["checkpoints"])
+
+
+def settled(stack: Stack, experiment: int, count: int) -> dict[str, int]:
+    """Uuid -> step of all checkpoints, once all are uploaded; the superfluous are deleted then, or will be."""
+
+    def all_are() -> bool:
+        rows = records(stack, experiment)
+        return len(rows) >= count and all(row["state"] in SETTLED for row in rows)
+
+    stack.wait(all_are, LIMIT_SECONDS, f"{count} checkpoints to be uploaded")
+    rows = records(stack, experiment)
+    found = {str(row["uuid"]): int(row["metadata"]["steps_completed"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def assert_latest_is_whole(stack: Stack, found: dict[str, int]) -> None:
+    newest = max(found, key=lambda uuid: found[uuid])
     for rank in range(4):
         stored = stack.server.data / "checkpoints" / newest / f"rank{rank}"
-        assert stored.read_text() == f"{rank} at {last}"
-    assert not stack.holders()
+        assert stored.read_text() == f"{rank} at {found[newest]}"
+
+
+def test_of_hundreds_of_small_checkpoints_none_is_lost_when_the_server_goes_away_while_they_come(
+    stack: Stack, tmp_path: Path
+) -> None:
+    code = {"launch.py": LAUNCHER, "worker.py": SAVER.format(told=str(tmp_path), count=MANY)}
+    experiment = stack.submit(code, config(4))
+    stack.wait_lines(experiment, 4, LIMIT_SECONDS)
+    keys = stack.run_keys(experiment)
+    stack.server.kill()
+    (tmp_path / "begin").touch()
+    stack.wait(lambda: len(list(tmp_path.glob("saved*"))) == 4, LIMIT_SECONDS, f"{MANY} checkpoints")
+
+    def start_and_wait_for(share: float) -> None:
+        """Until so many are settled."""
+        stack.server.start()
+        stack.token = stack.server.token()
+        stack.wait(
+            lambda: sum(row["state"] in SETTLED for row in records(stack, experiment)) >= share * MANY,
+            LIMIT_SECONDS,
+            f"{share:.0%} of the checkpoints",
+        )
+
+    start_and_wait_for(0.1)
+    stack.server.kill()
+    (tmp_path / "end").touch()
+    stack.wait(lambda: not any(processes_with_marker(key) for key in keys), LIMIT_SECONDS, "the ranks to end")
+    start_and_wait_for(0.5)
+    stack.server.kill()
+    start_and_wait_for(1.0)
+    assert stack.wait_end(experiment, LIMIT_SECONDS) == "STATE_COMPLETED"
+    found = settled(stack, experiment, MANY)
+    assert sorted(found.values()) == list(range(1, MANY + 1))
+    assert_latest_is_whole(stack, found)
