@@ -15,7 +15,7 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST
 
-from experiments import submit
+from experiments import from_trial, submit
 from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
 from experiments.models import Checkpoint, Experiment, Project, Template
@@ -51,7 +51,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
 
 @page
 def fork(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
-    """GET: the form, with `?checkpoint=<uuid>` beginning with that one; POST: make the experiment."""
+    """GET: the form, `?checkpoint=<uuid>` beginning with that one, `?hparams=<trial>` of that trial; POST: make it."""
     return _form_or_experiment(request, find(experiment_id))
 
 
@@ -142,7 +142,7 @@ def _beginning(request: HttpRequest, parent: Experiment | None) -> dict[str, str
     if parent is None:
         return {"config": EXAMPLE, "template": template, "project": request.GET.get("project", "1")}
     return {
-        "config": masked_text(_config(parent, _source(request.GET.get("checkpoint", "")))),
+        "config": masked_text(_config(request, parent)),
         "name": parent.name,
         "template": parent.template_name,
         "project": str(parent.project_id),
@@ -157,9 +157,13 @@ def _source(text: str) -> Checkpoint | None:
         return None
 
 
-def _config(parent: Experiment, source: Checkpoint | None) -> str:
+def _config(request: HttpRequest, parent: Experiment) -> str:
     """The config as it was submitted; with a source its trials begin with that checkpoint."""
-    config = read_yaml(parent.original_config, SUBJECT)
+    source, config = _source(request.GET.get("checkpoint", "")), read_yaml(parent.original_config, SUBJECT)
+    number = request.GET.get("hparams", "")
+    trial = parent.trials.filter(pk=int(number)).first() if number.isdecimal() and len(number) < 19 else None
+    if trial is not None:
+        config = from_trial.config_of(config, trial)
     config.setdefault("description", f"Fork of experiment {parent.pk}")
     searcher = config.get("searcher")
     if source and isinstance(searcher, dict):

@@ -1,40 +1,32 @@
-"""The trials of an experiment on its overview: a table that its address sorts and cuts into pages."""
+"""The trials of an experiment as a table that its address filters, sorts, and cuts into pages."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from django.core.paginator import Page, Paginator
-from django.db.models import F, FloatField, QuerySet
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast
+from django.db.models import QuerySet
+from django.db.models.fields.json import KeyTransform
 from django.http import QueryDict
 
 from experiments import phases
 from experiments.models import Experiment, Trial
-from webui.api.trial_encoding import trials_with_numbers
-from webui.pages import verdicts
+from metrics.hparam_axes import Bounds, flat
+from metrics.parallel_chart import METRIC
+from webui.api.trial_encoding import trials_in_states, trials_with_numbers
+from webui.pages import trial_columns, verdicts
 from webui.pages.hparams import named
+from webui.pages.trial_columns import TRIAL, USUAL, Column, Row
 
 PER_PAGE = 100
-_NEWEST_LAST = "trial"
-
-
-class Column(NamedTuple):
-    """A column of the table. `by` orders it, nothing where it does not; `sort` is its word in the address."""
-
-    title: str
-    sort: str = ""
-    by: F | Cast | None = None
-    is_number: bool = False
-    is_downwards: bool = False  # what people look for stands at the lower end, so that comes first
 
 
 @dataclass(frozen=True)
 class Head:
     """A column's head. `order`: `ascending`, `descending` or nothing; `next`: what a click asks for."""
 
+    key: str
     title: str
     is_number: bool
     order: str
@@ -42,83 +34,96 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Row:
-    trial: Any  # with checkpoint_count beside its columns
-    phase: str
-    why: str
-    is_best: bool
-    hparams: dict[str, str]  # nested names joined by dots
-
-
-@dataclass(frozen=True)
 class Table:
+    """`total`: the trials of the experiment, also those that a filter leaves out."""
+
     rows: list[Row]
     heads: list[Head]
     page: Page[Trial]
+    total: int
 
     @property
     def is_comparable(self) -> bool:
-        return self.page.paginator.count > 1
+        return self.total > 1
 
 
-def table(experiment: Experiment, query: QueryDict) -> Table:
-    """`sort` (a word of a column, `-` before it for downwards) and `page`; what makes no sense is left out."""
-    columns = _columns(experiment)
+def table(
+    experiment: Experiment,
+    query: QueryDict,
+    columns: dict[str, Column] | None = None,
+    bounds: dict[str, Bounds] | None = None,
+) -> Table:
+    """`sort` (a column's key, `-` before it for downwards), `page`, `c` (columns), `state` (these two repeat).
+
+    What makes no sense is left out. `columns`: those there are, unless the usual; `bounds`: see `within`.
+    """
+    columns = columns or trial_columns.of(experiment, [], [])
+    chosen = [columns[key] for key in query.getlist("c") if key in columns and key != TRIAL]
+    shown = [columns[TRIAL], *(chosen or [columns[key] for key in USUAL])]
     wanted = query.get("sort", "")
     sort, is_down = wanted.removeprefix("-"), wanted.startswith("-")
-    chosen = next((column for column in columns if column.sort == sort and column.by is not None), None)
+    by = columns.get(sort)
+    by = by if by and by.by is not None else None
     rows = trials_with_numbers().filter(experiment=experiment).select_related("task", "latest_checkpoint")
-    page = Paginator(_ordered(rows, chosen, is_down), PER_PAGE).get_page(query.get("page"))
-    trials = list(page.object_list)
+    rows = trials_in_states(rows, [state for state in query.getlist("state") if state])
+    if bounds:
+        rows = rows.filter(pk__in=within(experiment, bounds))
+    page = Paginator(_ordered(rows, by, is_down), PER_PAGE).get_page(query.get("page"))
+    total = experiment.trials.count() if query.get("state") or bounds else page.paginator.count
+    found = _rows(experiment, list(page.object_list), shown, total)
+    return Table(found, [_head(column, by, is_down) for column in shown], page, total)
+
+
+def within(experiment: Experiment, bounds: dict[str, Bounds]) -> list[int]:
+    """Trials whose hyperparameters, and best value of the searcher's metric (METRIC), lie within all of these."""
+    best = KeyTransform("searcher_metric", "best_validation")
+    found = []
+    for pk, hparams, value in experiment.trials.values_list("pk", "hparams", best):
+        tried = flat(hparams)
+        if all(
+            each.hold_number(float("nan") if value is None else value)
+            if name == METRIC
+            else each.hold(tried, name)
+            for name, each in bounds.items()
+        ):
+            found.append(pk)
+    return found
+
+
+def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column], total: int) -> list[Row]:
     for trial in trials:
         trial.experiment = experiment
     why = verdicts.of_trials(trials, experiment.job.pool)
+    wants_hosts = any(column.key == "host" for column in shown)
+    hosts = trial_columns.hosts_of([trial.task_id for trial in trials]) if wants_hosts else {}
     found = [
         Row(
             trial=trial,
             phase=phases.of(trial),
             why=why.get(trial.pk, ""),
-            is_best=trial.pk == experiment.best_trial_id,
+            is_best=trial.pk == experiment.best_trial_id and total > 1,
             hparams=named(trial.hparams),
+            hosts=hosts.get(trial.task_id, ()),
         )
         for trial in trials
     ]
-    return Table(found, [_head(column, chosen, is_down) for column in columns], page)
+    for row in found:
+        row.cells.extend(column.cell(row) for column in shown)
+    return found
 
 
-def _columns(experiment: Experiment) -> list[Column]:
-    searcher = experiment.config.get("searcher") or {}
-    larger = not searcher.get("smaller_is_better", True)
-    return [
-        Column("Trial", _NEWEST_LAST, F("pk")),
-        Column("State", "state", F("state")),
-        Column("Hyperparameters"),
-        Column("Progress", "progress", F("progress"), True, True),
-        Column("Steps", "steps", F("steps_completed"), True, True),
-        Column("Best", "best", _metric("best_validation"), True, larger),
-        Column("Latest", "latest", _metric("latest_validation"), True, larger),
-        Column("Checkpoints", "checkpoints", F("checkpoint_count"), True, True),
-        Column("Restarts", "restarts", F("restarts"), True, True),
-        Column("Created"),
-    ]
-
-
-def _metric(field: str) -> Cast:
-    return Cast(KT(f"{field}__searcher_metric"), FloatField())
-
-
-def _ordered(rows: QuerySet[Trial], chosen: Column | None, is_down: bool) -> QuerySet[Trial]:
+def _ordered(rows: QuerySet[Trial], by: Column | None, is_down: bool) -> QuerySet[Trial]:
     """Trials without a value stand last, either way."""
-    if chosen is None or chosen.by is None:
+    if by is None:
         return rows.order_by("pk")
-    order = chosen.by.desc(nulls_last=True) if is_down else chosen.by.asc(nulls_last=True)
+    order = by.by.desc(nulls_last=True) if is_down else by.by.asc(nulls_last=True)
     return rows.order_by(order, "pk")
 
 
-def _head(column: Column, chosen: Column | None, is_down: bool) -> Head:
+def _head(column: Column, by: Column | None, is_down: bool) -> Head:
     if column.by is None:
-        return Head(column.title, column.is_number, "", "")
-    is_current = column == chosen or (chosen is None and column.sort == _NEWEST_LAST)
+        return Head(column.key, column.title, column.is_number, "", "")
+    is_current = column == by or (by is None and column.key == TRIAL)
     downwards = not is_down if is_current else column.is_downwards
     order = ("descending" if is_down else "ascending") if is_current else ""
-    return Head(column.title, column.is_number, order, f"{'-' if downwards else ''}{column.sort}")
+    return Head(column.key, column.title, column.is_number, order, f"{'-' if downwards else ''}{column.key}")

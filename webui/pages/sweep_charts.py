@@ -5,7 +5,7 @@ Each way is an address of its own; `?part=figures` is what it draws, as Plotly J
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from experiments.models import Experiment
 from metrics import hparam_charts, importance, learning_curves, parallel_chart, series
 from metrics.charts import Figure
 from metrics.comparisons import Metric, metrics_of
-from metrics.hparam_axes import Axis, Kind, axes, flat
+from metrics.hparam_axes import Axis, Bounds, Kind, axes, flat
 from metrics.sweep import Sweep
 from webui.pages import experiment as experiment_page
 from webui.pages import sweep_query, sweep_rows
@@ -138,13 +138,14 @@ def _form(experiment: Experiment, view: View, way: str) -> dict[str, Any]:
         "margins": MARGINS,
         "tops": learning_curves.TOPS,
         "axes": [(axis, axis in chosen) for axis in varying],
-        "brushable": [_field(axis, view) for axis in chosen] if "bounds" in WAYS[way].fields else [],
+        "brushable": [field(axis, view.bounds) for axis in chosen] if "bounds" in WAYS[way].fields else [],
         "of_metric": view.bounds.get(parallel_chart.METRIC),
     }
 
 
-def _field(axis: Axis, view: View) -> dict[str, Any]:
-    bounds = view.bounds.get(axis.name)
+def field(axis: Axis, chosen: Mapping[str, Bounds]) -> dict[str, Any]:
+    """What a form needs to keep only some values of a hyperparameter, as it stands now."""
+    bounds = chosen.get(axis.name)
     among = bounds.among if bounds else frozenset()
     words = [(word, word in among) for word in axis.categories]
     return {"name": axis.name, "is_category": axis.kind == Kind.CATEGORY, "words": words, "bounds": bounds}

@@ -38,6 +38,7 @@ from webui.pages import (
     queue,
     queue_job,
     rank_stacks,
+    search_trials,
     session,
     sweep_charts,
     trial,
@@ -65,6 +66,8 @@ urlpatterns = [
     path("experiments/<int:experiment_id>/edit", experiment_edit.edit),
     path("experiments/<int:experiment_id>/delete", experiment_edit.delete),
     path("experiments/<int:experiment_id>/chart", experiment_charts.chart),
+    path("experiments/<int:experiment_id>/trials", search_trials.detail),
+    path("experiments/<int:experiment_id>/trials/kill", search_trials.kill),
     path("experiments/<int:experiment_id>/visualisation", sweep_charts.detail),
     path("experiments/<int:experiment_id>/visualisation/<slug:way>", sweep_charts.detail),
     # POST only; the pages of an experiment are GET, so the two never meet

@@ -1,0 +1,124 @@
+"""The Trials page of an experiment: columns and filters to choose, and what can be done to those ticked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from experiments import outcomes
+from experiments.models import Experiment, Trial
+from experiments.states import TRIAL_END_STATES
+from experiments.transitions import IllegalStep
+from metrics.comparisons import metrics_of
+from metrics.hparam_axes import Axis, axes, flat
+from metrics.parallel_chart import METRIC
+from trainmaster import yamltext
+from webui.pages import experiment as experiment_page
+from webui.pages import experiment_trials, sweep_query, trial_columns
+from webui.pages.experiment_access import find, may_act
+from webui.pages.frame import actor, page, show
+from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
+
+#: killed by one request
+MOST_KILLED = 500
+STATES = ("QUEUED", "STARTING", "RUNNING", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
+
+
+@page
+def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """`?part=trials`: only the table, `?part=head`: only what stands above the tabs."""
+    experiment = find(experiment_id)
+    part = request.GET.get("part")
+    context = experiment_page.head(request, experiment, "trials")
+    if part == "head":
+        return show(request, "search_trials", context, room="Experiments", fragment="experiment")
+    hparams = [hparams for (hparams,) in experiment.trials.values_list("hparams")]
+    varying = axes(experiment.config.get("hyperparameters") or {}, map(flat, hparams))
+    columns = trial_columns.of(experiment, varying, metrics_of(_some(experiment)))
+    bounds = sweep_query.bounds(request.GET)
+    context["trials"] = experiment_trials.table(experiment, request.GET, columns, bounds)
+    if part is None:
+        context |= _form(request, columns, varying) | {"best": best(experiment)}
+    return show(request, "search_trials", context, room="Experiments", fragment="experiment_trials")
+
+
+def _some(experiment: Experiment) -> list[int]:
+    """Trials whose metrics may be columns: the first that have reported any, and the best."""
+    reported = experiment.trials.exclude(summary_metrics={}).order_by("pk").values_list("pk", flat=True)
+    best = [experiment.best_trial_id] if experiment.best_trial_id else []
+    return [*reported[:TRIALS_ASKED_FOR_NAMES], *best]
+
+
+def _form(
+    request: HttpRequest, columns: dict[str, trial_columns.Column], varying: list[Axis]
+) -> dict[str, Any]:
+    chosen = [key for key in request.GET.getlist("c") if key in columns] or list(trial_columns.USUAL)
+    bounds = sweep_query.bounds(request.GET)
+    groups: dict[str, list[tuple[str, str, bool]]] = {"Trial": [], "Hyperparameters": [], "Latest of": []}
+    for key, column in columns.items():
+        word = "Hyperparameters" if key.startswith(trial_columns.HPARAM) else "Trial"
+        word = "Latest of" if key.startswith(trial_columns.METRIC) else word
+        if key != trial_columns.TRIAL:
+            groups[word].append((key, column.title, key in chosen))
+    states = request.GET.getlist("state")
+    return {
+        "columns": {word: group for word, group in groups.items() if group},
+        "states": [(state, state in states) for state in STATES],
+        "fields": [field(axis, bounds) for axis in varying],
+        "of_metric": bounds.get(METRIC),
+        "filters": len(bounds) + bool([state for state in states if state]),
+        "sort": request.GET.get("sort", ""),
+        "most_killed": MOST_KILLED,
+    }
+
+
+def best(experiment: Experiment) -> dict[str, Any] | None:
+    """The trial with the best validation so far, its hyperparameters as YAML; None before the first validation."""
+    if experiment.best_trial_id is None:
+        return None
+    trial = Trial.objects.filter(pk=experiment.best_trial_id, experiment=experiment).first()
+    if trial is None or not trial.hparams:
+        return None
+    return {"trial": trial, "yaml": yamltext.dump(trial.hparams)}
+
+
+@page
+@require_POST
+def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """Kill the trials that the form names (`trial`, repeats), and say how many; those that have ended stay so."""
+    experiment = find(experiment_id)
+    asked = list(dict.fromkeys(int(word) for word in request.POST.getlist("trial") if _is_id(word)))
+    if not may_act(request, experiment):
+        messages.error(request, "Only the owner of an experiment or an admin may kill its trials.")
+    elif not asked:
+        messages.error(request, "No trial was ticked.")
+    else:
+        _kill(request, experiment, asked)
+    back = request.POST.get("back", "")
+    own = f"/experiments/{experiment_id}/trials"
+    return redirect(back if back == own or back.startswith(f"{own}?") else own)
+
+
+def _is_id(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= 18
+
+
+def _kill(request: HttpRequest, experiment: Experiment, asked: list[int]) -> None:
+    living = experiment.trials.filter(pk__in=asked[:MOST_KILLED]).exclude(state__in=TRIAL_END_STATES)
+    killed, refusal = 0, ""
+    for pk in living.order_by("pk").values_list("pk", flat=True):
+        try:
+            outcomes.kill_trial(pk, actor=actor(request))
+            killed += 1
+        except IllegalStep as error:
+            refusal = str(error)
+    left = len(asked) - killed
+    words = f"{killed} trial{'s are' if killed != 1 else ' is'} being killed."
+    if left:
+        words += f" {left} {'were' if left != 1 else 'was'} left as {'they are' if left != 1 else 'it is'}: "
+        words += refusal or "ended before, or no trial of this experiment."
+    (messages.error if refusal else messages.success)(request, words)
