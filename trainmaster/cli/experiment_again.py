@@ -36,6 +36,11 @@ def add(verbs: Any, follow: Follow) -> None:
     source.add_argument(
         "--trial", type=int, metavar="ID", help="its trials begin with that trial's latest checkpoint"
     )
+    parser.add_argument(
+        "--template",
+        metavar="NAME",
+        help="the template to build on (default: its own, as it was then; '' for none)",
+    )
     parser.add_argument("--paused", action="store_true", help="do not start it yet")
     parser.set_defaults(run=lambda client, args: _fork(client, args, follow), action="fork the experiment")
 
@@ -72,10 +77,13 @@ def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
 
 
 def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+    template = args.template
     if args.config_file is not None:
         config = yamltext.load(config_text(args.config_file, []))
     else:
-        config = yamltext.load(client.experiment(args.experiment_id)["experiment"]["originalConfig"])
+        parent = client.experiment(args.experiment_id)["experiment"]
+        config = yamltext.load(parent["originalConfig"])
+        template = parent.get("templateName") if template is None else template
     if not isinstance(config, dict):
         raise CliError(
             f"the config of experiment {args.experiment_id} is no map; give one with --config-file."
@@ -92,6 +100,8 @@ def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
             else {"source_trial_id": args.trial}
         )
     body = {"config": _changed(config, args), "parentId": args.experiment_id, "activate": not args.paused}
+    if template:
+        body["template"] = template
     answer = client.create_experiment(body)
     for notice in answer.get("notices") or []:
         say(notice, "yellow")

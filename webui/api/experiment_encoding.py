@@ -80,6 +80,7 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> Json:
             "archived": experiment.archived,
             "config": config,
             "originalConfig": masked_text(experiment.original_config) if full else "",
+            "templateName": experiment.template_name,
             "startTime": encoding.time(experiment.started_at),
             "endTime": encoding.time(experiment.ended_at),
             "duration": int((end - experiment.started_at).total_seconds()),

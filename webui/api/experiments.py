@@ -135,10 +135,15 @@ class ExperimentByExternalId(ApiView):
 
 
 def _template(body: Json) -> templates.Used | None:
+    """What the request builds on; a fork by its parent's template takes that as it was then."""
+    name, parent = body.get("template"), body.get("parentId")
+    of_parent = Experiment.objects.filter(pk=parent, template_name=name) if name and parent else None
+    if of_parent is not None and (row := of_parent.values_list("template_config", flat=True).first()) is not None:
+        return templates.Used(name or "", row)
     try:
-        return templates.used(body.get("template"))
+        return templates.used(name)
     except Template.DoesNotExist as error:
-        raise Missing(f"template {body['template']} not found") from error
+        raise Missing(f"template {name} not found") from error
 
 
 def _config(body: Json) -> ExperimentConfig:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.http import HttpRequest
 
-from experiments import sources, templates
+from experiments import search_preview, sources, templates
 from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
 from experiments.config.origins import Line, explained
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project, Template
 from jobs import accepting
+from searching import BadSearch
 from submissions.config.places import Placed, broken_at, placed
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from trainmaster.cli.submission import missing_scripts
 from webui.pages.experiment_access import may_act
 from webui.pages.frame import user_of
+
+#: a search of more trials is not simulated with each key that is pressed
+MOST_TRIALS = 1_000
+
+
+class Forecast(NamedTuple):
+    """What a search would do. `hours` are those of one slot, `span_hours` until its end; None where unknown."""
+
+    preview: search_preview.Preview
+    hours: float | None
+    span_hours: float | None
+    saved: float  # share of the units of all trials that early stopping saves
 
 
 @dataclass
@@ -35,6 +49,7 @@ class Draft:
     problems: list[Placed] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    search: Forecast | None = None
 
     def refuse(self, where: str, sentence: str) -> None:
         self.problems.append(Placed(None, where, sentence, ""))
@@ -57,6 +72,7 @@ def of_experiment(request: HttpRequest, given: Mapping[str, str], parent: Experi
         draft.lines = explained(masked(effective), masked(values), masked(template))
         draft.notices = list(draft.config.remarks())
         _accept(draft, effective, given, role=user_of(request).role)
+        _preview(draft, effective, given)
     except ConfigError as error:
         _place(draft, text, error)
     _look_for_scripts(draft, given)
@@ -110,6 +126,34 @@ def _accept(draft: Draft, effective: dict[str, Any], given: Mapping[str, str], *
     except accepting.Refused as error:
         draft.refuse("", str(error))
     draft.project = _project(draft, effective, given.get("project", ""))
+
+
+def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) -> None:
+    """What the search would do; a search that cannot be is a fault like others."""
+    searcher = effective["searcher"]
+    if searcher["name"] in {"single", "custom"} or int(searcher.get("max_trials") or 1) > MOST_TRIALS:
+        return
+    try:
+        found = search_preview.of(effective)
+    except (BadSearch, search_preview.TooLarge) as error:
+        draft.refuse("searcher", str(error))
+        return
+    hours = (_seconds(given.get("seconds_per_unit", "")) or 0.0) / 3600
+    longest = found.trials * max(found.lengths, default=0)
+    draft.search = Forecast(
+        found,
+        found.units * hours * max(1, found.slots_per_trial) if found.units and hours else None,
+        found.span * hours if found.span and hours else None,
+        1 - found.units / longest if found.units and longest else 0.0,
+    )
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < math.inf else None
 
 
 def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | None:

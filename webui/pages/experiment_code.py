@@ -16,6 +16,7 @@ from experiments.models import Experiment
 from submissions import contexts
 from submissions.config.problems import ConfigError
 from submissions.config.reading import read_yaml
+from trainmaster import yamltext
 from webui.pages import code_changes, experiment
 from webui.pages.experiment_access import find
 from webui.pages.frame import page, show
@@ -124,12 +125,20 @@ def _read(request: HttpRequest, found: Experiment) -> dict[str, Any]:
     }
 
 
+def _canonical(text: str) -> bytes:
+    """A config in one form, so that what differs is not how it is written; its secrets masked."""
+    try:
+        return yamltext.dump(dict(sorted(masked(read_yaml(text, SUBJECT)).items()))).encode()
+    except ConfigError:
+        return b""
+
+
 def _compared(found: Experiment, against: str) -> dict[str, Any]:
     """What differs from another experiment; the files that have changed are marked in the tree too."""
     other = find(int(against)) if against.isdecimal() and len(against) < 10 else None
     if other is None:
         raise Http404(f"{against} is no number of an experiment.")
-    texts = [masked_text(each.original_config).encode() for each in (other, found)]
+    texts = [_canonical(each.original_config) for each in (other, found)]
     changes = code_changes.between(other.context, found.context)
     return {
         "other": other,

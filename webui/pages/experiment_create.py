@@ -164,12 +164,26 @@ def _config(request: HttpRequest, parent: Experiment) -> str:
     trial = parent.trials.filter(pk=int(number)).first() if number.isdecimal() and len(number) < 19 else None
     if trial is not None:
         config = from_trial.config_of(config, trial)
+    elif source is None:
+        return _described(parent.original_config, config, f"Fork of experiment {parent.pk}")
     config.setdefault("description", f"Fork of experiment {parent.pk}")
     searcher = config.get("searcher")
     if source and isinstance(searcher, dict):
         searcher.pop("source_trial_id", None)
         searcher["source_checkpoint_uuid"] = str(source.pk)
     return yamltext.dump(config)
+
+
+def _described(text: str, config: dict[str, Any], description: str) -> str:
+    """The text as it was written, with a description if it has none."""
+    if "description" in config:
+        return text
+    described = f"{text.rstrip()}\ndescription: {description}\n"
+    wanted = {**config, "description": description}
+    try:
+        return described if yamltext.load(described) == wanted else yamltext.dump(wanted)
+    except yamltext.YamlError:  # a text in JSON, or one that ends in a comment
+        return yamltext.dump(wanted)
 
 
 def _form(

@@ -101,6 +101,18 @@ def test_a_zip_is_submitted_with_a_template_and_once_for_each_form(client: Clien
     assert forked.config["resources"]["priority"] == 7 and "hunter2" in forked.original_config
 
 
+def test_what_a_search_would_do_is_said_before_it_is_submitted(client: Client) -> None:
+    search = CONFIG.replace("name: single", "name: random, max_trials: 6")
+    page = client.post("/experiments/check", {"config": search, "seconds_per_unit": "60"}).content.decode()
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
+    assert (
+        "6 train for 10 batches" in text and "In all 60 batches" in text and "That is 1.0 slot-hours" in text
+    )
+    asha = CONFIG.replace("name: single", "name: adaptive_asha, max_trials: 8, max_rungs: 2, divisor: 2")
+    page = client.post("/experiments/check", {"config": asha}).content.decode()
+    assert '<span class="came"' in page and "less than all trials to the end" in page
+
+
 def test_a_folder_is_submitted_and_what_cannot_be_is_said(client: Client) -> None:
     manifest = json.dumps([{"path": "code/train.py", "size": 3, "mtime": 0}])
     status, _ = send(client, contents=SimpleUploadedFile("contents", b"abc"), manifest=manifest, paused="on")
