@@ -29,6 +29,7 @@ from jobs.models import Allocation
 from jobs.states import NOT_THE_CODES_FAULT, Reason, TaskState
 from jobs.time_limits import time_used
 from logs import log_labels
+from searching import custom
 
 _ACTOR = "server"
 #: An attempt that could not even start is tried again after this long, times its number.
@@ -144,6 +145,7 @@ def _end(
     if (
         experiment.state in GOING_ON
         and state == TrialState.ERROR
+        and not custom.is_custom(experiment.search)  # its program may make another
         and not experiment.trials.exclude(state__in=TRIAL_END_STATES).exists()
     ):
         set_experiment_state(experiment, ExperimentState.STOPPING_ERROR, reason=reason, actor=_ACTOR)

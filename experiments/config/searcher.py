@@ -21,7 +21,6 @@ from submissions.config.section import (
 
 #: searchers that Determined ended, and what to use instead
 ENDED = {
-    "custom": "custom searchers have ended",
     "sync_halving": "sync_halving has ended, use async_halving",
     "adaptive": "adaptive has ended, use adaptive_asha",
     "adaptive_simple": "adaptive_simple has ended, use adaptive_asha",
@@ -100,6 +99,14 @@ class Grid(_Search):
     """How many trials are open at a time; 0 is all of them."""
 
 
+class Custom(_Search):
+    """Trials are made and trained as a program of yours says over the API (docs/search.md)."""
+
+    name: Literal["custom"]
+    unit: Literal["batches", "records", "epochs"] | None = None
+    """What the program counts lengths in."""
+
+
 class _Halving(_Search):
     max_trials: Positive
     """How many trials there are at most."""
@@ -136,11 +143,14 @@ class AsyncHalving(_Halving):
     """How many rungs there are."""
 
 
-Searcher = Annotated[Single | Random | Grid | AdaptiveAsha | AsyncHalving, Field(discriminator="name")]
+Searcher = Annotated[
+    Single | Random | Grid | Custom | AdaptiveAsha | AsyncHalving, Field(discriminator="name")
+]
 SEARCHERS: dict[str, type[Section]] = {
     "single": Single,
     "random": Random,
     "grid": Grid,
+    "custom": Custom,
     "adaptive_asha": AdaptiveAsha,
     "async_halving": AsyncHalving,
 }

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from searching import halving, hyperparameters, judging
+from searching import custom, halving, hyperparameters, judging
 from searching.drawing import ID_BITS, draws_of_trial
 from searching.errors import BadSearch
 from searching.events import (
@@ -46,8 +46,10 @@ _DEFAULTS = {"divisor": 4, "max_rungs": 5, "num_rungs": 1, "mode": "standard", "
 def start(searcher: dict[str, Any], hparams: dict[str, Any], seed: int) -> tuple[State, list[Operation]]:
     """Begin a search. `searcher` and `hparams`: those sections of a config; raises BadSearch."""
     name = searcher.get("name")
+    if name == "custom":
+        return custom.begin(_completed(searcher), hparams, seed), []
     if name not in ("single", "random", "grid", *_HALVING):
-        allowed = f"single, random, grid, {' or '.join(_HALVING)}"
+        allowed = f"single, random, grid, custom, {' or '.join(_HALVING)}"
         raise BadSearch("searcher.name", name, allowed)
     hyperparameters.check(hparams, grid=name == "grid")
     searcher = _completed(searcher)
@@ -111,6 +113,8 @@ def progress(state: State, reported: Mapping[str, float] | None = None) -> float
     state = upgraded(state)
     if state["over"] and _shutdown(state) == Shutdown():
         return 1.0
+    if custom.is_custom(state):
+        return float(state["custom"]["progress"])
     total = sum(bracket["total"] for bracket in state["brackets"])
     longest = halving.max_time(state["searcher"]) if _has_length(state["searcher"]) else None
     numbers = _partly_done(state)
@@ -164,6 +168,8 @@ def _validated(state: State, number: int, event: ValidationReported) -> list[Ope
     if trial[STANDING] not in (Standing.ON, Standing.PARKED, Standing.STOPPING):
         return []
     trial[TIME] = max(trial[TIME], event.steps_completed if event.time is None else event.time)
+    if custom.is_custom(state):
+        return custom.validated(state, number, event)
     if trial[STANDING] != Standing.ON or not state["brackets"][trial[BRACKET]]["rungs"]:
         return []
     metric = event.metric if state["searcher"]["smaller_is_better"] else -event.metric
@@ -185,6 +191,9 @@ def _exited(state: State, number: int, event: TrialExited) -> list[Operation]:
     operations: list[Operation] = []
     if before == Standing.ON:
         bracket["live"].remove(number)
+    if custom.is_custom(state):
+        return custom.exited(state, event, end)
+    if before == Standing.ON:
         if end == Standing.INVALID_HP:
             _replace(state, bracket)
         elif end in LOST and bracket["rungs"]:

@@ -10,6 +10,7 @@ from django.urls import URLPattern, path
 from webui.api import (
     allocations,
     checkpoint_files,
+    custom_search,
     log_files,
     log_streams,
     metric_streams,
@@ -50,6 +51,8 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("trials/<int:trial_id>/profiler/available_series", profiler.available_series, ("GET",)),
     ("trials/<int:trial_id>/profiler/metrics", profiler.metrics, ("GET",)),
     ("trials/<int:trial_id>/tensorboard", tensorboard_files.of_trial, ("GET",)),
+    ("experiments/<int:experiment_id>/searcher_events", custom_search.searcher_events, ("GET",)),
+    ("experiments/<int:experiment_id>/searcher_operations", custom_search.searcher_operations, ("POST",)),
     ("experiments/<int:experiment_id>/tensorboard", tensorboard_files.of_experiment, ("GET",)),
     ("checkpoints/<uuid:checkpoint_uuid>/files", checkpoint_files.listing, ("GET",)),
     ("checkpoints/<uuid:checkpoint_uuid>/files/<path:path>", checkpoint_files.file, ("GET",)),

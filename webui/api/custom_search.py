@@ -1,0 +1,137 @@
+"""Custom searches: events for the program that runs one, and the operations that it answers with.
+
+The addresses and names of clients up to 0.37 (`determined.searcher`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+
+from accounts.models import User
+from experiments import custom_search
+from experiments.models import Experiment
+from experiments.transitions import IllegalStep
+from searching import BadSearch
+from searching.custom import Wanted
+from webui.api.allocations import poll
+from webui.api.async_views import Principal, async_view, json_body
+from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.live.threads import reading
+
+#: how long a client waits for an event before it hears that there is none
+POLL_SECONDS = 60.0
+MOST_OPERATIONS = 10_000
+
+
+@async_view("GET")
+async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+    """What the program has not answered; waits up to a minute until there is something."""
+    await reading(_own, who, experiment_id, changes=False)
+
+    async def look() -> list[dict[str, Any]] | None:
+        return (await reading(_events, experiment_id)) or None
+
+    found = await poll(f"experiment:{experiment_id}", POLL_SECONDS, look)
+    return JsonResponse({"searcherEvents": found or []})
+
+
+@async_view("POST")
+async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+    """Operations in answer to an event (`triggeredByEvent`), which is forgotten with all before it.
+
+    The same answer twice does nothing the second time.
+    """
+    await reading(_own, who, experiment_id, changes=True)
+    body = json_body(request)
+    event, operations = body.get("triggeredByEvent"), body.get("searcherOperations") or []
+    if not isinstance(event, dict) or not isinstance(event.get("id"), int):
+        raise BadRequest("triggeredByEvent.id: the id of the event that this answers, a whole number.")
+    if not isinstance(operations, list) or len(operations) > MOST_OPERATIONS:
+        raise BadRequest(f"searcherOperations: a list of {MOST_OPERATIONS:,} operations at most.")
+    wanted = [_wanted(each, index) for index, each in enumerate(operations)]
+    await reading(_operate, experiment_id, wanted, event["id"], _actor(who))
+    return JsonResponse({})
+
+
+def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
+    """Raises Missing, and Forbidden to people who may not change the experiment. A run may, if its user may."""
+    experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
+    if experiment is None:
+        raise Missing(f"experiment {experiment_id} not found")
+    user = who if isinstance(who, User) else who.task.job.owner
+    if changes and not user.is_admin and experiment.owner_id != user.pk:
+        raise Forbidden(f"experiment {experiment_id} belongs to {experiment.owner.username}.")
+
+
+def _actor(who: Principal) -> str:
+    return f"user:{who.username}" if isinstance(who, User) else "searcher"
+
+
+def _events(experiment_id: int) -> list[dict[str, Any]]:
+    try:
+        return custom_search.events_of(experiment_id)
+    except IllegalStep as error:
+        raise Conflict(str(error)) from error
+
+
+def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str) -> None:
+    try:
+        custom_search.operate(experiment_id, wanted, event_id, actor=actor)
+    except BadSearch as error:
+        raise BadRequest(str(error)) from error
+    except IllegalStep as error:
+        raise Conflict(str(error)) from error
+
+
+def _wanted(operation: Any, index: int) -> Wanted:
+    """One operation of the dialect. Raises BadRequest."""
+    where = f"searcherOperations[{index}]"
+    given = (
+        {name: value for name, value in operation.items() if value is not None}
+        if isinstance(operation, dict)
+        else {}
+    )
+    name, content = next(iter(given.items()), ("", None))
+    if len(given) != 1 or name not in _READ or not isinstance(content, dict):
+        raise BadRequest(f"{where}: one of {', '.join(_READ)} with its fields.")
+    try:
+        return _READ[name](content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadRequest(f"{where}.{name}: {error!r} is missing or not what it should be.") from error
+
+
+def _create(content: dict[str, Any]) -> Wanted:
+    hparams = content["hyperparams"]
+    hparams = json.loads(hparams) if isinstance(hparams, str) else hparams
+    if not isinstance(hparams, dict):
+        raise ValueError("hyperparams")
+    return Wanted("create", str(content["requestId"]), hparams=hparams)
+
+
+def _trial_operation(content: dict[str, Any]) -> Wanted:
+    after = content["validateAfter"]
+    return Wanted("validate_after", str(after["requestId"]), length=int(after["length"]))
+
+
+def _close(content: dict[str, Any]) -> Wanted:
+    return Wanted("close", str(content["requestId"]))
+
+
+def _progress(content: dict[str, Any]) -> Wanted:
+    return Wanted("progress", progress=float(content.get("progress") or 0.0))
+
+
+def _shut_down(content: dict[str, Any]) -> Wanted:
+    return Wanted("shut_down", failure=bool(content.get("failure")), cancel=bool(content.get("cancel")))
+
+
+_READ = {
+    "createTrial": _create,
+    "trialOperation": _trial_operation,
+    "closeTrial": _close,
+    "setSearcherProgress": _progress,
+    "shutDown": _shut_down,
+}
