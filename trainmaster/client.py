@@ -75,6 +75,10 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
+    def connection(self) -> ServerClient:
+        """What speaks to the server, logged in, for tunnels."""
+        return self._http
+
     # --- requests -------------------------------------------------------------------------------------------
 
     def call(

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from webui.live import proxy_access
 from webui.live.login import is_own_origin
 from webui.live.proxy_access import Answer, Visit
-from webui.live.proxy_headers import Headers, answer_headers, request_headers
+from webui.live.proxy_headers import Headers, answer_headers, guards, request_headers
 from webui.live.proxy_http import Exchange, Unanswered
 from webui.live.proxy_socket import Tunnelled
 from webui.live.threads import reading
@@ -71,12 +71,17 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         visit = await reading(proxy_access.visit, service_id, headers)
     except Error as error:
         log.warning("the database is away or busy: %s", error)
-        await JSONResponse({"message": "The database is away or busy; try again."}, 503)(scope, receive, send)
+        busy = JSONResponse({"message": "The database is away or busy; try again."}, 503)
+        await _guarded(busy, base, scope)(scope, receive, send)
         return
-    foreign = scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not is_own_origin(headers)
+    # a service worker would answer the task's addresses itself, with pages that no policy binds
+    foreign = headers.get("service-worker") == "script" or (
+        scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not is_own_origin(headers)
+    )
     if foreign or visit.answer != Answer.OPEN:
         refused = Visit(Answer.FORBIDDEN) if foreign else visit
-        await _refusal(refused, service_id, base, headers, scope)(scope, receive, send)
+        answer = _refusal(refused, service_id, base, headers, scope)
+        await _guarded(answer, base, scope)(scope, receive, send)
         return
     own = rest if visit.stripped else base.lstrip("/") + rest
     await _carry(visit, base, b"/" + own.encode("latin-1") + query, headers, scope, receive, send)
@@ -98,7 +103,7 @@ async def _carry(
     def rewritten(given: Headers) -> Headers:
         nonlocal begun
         begun = True
-        return answer_headers(given, base, origin, own_cookies(), stripped=visit.stripped)
+        return answer_headers(given, scope["path"], base, origin, own_cookies())
 
     sent = request_headers(scope["headers"], own_cookies(), scope["scheme"])
     try:
@@ -106,7 +111,14 @@ async def _carry(
     except Unanswered as error:
         if begun:
             raise  # the answer breaks off, which the browser sees
-        await JSONResponse({"message": str(error)}, 502)(scope, receive, send)
+        await _guarded(JSONResponse({"message": str(error)}, 502), base, scope)(scope, receive, send)
+
+
+def _guarded(response: Response, base: str, scope: Scope) -> Response:
+    """An answer of the server's own below a task's address: in a frame of the task's pages it must be as bound."""
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    response.raw_headers += guards(base, f"{scope['scheme']}://{host}")
+    return response
 
 
 def _refusal(visit: Visit, service_id: str, base: str, headers: dict[str, str], scope: Scope) -> Response:

@@ -6,9 +6,10 @@ says may touch the console, with which it shares an origin (docs/interactive.md,
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Sequence
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -22,6 +23,7 @@ _NOT_FORWARDED = _OF_THE_HOP | {b"authorization", b"x-csrftoken", b"cookie", b"f
 _NOT_BELIEVED = _OF_THE_HOP | {
     b"strict-transport-security", b"service-worker-allowed", b"clear-site-data", b"alt-svc", b"public-key-pins",
     b"nel", b"report-to", b"reporting-endpoints", b"set-cookie", b"server", b"date", b"x-frame-options",
+    b"refresh", b"content-location",
 }  # fmt: skip
 _WEBSOCKET = b"sec-websocket-"
 
@@ -58,40 +60,44 @@ def _other_cookies(value: bytes, own: frozenset[str]) -> list[bytes]:
 
 
 def answer_headers(
-    given: Sequence[tuple[bytes, bytes]],
-    base: str,
-    origin: str,
-    own_cookies: frozenset[str],
-    *,
-    stripped: bool,
+    given: Sequence[tuple[bytes, bytes]], asked: str, base: str, origin: str, own_cookies: frozenset[str]
 ) -> Headers:
-    """What the browser gets of an answer's headers. `base` is the task's address, `/proxy/<id>/`.
-
-    `stripped`: the program does not know its base, so its addresses are put below it.
-    """
+    """What the browser gets of an answer's headers. `base` is the task's address, `/proxy/<id>/`, `asked` what the
+    browser asked for."""
     named = _named_by_connection(given)
     found: Headers = []
     for name, value in given:
         lower = name.lower()
         if lower == b"location":
-            found.append((name, location(value.decode("latin-1"), base, stripped=stripped).encode("latin-1")))
+            host = origin.partition("://")[2]
+            found.append((name, location(value.decode("latin-1"), asked, base, host).encode("latin-1")))
         elif lower == b"set-cookie":
             found += [(name, cookie) for cookie in _cookies(value, base, own_cookies)]
         elif lower not in _NOT_BELIEVED and lower not in named:
             found.append((name, value))
-    return [*found, (b"content-security-policy", policy(base, origin).encode())]
+    return [*found, *guards(base, origin)]
 
 
-def location(value: str, base: str, *, stripped: bool) -> str:
-    """Where a redirection leads, seen from the browser; one to the program's own address stays at the task's."""
-    parts = urlsplit(value)
-    if parts.netloc and parts.hostname not in {"localhost", "127.0.0.1"}:
-        return value
-    path = parts.path or "/"
-    if not path.startswith("/"):
-        return value
-    if stripped and not path.startswith(base):
-        path = base + path.lstrip("/")
+def guards(base: str, origin: str) -> Headers:
+    """What stands on every answer below `base`, the server's own too: one without it would be a way around it."""
+    return [
+        (b"content-security-policy", policy(base, origin).encode()),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+
+
+def location(value: str, asked: str, base: str, host: str) -> str:
+    """Where a redirection leads, seen from the browser: on this server never beyond the task's own addresses.
+
+    Browsers forget the paths of a policy once a request was redirected, so a way to the console would be open else.
+    `asked` is the path that the browser asked for.
+    """
+    parts = urlsplit(urljoin(asked, value.replace("\\", "/").strip()))
+    if parts.netloc and parts.netloc != host and parts.hostname not in {"localhost", "127.0.0.1", "task"}:
+        return value if parts.scheme in {"", "http", "https"} else base
+    path = "/" + posixpath.normpath(parts.path).lstrip("/") + ("/" if parts.path.endswith("/") else "")
+    if not f"{path.rstrip('/')}/".startswith(base) or "%2e" in path.lower():
+        path = base + ("" if "%2e" in path.lower() else path.lstrip("/"))
     query = f"?{parts.query}" if parts.query else ""
     return path + query + (f"#{parts.fragment}" if parts.fragment else "")
 

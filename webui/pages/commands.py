@@ -18,11 +18,11 @@ from django.views.decorators.http import require_POST
 from accounts.models import User
 from commands import transitions
 from commands.listing import with_parts
-from commands.models import Command
+from commands.models import Command, Service
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
-from jobs.models import Allocation
+from jobs.models import Allocation, Job
 from jobs.states import AllocationState
 from submissions.config.masking import masked
 from webui.pages import timeline, verdicts, why
@@ -67,13 +67,13 @@ def listing(request: HttpRequest) -> HttpResponse:
         "rows": [_row(each) for each in found],
         "chips": list(CHIPS),
         "chosen": request.GET,
-        "nothing_at_all": not found and not Command.objects.exists(),
+        "nothing_at_all": not found and not Command.objects.filter(job__kind=Job.Kind.COMMAND).exists(),
     }
     return show(request, "commands", context, room=ROOM, fragment="commands")
 
 
 def _filtered(request: HttpRequest) -> QuerySet[Command]:
-    wanted, rows = request.GET, with_parts()
+    wanted, rows = request.GET, with_parts().filter(job__kind=Job.Kind.COMMAND)
     if words := CHIPS.get(wanted.get("state", "")):
         found = Q()
         for word in words:
@@ -123,6 +123,8 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "phase": phases.of(command),
         "tab": tab,
         "tabs": TABS,
+        "kind": command.kind.label,
+        "is_service": Service.objects.filter(pk=command.pk).exists(),
         "words": _words(command.config["entrypoint"]),
         "attempt": attempt,
         "current": current,
@@ -135,13 +137,14 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "log_at": f"/commands/{command.pk}",
         "lines_at": f"/commands/{command.pk}",
         "story": why.story(command.task, None),
-        "follow": f"trainmaster command logs -f {command.short_id}",
+        "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":
         context["config"] = coloured(yaml.safe_dump(masked(command.config), sort_keys=False), "config.yaml")
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
-    return show(request, "command", context, room=ROOM, fragment="command")
+    room = ROOM if command.kind == Job.Kind.COMMAND else "Tasks"
+    return show(request, "command", context, room=room, fragment="command")
 
 
 def _words(entrypoint: str | list[str]) -> str:

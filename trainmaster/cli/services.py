@@ -1,0 +1,262 @@
+"""What `shell`, `notebook` and `tensorboard` share: start, list, describe, config, logs, kill, set priority."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import webbrowser
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from urllib.parse import quote
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_stream import End, Source, show_log
+from trainmaster.cli.output import Bar, Column, done, local_time, say
+from trainmaster.cli.prefixes import SHOWN
+from trainmaster.cli.submission import config_text, packed
+from trainmaster.cli.waiting import tell_what_it_waits_for
+from trainmaster.client import Client
+from trainmaster.http import HttpError
+from trainmaster.overrides import BadOverride, apply_overrides
+
+Json = Dict[str, Any]
+Run = Callable[[Client, argparse.Namespace], int]
+
+ENDED = ("COMPLETED", "CANCELED", "ERROR")
+_POLL_SECONDS = 0.3
+
+
+class Kind(NamedTuple):
+    """A kind of service: as commands call it, as addresses and people do, and columns that it alone has."""
+
+    noun: str
+    shown: str
+    columns: List[Column] = []
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/{self.noun}s"
+
+    def one(self, client: Client, service_id: str) -> Json:
+        """{<noun>, config}; the id may be its beginning."""
+        return dict(client.get(f"{self.path}/{quote(service_id, safe='')}"))
+
+    def record(self, client: Client, service_id: str) -> Json:
+        return dict(self.one(client, service_id)[self.noun])
+
+
+def add_verbs(verbs: Any, kind: Kind) -> None:
+    """All verbs but `start` and `open`."""
+    parser = verbs.add_parser("list", aliases=["ls"], help="yours, or everybody's, the newest first")
+    parser.add_argument("-a", "--all", action="store_true", help="of all users")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
+    parser.add_argument("--limit", type=int, default=200)
+    output.add_format(parser)
+    parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
+    parser = add_one(verbs, "describe", "state, host, since when", kind, _describe)
+    output.add_format(parser)
+    add_one(verbs, "config", "the config in force, as YAML", kind, _config)
+    add_log_options(add_one(verbs, "logs", "its log", kind, _logs))
+    parser = verbs.add_parser("kill", help="end it, and all that runs in it")
+    parser.add_argument("ids", metavar="ID", nargs="+", help="or its beginning")
+    parser.add_argument("-f", "--force", action="store_true", help="go on after one that cannot be killed")
+    parser.set_defaults(run=lambda client, args: _kill(client, args, kind), action=f"kill the {kind.noun}")
+    settings = verbs.add_parser("set", help="change one").add_subparsers(metavar="WHAT", required=True)
+    parser = add_one(settings, "priority", "1 to 99, 1 is the highest", kind, _set_priority)
+    parser.add_argument("priority", metavar="N", type=int)
+
+
+def add_one(
+    verbs: Any, verb: str, text: str, kind: Kind, run: Callable[[Client, argparse.Namespace, Kind], int]
+) -> argparse.ArgumentParser:
+    """A verb about one service."""
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
+    parser.add_argument("id", metavar="ID", help="or its beginning")
+    parser.set_defaults(run=lambda client, args: run(client, args, kind), action=f"{verb} the {kind.noun}")
+    return parser
+
+
+def add_start_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slots", type=int, metavar="N", help="slots (GPUs), all on one host")
+    parser.add_argument("--resource-pool", metavar="POOL", help="default: the default pool")
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a field of the config, such as idle_timeout=2h",
+    )
+    parser.add_argument("--template", metavar="NAME", help="the template to build on")
+    parser.add_argument("-c", "--context", type=Path, metavar="DIR", help="start it in a copy of this folder")
+    parser.add_argument(
+        "-i", "--include", type=Path, action="append", default=[], metavar="PATH",
+        help="a file or folder to take along",
+    )  # fmt: skip
+    parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
+
+
+def start(client: Client, args: argparse.Namespace, kind: Kind, more: Optional[Json] = None) -> Json:
+    """Send it; {<noun>, config, …}. Raises CliError."""
+    request: Json = {
+        "config": _config_of(args),
+        "files": packed(args.context, args.include),
+        **(more or {}),
+    }
+    if args.template:
+        request["templateName"] = args.template
+    bar = Bar("Sending")
+    try:
+        answer = dict(client.upload(kind.path, request, bar))
+    finally:
+        bar.close()
+    for notice in answer.get("notices") or []:
+        say(notice, "yellow")
+    return answer
+
+
+def _config_of(args: argparse.Namespace) -> Json:
+    config: Json = yamltext.load(config_text(args.config_file, [])) if args.config_file else {}
+    short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
+    overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
+    try:
+        return apply_overrides(config, [*args.config, *overrides])
+    except BadOverride as error:
+        raise CliError(f"{error}.") from error
+
+
+def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> Json:
+    """Say what it waits for until it is ready. Raises CliError when it ends instead."""
+    short = service_id[:SHOWN]
+    args.goes_on = f"The {kind.noun} {short} goes on; `trainmaster {kind.noun} kill {short}` ends it."
+    args.reopen = f"trainmaster {kind.noun} logs -f {short}"
+
+    def queued_job() -> Optional[str]:
+        record = kind.record(client, service_id)
+        return str(record["jobId"]) if record["phase"] == "QUEUED" else None
+
+    tell_what_it_waits_for(client, queued_job, _POLL_SECONDS)
+    while True:
+        record = kind.record(client, service_id)
+        if record.get("ready"):
+            return record
+        if record["phase"] in ENDED:
+            why = record.get("exitStatus") or record["phase"].lower()
+            raise CliError(f"it has ended: {why}. Its log: trainmaster {kind.noun} logs {short}.")
+        time.sleep(_POLL_SECONDS)
+
+
+def show(client: Client, kind: Kind, record: Json, browse: bool) -> int:
+    """Say where it is used, and open it in the browser."""
+    url = f"{client.url}{record['serviceAddress']}"
+    done(f"{kind.shown} is running at {url}")
+    if browse:
+        webbrowser.open(url)
+    return OK
+
+
+# --- the verbs --------------------------------------------------------------------------------------------------
+
+_COLUMNS = [
+    Column("ID", lambda row: row["id"], lambda value: str(value)[:SHOWN]),
+    Column("Owner", lambda row: row["username"]),
+    Column("Description", lambda row: row["description"], lambda value: str(value)[:50]),
+    Column("State", lambda row: "READY" if row.get("ready") else row["phase"]),
+    Column("Slots", lambda row: row.get("slots")),
+    Column("Host", lambda row: ", ".join(row.get("hosts") or [])),
+]
+_TIMES = [
+    Column("Submitted", lambda row: local_time(row.get("startTime"))),
+    Column("Last used", lambda row: local_time(row.get("lastUsed"))),
+    Column("Ended", lambda row: local_time(row.get("endTime"))),
+    Column("Resource Pool", lambda row: row.get("resourcePool")),
+]
+_DETAILS = [
+    Column("How it ended", lambda row: row.get("exitStatus")),
+    Column("Idle timeout", lambda row: row.get("idleTimeoutSeconds")),
+    Column("Address", lambda row: row.get("serviceAddress")),
+    Column("Priority", lambda row: row.get("priority")),
+    Column("Job", lambda row: row.get("jobId")),
+]
+
+
+def _list(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    query: List[Any] = [("sortBy", "SORT_BY_START_TIME"), ("orderBy", "ORDER_BY_DESC")]
+    if not args.all:
+        query.append(("users", client.me()["username"]))
+    rows = client.pages(kind.path, f"{kind.noun}s", query, args.limit)
+    if args.quiet:
+        for row in rows:
+            print(row["id"])
+    else:
+        output.show([_open(row) for row in rows], [*_COLUMNS, *kind.columns, *_TIMES], args.output)
+    return OK
+
+
+def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    columns = [*_COLUMNS, *kind.columns, *_TIMES, *_DETAILS]
+    output.show_one(_open(kind.record(client, args.id)), columns, args.output)
+    return OK
+
+
+def _open(row: Json) -> Json:
+    """Without the key of a shell, which nobody asked for."""
+    return {name: value for name, value in row.items() if name != "privateKey"}
+
+
+def _config(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    print(yamltext.dump(kind.one(client, args.id)["config"]), end="")
+    return OK
+
+
+def _logs(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    service_id = str(kind.record(client, args.id)["id"])
+    short = service_id[:SHOWN]
+    args.goes_on = f"The {kind.noun} {short} goes on."
+
+    def phase() -> str:
+        return str(kind.record(client, service_id)["phase"])
+
+    def end() -> End:
+        record = kind.record(client, service_id)
+        return End(record["phase"] == "COMPLETED", record["phase"] == "ERROR", record.get("exitCode"))
+
+    def queued_job() -> Optional[str]:
+        record = kind.record(client, service_id)
+        return str(record["jobId"]) if record["phase"] == "QUEUED" else None
+
+    source = Source(
+        f"{kind.shown} {short}",
+        f"/api/v1/tasks/{quote(service_id, safe='')}",
+        f"trainmaster {kind.noun} logs -f {short}",
+        lambda: phase() in ENDED,
+        end,
+        queued_job,
+    )
+    return show_log(client, source, args)
+
+
+def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    code = OK
+    for service_id in args.ids:
+        try:
+            killed = client.post(f"{kind.path}/{quote(service_id, safe='')}/kill")[kind.noun]
+        except HttpError as error:
+            if not args.force:
+                raise
+            say(f"Skipping {service_id}: {error}", "red")
+            code = FAILED
+        else:
+            done(f"Killed {kind.noun} {killed['id']}")
+    return code
+
+
+def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    path = f"{kind.path}/{quote(args.id, safe='')}/set_priority"
+    changed = client.post(path, {"priority": args.priority})[kind.noun]
+    done(f"Set priority of {kind.noun} {changed['id']} to {changed['priority']}")
+    return OK

@@ -1,0 +1,145 @@
+"""`shell`: SSH into a task on a host of a pool, through the server; scp, port forwards and editors ride on it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Callable, List
+
+from trainmaster.cli import services
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import say
+from trainmaster.cli.prefixes import SHOWN
+from trainmaster.client import Client
+from trainmaster.websocket import WebSocket, connect
+
+_KIND = services.Kind("shell", "The shell")
+_BLOCK_BYTES = 65536
+
+
+def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
+    noun = add_noun("shell", help="SSH into a task on a host of a pool")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("start", help="start one and log in to it")
+    services.add_start_options(parser)
+    parser.add_argument("--show-ssh-command", action="store_true", help="print the command, too")
+    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="behind --, for ssh")
+    parser.set_defaults(run=_start, action="start the shell")
+    parser = services.add_one(verbs, "open", "log in to one", _KIND, _open)
+    parser.add_argument("--show-ssh-command", action="store_true", help="print the command, too")
+    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="behind --, for ssh")
+    for name in ("show-ssh-command", "show_ssh_command"):
+        text = "the ssh command, for scp, port forwards and editors; it keeps the key on this machine"
+        services.add_one(verbs, name, text, _KIND, _show_command)
+    services.add_one(
+        verbs, "tunnel", "carry SSH between stdin and stdout; what ssh's ProxyCommand runs", _KIND, _tunnel
+    )
+    services.add_verbs(verbs, _KIND)
+
+
+def _start(client: Client, args: argparse.Namespace) -> int:
+    shell_id = str(services.start(client, args, _KIND)["shell"]["id"])
+    if args.detach:
+        print(shell_id)
+        return OK
+    say(f"Launched shell {shell_id}")
+    return _log_in(client, shell_id, args)
+
+
+def _open(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+    return _log_in(client, str(kind.record(client, args.id)["id"]), args)
+
+
+def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
+    record = services.wait_until_ready(client, _KIND, shell_id, args)
+    with tempfile.TemporaryDirectory(prefix="trainmaster-shell-") as folder:
+        command = _command(client, record, Path(folder)) + list(args.ssh_options)
+        if args.show_ssh_command:
+            print(shlex.join(_command(client, record, _kept(shell_id))))
+        try:
+            code = subprocess.call(command)
+        except FileNotFoundError as error:
+            raise CliError("ssh is not installed here; install OpenSSH's client.") from error
+    short = shell_id[:SHOWN]
+    say(
+        f"The shell goes on: `trainmaster shell open {short}` comes back, `trainmaster shell kill {short}` ends it."
+    )
+    return code
+
+
+def _show_command(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+    shell_id = str(kind.record(client, args.id)["id"])
+    record = services.wait_until_ready(client, kind, shell_id, args)
+    print(shlex.join(_command(client, record, _kept(shell_id))))
+    return OK
+
+
+def _kept(shell_id: str) -> Path:
+    """Where the key lies for commands that are run later."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "trainmaster" / "shell" / shell_id
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _command(client: Client, record: services.Json, folder: Path) -> List[str]:
+    """The words of ssh; the task's key and the one that its sshd shows are written into the folder. Raises CliError."""
+    if "privateKey" not in record:
+        raise CliError(f"it belongs to {record['username']}; only its owner or an admin may log in.")
+    shell_id = str(record["id"])
+    key, known = folder / "key", folder / "known_hosts"
+    for path, text in ((key, str(record["privateKey"])), (known, f"{shell_id} {record['hostKey']}\n")):
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+    tunnel = shlex.join(
+        [sys.executable, "-m", "trainmaster.cli.main", "-m", client.url, "shell", "tunnel", shell_id]
+    )
+    options = [
+        f"ProxyCommand={tunnel}", f"UserKnownHostsFile={known}", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes",
+        f"HostKeyAlias={shell_id}",
+    ]  # fmt: skip
+    user = str((record.get("agentUserGroup") or {}).get("user") or "root")
+    return [
+        "ssh",
+        *(word for option in options for word in ("-o", option)),
+        "-i",
+        str(key),
+        f"{user}@{shell_id}",
+    ]
+
+
+def _tunnel(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+    """Until either side has said all."""
+    tunnel = connect(client.connection(), f"/proxy/{args.id}/")
+    threading.Thread(target=_carry_out, args=(tunnel,), daemon=True).start()
+    try:
+        while True:
+            block = memoryview(tunnel.receive())
+            if not block:
+                break
+            while block:
+                block = block[os.write(sys.stdout.fileno(), block) :]
+    except OSError:
+        pass  # ssh has left, or the server
+    finally:
+        tunnel.close()
+    return OK
+
+
+def _carry_out(tunnel: WebSocket) -> None:
+    try:
+        while True:
+            block = os.read(sys.stdin.fileno(), _BLOCK_BYTES)
+            if not block:
+                break
+            tunnel.send(block)
+    except OSError:
+        pass
+    tunnel.close()

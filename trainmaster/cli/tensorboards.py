@@ -1,0 +1,58 @@
+"""`tensorboard`: TensorBoard of experiments and trials on a host of a pool, opened in the browser."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Callable
+
+from trainmaster.cli import services
+from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.output import Column, say
+from trainmaster.client import Client
+
+_KIND = services.Kind(
+    "tensorboard",
+    "TensorBoard",
+    [
+        Column("Experiments", lambda row: ", ".join(map(str, row.get("experimentIds") or []))),
+        Column("Trials", lambda row: ", ".join(map(str, row.get("trialIds") or []))),
+    ],
+)
+
+
+def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
+    noun = add_noun("tensorboard", help="TensorBoard of experiments and trials, in your browser")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("start", help="start one and open it")
+    parser.add_argument(
+        "experiment_ids", metavar="EXPERIMENT", type=int, nargs="*", help="with all its trials"
+    )
+    parser.add_argument("-t", "--trial-ids", metavar="TRIAL", type=int, nargs="+", default=[])
+    services.add_start_options(parser)
+    _add_browser(parser)
+    parser.set_defaults(run=_start, action="start TensorBoard")
+    _add_browser(services.add_one(verbs, "open", "open it in the browser once it is ready", _KIND, _open))
+    services.add_verbs(verbs, _KIND)
+
+
+def _add_browser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-browser", action="store_true", help="only print its address")
+
+
+def _start(client: Client, args: argparse.Namespace) -> int:
+    if not args.experiment_ids and not args.trial_ids:
+        raise UsageError("nothing to show was named, allowed: ids of experiments, or trials by -t.")
+    shown = {"experimentIds": args.experiment_ids, "trialIds": args.trial_ids}
+    tensorboard_id = str(services.start(client, args, _KIND, shown)["tensorboard"]["id"])
+    if args.detach:
+        print(tensorboard_id)
+        return OK
+    say(f"Launched tensorboard {tensorboard_id}")
+    record = services.wait_until_ready(client, _KIND, tensorboard_id, args)
+    return services.show(client, _KIND, record, not args.no_browser)
+
+
+def _open(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+    tensorboard_id = str(kind.record(client, args.id)["id"])
+    record = services.wait_until_ready(client, kind, tensorboard_id, args)
+    return services.show(client, kind, record, not args.no_browser)
