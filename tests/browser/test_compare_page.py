@@ -1,5 +1,8 @@
 """Trials are ticked, compared and looked at in a real browser, by keys alone, in both themes and widths."""
 
+import zipfile
+from pathlib import Path
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -89,4 +92,39 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         )
         window.wait(lambda: f"training {MARKUP}" in window.run(legends), "the name as it was given")
         assert not window.all("#charts svg a")
+        assert wrong == []
+
+
+def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server, tmp_path: Path) -> None:
+    if programs() is None:
+        pytest.skip("needs chromium and chromedriver")
+    code = tmp_path / "code.zip"
+    with zipfile.ZipFile(code, "w") as archive:
+        archive.writestr("repo/train.py", "print('trained')\n")
+    with running_browser(empty_server.url) as window:
+        window.look(dark=False, width=WIDE)
+        window.login("admin", empty_server.password)
+        wrong = look_at(window, "/experiments/new", {})
+        window.one("#config").focus()
+        window.press(Keys.END, held=Keys.CONTROL)
+        window.press("resources:", Keys.ENTER, "slots: 1", Keys.HOME, Keys.TAB)
+        window.wait(lambda: window.all("#checked li[data-line]"), "the faults beside the text")
+        window.wait(lambda: window.all(".line-numbers .wrong"), "the lines that are wrong")
+        assert window.run("return document.activeElement.id") == "config"
+        window.press(Keys.ESCAPE, Keys.TAB)
+        assert window.run("return document.activeElement.id") == "show-defaults"
+        good = "name: zipped\nentrypoint: python3 train.py\nsearcher: {name: single, metric: loss, max_length: 1}\n"
+        window.one("#config").focus()
+        window.run("document.activeElement.select()")
+        window.press(good)
+        window.wait(lambda: window.all('#checked [data-faults="0"]'), "the good word")
+        wrong += window.violations()
+        window.one("#zip").send_keys(str(code))
+        window.wait(lambda: "code.zip" in window.text("#code-chosen"), "the zip to be chosen")
+        window.one("#submit").focus()
+        window.press(Keys.ENTER)
+        window.wait(lambda: window.path() not in {"/experiments/new", "/login"}, "the experiment")
+        window.open(f"{window.path()}/code")
+        window.wait(lambda: "trained" in window.text("pre.numbered"), "its code")
+        wrong += look_at(window, window.path().replace("/code", "/config"), {})
         assert wrong == []
