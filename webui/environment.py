@@ -49,6 +49,13 @@ def http_url(name: str) -> str | None:
     return value or None
 
 
+def one_of(name: str, default: str, allowed: list[str]) -> str:
+    value = text(name, default)
+    if value not in allowed:
+        raise ImproperlyConfigured(f"{name} is {value!r}; allowed: {', '.join(allowed)}.")
+    return value
+
+
 def words(name: str, default: str = "") -> list[str]:
     """A list separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]

@@ -137,6 +137,39 @@ AUTH_PASSWORD_VALIDATORS: list[
     dict[str, object]
 ] = []  # clients send a salted hash; the rule is in accounts.passwords
 
+# --- single sign-on by OpenID Connect, where a provider is named; a stranger gets the role at the first login ---
+OIDC_ISSUER = environment.http_url("TRAINMASTER_OIDC_ISSUER")
+OIDC_NAME = environment.text("TRAINMASTER_OIDC_NAME", "Single sign-on")
+OIDC_ROLE = environment.one_of("TRAINMASTER_OIDC_ROLE", "editor", ["viewer", "editor"])
+if OIDC_ISSUER:
+    INSTALLED_APPS += [
+        "allauth",
+        "allauth.account",
+        "allauth.socialaccount",
+        "allauth.socialaccount.providers.openid_connect",
+    ]
+    MIDDLEWARE += ["allauth.account.middleware.AccountMiddleware"]
+    AUTHENTICATION_BACKENDS = [
+        "django.contrib.auth.backends.ModelBackend",
+        "allauth.account.auth_backends.AuthenticationBackend",
+    ]
+    ACCOUNT_EMAIL_VERIFICATION = "none"
+    SOCIALACCOUNT_ADAPTER = "webui.single_sign_on.Adapter"
+    SOCIALACCOUNT_LOGIN_ON_GET = True  # the page's policy lets no form lead to another server
+    SOCIALACCOUNT_PROVIDERS = {
+        "openid_connect": {
+            "APPS": [
+                {
+                    "provider_id": "oidc",
+                    "name": OIDC_NAME,
+                    "client_id": environment.text("TRAINMASTER_OIDC_CLIENT_ID"),
+                    "secret": environment.text("TRAINMASTER_OIDC_CLIENT_SECRET"),
+                    "settings": {"server_url": OIDC_ISSUER, "oauth_pkce_enabled": True},
+                }
+            ]
+        }
+    }
+
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True

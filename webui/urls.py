@@ -1,5 +1,6 @@
 """Addresses of everything that Django serves: the figures, the REST dialect, then the console."""
 
+from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 
 from webui.monitoring.scrape import scrape
@@ -9,3 +10,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webui.api.urls")),
     path("", include("webui.pages.urls")),
 ]
+if settings.OIDC_ISSUER:
+    urlpatterns.append(path("sso/", include("webui.single_sign_on")))

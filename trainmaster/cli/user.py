@@ -44,7 +44,7 @@ def _add_accounts(verbs: Any) -> None:
     role.add_argument("--admin", dest="role", action="store_const", const="admin", help="--role admin")
     parser.add_argument("--no-password", action="store_true", help="an admin sets one later")
     parser.set_defaults(run=_create, action="create the user")
-    parser = verbs.add_parser("edit", help="change the role or the display name of a user")
+    parser = verbs.add_parser("edit", help="change the role, the display name or the address of a user")
     parser.add_argument("username")
     parser.add_argument(
         "--role",
@@ -52,6 +52,7 @@ def _add_accounts(verbs: Any) -> None:
         help="a viewer reads, an editor submits jobs and edits them, an admin changes everything",
     )
     parser.add_argument("--display-name", metavar="TEXT")
+    parser.add_argument("--email", metavar="ADDRESS", help="by which single sign-on finds the account")
     parser.set_defaults(run=_edit, action="edit the user")
     parser = verbs.add_parser("change-password", help="your own, or as admin another's")
     parser.add_argument("username", nargs="?")
@@ -159,14 +160,14 @@ def _create(client: Client, args: argparse.Namespace) -> int:
 
 
 def _edit(client: Client, args: argparse.Namespace) -> int:
-    given = {"role": args.role, "displayName": args.display_name}
+    given = {"role": args.role, "displayName": args.display_name, "email": args.email}
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
-        raise UsageError("name what to change: --role or --display-name.")
+        raise UsageError("name what to change: --role, --display-name or --email.")
     user = client.user(args.username)
     client.call("PATCH", f"/api/v1/users/{user['id']}", changes)
     for field, value in changes.items():
-        word = "role" if field == "role" else "display name"
+        word = {"role": "role", "email": "address"}.get(field, "display name")
         done(f"Changed the {word} of {args.username} from {user.get(field) or 'none'} to {value}")
     return OK
 

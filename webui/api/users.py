@@ -50,6 +50,7 @@ def encode_user(user: User) -> Json:
             "admin": user.is_admin,
             "active": user.is_active,
             "role": user.role,
+            "email": user.email or None,
             "remote": False,
             "agentUserGroup": group,
             "lastAuthAt": encoding.time(user.last_login),
@@ -78,6 +79,12 @@ class UserFields(serializers.Serializer[Any]):
     active = serializers.BooleanField(required=False, allow_null=True)
     role = serializers.ChoiceField(choices=User.Role.choices, required=False)
     agentUserGroup = AgentUserGroup(required=False, allow_null=True)
+    email = serializers.EmailField(
+        required=False,
+        allow_blank=True,
+        max_length=254,
+        help_text="by which single sign-on finds the account",
+    )
 
 
 class NewUser(serializers.Serializer[Any]):
@@ -146,6 +153,8 @@ def _apply(user: User, fields: Json) -> None:
         user.username = fields["username"]
     if fields.get("displayName") is not None:
         user.display_name = fields["displayName"]
+    if "email" in fields:
+        user.email = fields["email"]
     if fields.get("active") is not None:
         user.is_active = fields["active"]
     if fields.get("role"):

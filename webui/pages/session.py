@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.conf import settings
 from django.contrib.auth import login as start_session
 from django.contrib.auth import logout as end_session
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -24,6 +27,7 @@ def login(request: HttpRequest) -> HttpResponse:
         "plain_http_banner": settings.INSECURE_HTTP,
         "next": wanted,
         "username": request.POST.get("username", ""),
+        **_single_sign_on(request, wanted),
     }
     if request.method == "GET":
         return render(request, "pages/login.html", context)
@@ -40,6 +44,20 @@ def login(request: HttpRequest) -> HttpResponse:
     start_session(request, user, backend="django.contrib.auth.backends.ModelBackend")
     safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure())
     return HttpResponseRedirect(wanted if safe else "/")
+
+
+def _single_sign_on(request: HttpRequest, wanted: str) -> dict[str, str]:
+    """The button that leads to the provider, where there is one, and what came of the last try."""
+    if not settings.OIDC_ISSUER:
+        return {}
+    from webui.single_sign_on import sentence  # needs what is installed with a provider alone
+
+    place = reverse("openid_connect_login", kwargs={"provider_id": "oidc"})
+    return {
+        "single_sign_on": f"{place}?{urlencode({'next': wanted or '/'})}",
+        "single_sign_on_name": settings.OIDC_NAME,
+        "error": sentence(request.GET.get("sso", "")),
+    }
 
 
 @require_POST
