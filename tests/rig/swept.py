@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import json
 import math
 import random
 import time
@@ -12,7 +13,15 @@ from experiments.models import Experiment, Trial
 from jobs.models import Task
 from metrics.ingest import Report
 from searching import (
-    Create, ExitReason, Operation, Promote, Stop, TrialExited, ValidationReported, advance, start,
+    Create,
+    ExitReason,
+    Operation,
+    Promote,
+    Stop,
+    TrialExited,
+    ValidationReported,
+    advance,
+    start,
 )  # fmt: skip
 from searching.state import BRACKET, STANDING, number_of, request_id_of
 from tests.rig import trial_rows
@@ -109,6 +118,7 @@ def add(name: str, trials: int, *, validations: int | None = None, searcher: str
     Trial.objects.filter(pk=first.pk).delete()
     experiment.search = played.state
     experiment.config = {**experiment.config, "searcher": config, "hyperparameters": HYPERPARAMETERS}
+    experiment.original_config = json.dumps({**experiment.config, "name": name})  # which is YAML too
     experiment.save()
     _write(experiment, played)
     return int(experiment.pk)
@@ -133,7 +143,7 @@ def _write(experiment: Experiment, played: Played) -> None:
     )  # fmt: skip
     for trial, name in zip(trials, names, strict=True):
         reports: list[metric_reports.Report | None] = []
-        for step in (4, 8, 16, 32, 64, 128, UNITS):
+        for step in (1, 2, 4, 8, 16, 32, 64, 128, UNITS):
             if step <= played.reached.get(name, 0):
                 at = played.begin + step
                 value = loss(trial.hparams, step)

@@ -19,7 +19,7 @@ from webui.pages.frame import actor, page, show
 
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: pages of their own, of experiments that search
-SEARCH_TABS = ["visualisation", "trials"]
+SEARCH_TABS = ["search", "visualisation", "trials"]
 #: action -> (what the button says, the function, states that allow it)
 ACTIONS = {
     "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),

@@ -64,7 +64,9 @@ def table(
     sort, is_down = wanted.removeprefix("-"), wanted.startswith("-")
     by = columns.get(sort)
     by = by if by and by.by is not None else None
-    rows = trials_with_numbers().filter(experiment=experiment).select_related("task", "latest_checkpoint")
+    # the experiment is at hand: with each row would come the whole state of its search
+    rows = trials_with_numbers().filter(experiment=experiment).select_related(None)
+    rows = rows.select_related("task", "latest_checkpoint")
     rows = trials_in_states(rows, [state for state in query.getlist("state") if state])
     if bounds:
         rows = rows.filter(pk__in=within(experiment, bounds))
