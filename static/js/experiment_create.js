@@ -53,8 +53,9 @@ document.addEventListener("drop", async (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-  const found = (await Promise.all(entries.map((entry) => walked(entry, "")))).flat();
-  const alone = entries.length === 1 && entries[0].isFile;
+  const plain = [...event.dataTransfer.files].map((file) => ({ path: file.name, file }));
+  const found = entries.length ? (await Promise.all(entries.map((entry) => walked(entry, "")))).flat() : plain;
+  const alone = found.length === 1 && !found[0].path.includes("/");
   const zipped = found.find(({ path }) => /\.zip$/i.test(path) && !path.includes("/"));
   const configs = found.filter(({ path }) => /\.ya?ml$/i.test(path) && !path.includes("/"));
   if (configs.length === 1) await openConfig(configs[0].file);

@@ -138,7 +138,10 @@ def _template(body: Json) -> templates.Used | None:
     """What the request builds on; a fork by its parent's template takes that as it was then."""
     name, parent = body.get("template"), body.get("parentId")
     of_parent = Experiment.objects.filter(pk=parent, template_name=name) if name and parent else None
-    if of_parent is not None and (row := of_parent.values_list("template_config", flat=True).first()) is not None:
+    if (
+        of_parent is not None
+        and (row := of_parent.values_list("template_config", flat=True).first()) is not None
+    ):
         return templates.Used(name or "", row)
     try:
         return templates.used(name)
