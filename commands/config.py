@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from jobs.models import Job
-from submissions.config import resources, without_effect
+from submissions.config import masking, resources, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
 from submissions.config.problems import NOTHING, Problem, at, look_up
@@ -70,8 +70,8 @@ class CommandConfig(Section):
         return found
 
     def remarks(self) -> list[str]:
-        """Sentences about fields that are accepted and have no effect here."""
-        return without_effect.remarks(self, ("pbs", "slurm"))
+        """Sentences about masks in the place of secrets, and about fields that have no effect here."""
+        return [*masking.remarks(self.effective()), *without_effect.remarks(self, ("pbs", "slurm"))]
 
 
 _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))

@@ -9,7 +9,7 @@ from django.db.models import F
 
 import searching
 from experiments import search
-from experiments.config import check
+from experiments.config import check, restored
 from experiments.config.merging import override
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
@@ -106,6 +106,7 @@ def _check_changes(experiment: Experiment, changes: dict[str, Any]) -> None:
 def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
     """The config from now on. Raises Refused or ConfigError."""
     pool = {"resources": {"resource_pool": experiment.job.pool.name}}
+    changes = restored(changes, experiment.config)  # which may come from a config that was shown
     config = check(override(override(experiment.config, pool), changes)).effective()
     resources, before = config["resources"], experiment.config["checkpoint_storage"]
     moved = [name for name, value in before.items() if config["checkpoint_storage"].get(name) != value]

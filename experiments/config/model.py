@@ -22,6 +22,7 @@ from experiments.config.training import (
     RetentionPolicy,
     TaskContainerDefaults,
 )
+from submissions.config import masking
 from submissions.config.environment import Environment
 from submissions.config.resources import BindMounts
 from submissions.config.section import (
@@ -192,9 +193,11 @@ class ExperimentConfig(Section):
         return dict(pair.split("=", 1) for pair in pairs)
 
     def remarks(self) -> list[str]:
-        """Sentences about older forms that became others, and about fields that have no effect here."""
-        older = older_forms.remarks(self.searcher.max_steps, self.effective())
-        return [*older, *without_effect.remarks(self, own_sdk=self.environment.sdk == "installed")]
+        """Sentences about older forms, masks in the place of secrets, and fields that have no effect here."""
+        effective = self.effective()
+        older = older_forms.remarks(self.searcher.max_steps, effective)
+        own_sdk = self.environment.sdk == "installed"
+        return [*older, *masking.remarks(effective), *without_effect.remarks(self, own_sdk=own_sdk)]
 
 
 def legacy_trial(entrypoint: object) -> str | None:

@@ -10,40 +10,48 @@ from typing import Any
 from trainmaster import yamltext
 
 MASK = "********"
-#: fields that are secret wherever they stand in `registry_auth` and `checkpoint_storage`
+Path = tuple[str | int, ...]
+_STORAGE = ("access_key", "secret_key", "connection_string", "credential")
+#: fields that are secret wherever they stand in these sections
 _FIELDS = {
     "registry_auth": ("password", "auth", "identitytoken", "registrytoken"),
-    "checkpoint_storage": ("access_key", "secret_key", "connection_string", "credential"),
+    "checkpoint_storage": _STORAGE,
+    "tensorboard_storage": _STORAGE,
 }
-_NAME = re.compile(
-    r"(?:^|_)(?:secret|password|passwd|passphrase|pass|pwd|token|auth|credentials?|apikey|(?:api|access|private|account|encryption|signing|ssh)_?key|key)(?:_|$|[0-9])",
+#: sections whose fields users name: what is secret there only its name says
+_FREE = ("data", "integrations", "pachyderm", "security")
+_VARIABLES = "environment_variables"
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:secret|password|passwd|passphrase|pass|pwd|token|auth|credentials?|webhook|apikey|(?:api|access|private|account|encryption|signing|ssh)_?key|key)(?:_|$|[0-9])",
+    re.IGNORECASE,
+)
+# Less than of variables: `label_key`, `auth` and `pad_token` are ordinary names of data.
+_SECRET_FIELD = re.compile(
+    r"(?:^|_)(?:secret|password|passwd|passphrase|pwd|credentials?|webhook|apikey|(?:api|access|private|secret|account|encryption|signing|ssh)_?key|(?:api|access|auth|bearer|refresh|session)_?token)(?:_|$)|^token$",
+    re.IGNORECASE,
+)
+_PASSWORD_IN_ADDRESS = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)")
+_WEBHOOK_ADDRESS = re.compile(
+    r"(https://(?:hooks\.slack\.com/(?:services|workflows)|(?:\w+\.)?discord(?:app)?\.com/api/webhooks))/[^\s'\"]+",
     re.IGNORECASE,
 )
 
 
 def suggests_secret(variable: str) -> bool:
     """Whether the name of an environment variable suggests that its value is a secret."""
-    return bool(_NAME.search(variable))
+    return bool(_SECRET_VARIABLE.search(variable))
 
 
 def is_secret(path: Sequence[str | int]) -> bool:
     """Whether what stands at `path` of a config may not be shown, right or wrong as it may be."""
-    if "environment_variables" in path or tuple(path) in (("environment",), ("environment", "registry_auth")):
+    if _VARIABLES in path or tuple(path) in (("environment",), ("environment", "registry_auth")):
         return True
-    return any(section in path and set(path) & set(fields) for section, fields in _FIELDS.items())
+    return _is_secret_field(tuple(path))
 
 
 def masked(config: dict[str, Any]) -> dict[str, Any]:
     """A copy of an effective or a submitted config that may be shown to whoever may see the experiment."""
-    found = copy.deepcopy(config)
-    environment = found.get("environment")
-    if isinstance(environment, dict):
-        _mask_fields(environment.get("registry_auth"), _FIELDS["registry_auth"])
-        if "environment_variables" in environment:
-            environment["environment_variables"] = _in_variables(
-                environment["environment_variables"], _mask_pair
-            )
-    _mask_fields(found.get("checkpoint_storage"), _FIELDS["checkpoint_storage"])
+    found: dict[str, Any] = _changed(config, (), _hidden)
     return found
 
 
@@ -61,64 +69,90 @@ def masked_text(text: str) -> str:
 
 def restored(config: dict[str, Any], original: dict[str, Any]) -> dict[str, Any]:
     """`config`, with each mask in it replaced by what `original` has at the same place (for forks)."""
-    variables = _pairs((original.get("environment") or {}).get("environment_variables"))
+    known: dict[tuple[Path, Any], Any] = {}
+    variables: dict[str, Any] = {}
 
-    def put_back(pair: str) -> str:
-        name, _, value = pair.partition("=")
-        return f"{name}={variables[name]}" if value == MASK and name in variables else pair
+    def note(value: Any, path: Path) -> Any:
+        if _VARIABLES in path:
+            name, inner = _variable(value, path)
+            variables[name] = inner
+        else:
+            place = tuple(step for step in path if isinstance(step, str))
+            known.setdefault((place, _hidden(value, path)), value)
+        return value
 
-    found: dict[str, Any] = _restored(config, original)
-    environment = found.get("environment")
-    if isinstance(environment, dict) and "environment_variables" in environment:
-        environment["environment_variables"] = _in_variables(environment["environment_variables"], put_back)
+    def put_back(value: Any, path: Path) -> Any:
+        if not isinstance(value, str) or MASK not in value:
+            return value
+        if _VARIABLES not in path:
+            place = tuple(step for step in path if isinstance(step, str))
+            return known.get((place, value), value)
+        name, inner = _variable(value, path)
+        if name not in variables or _hidden_variable(name, variables[name]) != inner:
+            return value
+        return f"{name}={variables[name]}" if isinstance(path[-1], int) else variables[name]
+
+    _changed(original, (), note)
+    found: dict[str, Any] = _changed(config, (), put_back)
     return found
 
 
-def _restored(value: Any, original: Any) -> Any:
+def remarks(config: dict[str, Any]) -> list[str]:
+    """A sentence for each mask in an effective config: what was shown has been submitted, without the secret."""
+    found: list[str] = []
+
+    def look(value: Any, path: Path) -> Any:
+        if isinstance(value, str) and MASK in value:
+            steps = path if _VARIABLES not in path else (*path[:2], _variable(value, path)[0])
+            place = ".".join(str(step) for step in steps)
+            found.append(f"{place} is a mask, not the secret itself: put its value in.")
+        return value
+
+    _changed(config, (), look)
+    return list(dict.fromkeys(found))
+
+
+def _changed(value: Any, path: Path, change: Callable[[Any, Path], Any]) -> Any:
+    """A copy of `value` with `change` applied to each single value in it, of which it gets the path."""
     if isinstance(value, dict):
-        known = original if isinstance(original, dict) else {}
-        return {key: _restored(inner, known.get(key)) for key, inner in value.items()}
-    if value == MASK and isinstance(original, str):
-        return original
-    return copy.deepcopy(value)
-
-
-def _mask_fields(section: Any, fields: Sequence[str]) -> None:
-    if isinstance(section, dict):
-        section.update({name: MASK for name in fields if section.get(name)})
-
-
-def _mask_pair(pair: str) -> str:
-    name, _, value = pair.partition("=")
-    return f"{name}={MASK}" if value and suggests_secret(name) else pair
-
-
-def _in_variables(value: Any, change: Callable[[str], str]) -> Any:
-    """`value`, any form of environment_variables, with `change` applied to each NAME=VALUE."""
-    if isinstance(value, str):
-        return change(value)
+        return {name: _changed(inner, (*path, name), change) for name, inner in value.items()}
     if isinstance(value, list):
-        return [change(pair) if isinstance(pair, str) else pair for pair in value]
-    if isinstance(value, dict):
-        return {name: _in_map(name, inner, change) for name, inner in value.items()}
-    return value
+        return [_changed(inner, (*path, index), change) for index, inner in enumerate(value)]
+    return copy.copy(change(value, path))
 
 
-def _in_map(name: str, value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, (list, dict)):
-        return _in_variables(value, change)
-    before = f"{name}={value}"
-    after = change(before)
-    return value if after == before else after.partition("=")[2]
+def _hidden(value: Any, path: Path) -> Any:
+    """A single value as it is shown."""
+    if _VARIABLES in path:
+        name, inner = _variable(value, path)
+        shown = _hidden_variable(name, inner)
+        return value if shown == inner else f"{name}={shown}" if isinstance(path[-1], int) else shown
+    if value and _is_secret_field(path) and not isinstance(value, bool):
+        return MASK
+    return _without_passwords(value)
 
 
-def _pairs(value: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _variable(value: Any, path: Path) -> tuple[str, Any]:
+    """(name, value) of an environment variable: a pair in a list, or an entry of a map."""
+    if isinstance(path[-1], int) or path[-1] == _VARIABLES:
+        name, _, inner = str(value).partition("=")
+        return name, inner
+    return str(path[-1]), value
 
-    def note(pair: str) -> str:
-        name, _, text = pair.partition("=")
-        found[name] = text
-        return pair
 
-    _in_variables(value, note)
-    return found
+def _hidden_variable(name: str, value: Any) -> Any:
+    return MASK if value not in (None, "") and suggests_secret(name) else _without_passwords(value)
+
+
+def _without_passwords(value: Any) -> Any:
+    """Addresses in it lose passwords, and those of webhooks what lets one post there."""
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    return _WEBHOOK_ADDRESS.sub(rf"\1/{MASK}", _PASSWORD_IN_ADDRESS.sub(rf"\1:{MASK}", value))
+
+
+def _is_secret_field(path: Path) -> bool:
+    if any(section in path and set(path) & set(fields) for section, fields in _FIELDS.items()):
+        return True
+    free = bool(path) and path[0] in _FREE
+    return free and any(isinstance(step, str) and _SECRET_FIELD.search(step) for step in path[1:])

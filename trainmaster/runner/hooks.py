@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Spec
@@ -37,8 +37,14 @@ def command_of(which: str, seconds: Optional[float] = None) -> List[str]:
     ]
 
 
+def of_spec(spec: Spec) -> Dict[str, Any]:
+    """The hooks of the run; a spec of an older server has none."""
+    found: Any = spec.get("hooks")
+    return dict(found or {})
+
+
 def has(spec: Spec, which: str) -> bool:
-    return bool((spec.get("hooks") or {}).get(which))
+    return bool(of_spec(spec).get(which))
 
 
 def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
@@ -93,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     if paths is None or not arguments:
         return 0
     spec, which = read_spec(paths), arguments[0]
-    hooks: Any = spec.get("hooks") or {}
+    hooks = of_spec(spec)
     seconds = float(arguments[1] if len(arguments) > 1 else hooks["timeout_seconds"])
     return run(which, hooks[which], seconds) if hooks.get(which) else 0
 

@@ -230,7 +230,7 @@ def _start_post_hook(
     paths: RunPaths, spec: Spec, code: Optional[int], left: Optional[float]
 ) -> Optional[subprocess.Popen[bytes]]:
     """None when it cannot be started; `left` are the seconds that a stop leaves it, None without one."""
-    allowed = float((spec.get("hooks") or {}).get("timeout_seconds") or 0)
+    allowed = float(hooks.of_spec(spec)["timeout_seconds"])
     words = hooks.command_of("post", allowed if left is None else min(allowed, left))
     environment = {hooks.EXIT_CODE: "" if code is None else str(code)}
     try:

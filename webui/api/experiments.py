@@ -12,11 +12,14 @@ from rest_framework.response import Response
 
 from accounts.models import User
 from experiments import detached, edits, submit, templates, transitions
-from experiments.config import ConfigError, ExperimentConfig, masked, parse
+from experiments.config import MASK, ConfigError, ExperimentConfig, masked, parse, restored
+from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project, Template
 from jobs import accepting, queue_edits
 from submissions import contexts
+from submissions.config.reading import read_yaml
 from submissions.models import Context
+from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Conflict, Missing
@@ -92,6 +95,7 @@ class Experiments(ApiView):
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
         parent = _parent(body.get("parentId"))
+        body["config"] = _with_secrets(body["config"], parent, user)
         config = _config(body)
         project = _project(config, body.get("projectId"))
         if body.get("validateOnly"):
@@ -147,6 +151,18 @@ def _template(body: Json) -> templates.Used | None:
         return templates.used(name)
     except Template.DoesNotExist as error:
         raise Missing(f"template {name} not found") from error
+
+
+def _with_secrets(text: str, parent: Experiment | None, user: User) -> str:
+    """The submitted config; masks in a fork become the parent's secrets again, for who may see those."""
+    if parent is None or MASK not in text or not (user.is_admin or parent.owner_id == user.pk):
+        return text
+    try:
+        values = read_yaml(text, SUBJECT)
+        known = read_yaml(parent.original_config, SUBJECT)
+    except ConfigError:
+        return text  # whose faults are said by who reads it next
+    return yamltext.dump(restored(restored(values, known), parent.config))
 
 
 def _config(body: Json) -> ExperimentConfig:

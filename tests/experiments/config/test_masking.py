@@ -6,6 +6,7 @@ import pytest
 
 from experiments.config import MASK, masked, masked_text, parse, restored
 from submissions.config.masking import suggests_secret
+from trainmaster import yamltext
 
 TEXT = """# my run
 entrypoint: x
@@ -52,3 +53,44 @@ def test_variables_given_as_maps_are_masked_too() -> None:
 def test_a_fork_gets_its_parents_secrets_back() -> None:
     config = parse(TEXT).effective()
     assert restored(masked(config), config) == config
+
+
+HIDDEN = """
+entrypoint: ["python3", "train.py", "--db", "postgres://me:hunter2@db/x"]
+searcher: {name: single, metric: m}
+environment:
+  environment_variables:
+    cuda: ["PROXY=http://me:hunter2@proxy:3128", "HOOK=https://hooks.slack.com/services/T0/B0/hunter2", SEEN=1]
+    cpu: {SLACK_WEBHOOK: "https://chat.example.com/hunter2", API_KEY: hunter2, SEEN: 1}
+  registry_auth: {username: u, auth: hunter2, identitytoken: hunter2, registrytoken: hunter2}
+checkpoint_storage: {type: s3, bucket: b, access_key: hunter2, secret_key: hunter2}
+tensorboard_storage: {type: s3, bucket: b, secret_key: hunter2}
+data:
+  url: "https://me:hunter2@data.example.com/set"
+  s3: {secret_access_key: hunter2, bucket: b, password: 1234}
+  mirrors: ["https://a.example.com", "https://me:hunter2@b.example.com"]
+  pad_token: "<pad>"
+  label_key: y
+integrations: {pachyderm: {dataset: {token: hunter2, repo: r}}}
+"""
+
+
+def test_no_secret_of_any_section_is_shown_and_a_fork_gets_all_of_them_back() -> None:
+    config = yamltext.load(HIDDEN)
+    shown = masked(config)
+    assert "hunter2" not in str(shown) and "1234" not in str(shown)
+    assert (shown["data"]["pad_token"], shown["data"]["label_key"]) == ("<pad>", "y")
+    assert shown["data"]["mirrors"][0] == "https://a.example.com"
+    assert shown["entrypoint"][3] == f"postgres://me:{MASK}@db/x"
+    assert shown["environment"]["environment_variables"]["cpu"]["SEEN"] == 1
+    assert restored(shown, config) == config
+
+
+def test_a_mask_that_was_edited_stays_as_it_was_written() -> None:
+    config = parse(TEXT).effective()
+    shown = masked(config)
+    variables = [f"HF_TOKEN={MASK}", f"OTHER_TOKEN={MASK}", "PLAIN=new"]
+    shown["environment"]["environment_variables"] = variables
+    back = restored(shown, config)["environment"]["environment_variables"]
+    assert back == ["HF_TOKEN=hunter2", f"OTHER_TOKEN={MASK}", "PLAIN=new"]
+    assert any("HF_TOKEN" in remark for remark in parse(masked_text(TEXT)).remarks())

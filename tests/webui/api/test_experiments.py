@@ -143,6 +143,22 @@ def test_a_fork_takes_the_code_of_its_parent(cast: Cast, submit: Submit) -> None
     assert cast.ada.refused("POST", "experiments", {"config": CONFIG, "parentId": 99})[0] == 404
 
 
+def test_a_fork_of_what_was_shown_has_its_parents_secrets_for_its_owner_alone(
+    cast: Cast, submit: Submit
+) -> None:
+    config = CONFIG + "environment: {environment_variables: [HF_TOKEN=hunter2]}\n"
+    parent = submit(config=config)
+    assert "hunter2" not in str(parent)
+    kept = []
+    for person in (cast.ada, cast.bob, cast.admin):
+        answer = person.post("experiments", {"config": parent["originalConfig"], "parentId": parent["id"]})
+        assert "hunter2" not in str(answer)
+        stored = Experiment.objects.get(pk=answer["experiment"]["id"]).config["environment"]
+        kept.append(stored["environment_variables"]["cuda"] == ["HF_TOKEN=hunter2"])
+        assert any("HF_TOKEN is a mask" in notice for notice in answer["notices"]) is not kept[-1]
+    assert kept == [True, False, True]
+
+
 def test_the_code_is_read_back_file_by_file_and_whole(cast: Cast, pool: ResourcePool) -> None:
     files = [uploaded("b/inner.py", "inner"), uploaded("a.py", "top"), uploaded("run.sh", "x", mode=0o755)]
     pk = cast.ada.post("experiments", {"config": CONFIG, "modelDefinition": files})["experiment"]["id"]
