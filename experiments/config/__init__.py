@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiments.config.merging import merge
 from experiments.config.model import ExperimentConfig, legacy_trial
 from experiments.config.reading import check, check_template, parse
@@ -20,7 +18,6 @@ __all__ = [
     "Problem",
     "check",
     "check_template",
-    "json_schema",
     "legacy_trial",
     "masked",
     "masked_text",
@@ -28,8 +25,3 @@ __all__ = [
     "parse",
     "restored",
 ]
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of a config in its canonical form, for editors; older forms are accepted beside it."""
-    return ExperimentConfig.model_json_schema()

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import regex
-from pydantic import AfterValidator, BeforeValidator, Field, field_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    field_serializer,
+    model_validator,
+)
 
-from submissions.config.section import Section, refuse
+from submissions.config.section import OLDER, Section, refuse
 
 PATTERN_CHARACTERS_MAX = 1000
 ACTIONS = ("cancel_retries", "exclude_node")
@@ -43,8 +51,16 @@ def _word(value: Any) -> str:
     return str(value)
 
 
+def _with_older_form(schema: dict[str, Any]) -> None:
+    """For editors: what `_older_form` reads."""
+    older = TypeAdapter(_Older).json_schema()
+    schema["properties"]["actions"] = {**older, "description": "The older form of action and name.", **OLDER}
+
+
 class LogPolicy(Section):
     """A line that `pattern` matches labels its trial with `name` and does what `action` says."""
+
+    model_config = ConfigDict(json_schema_extra=_with_older_form)
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Shown as a label; policies without one (the older form) label nothing."""

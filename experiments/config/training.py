@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from submissions.config.section import Length, NotNegative, OneUnit, Positive, Section
+from submissions.config.section import Length, NotNegative, OneUnit, Positive, Section, refuse
 
 
 def _period(value: Any) -> Any:
@@ -14,6 +15,9 @@ def _period(value: Any) -> Any:
 
 
 Period = Annotated[Length, BeforeValidator(_period, json_schema_input_type=NotNegative | OneUnit)]
+
+
+_INTERFACE = r"^[^/\s]{1,15}$"  # of Linux
 
 
 class Reproducibility(Section):
@@ -55,10 +59,21 @@ class Profiling(Section):
     """Seconds from one sample of its hosts to the next, an extension of ours; null takes the server's setting (1)."""
 
 
+def _interface(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(_INTERFACE, value):
+        raise refuse("the name of a network interface, such as eth0")
+    return value
+
+
 class TaskContainerDefaults(Section):
     """Of Determined's settings of a cluster the one that an experiment may have an opinion on."""
 
-    dtrain_network_interface: Annotated[str, Field(pattern=r"^[^/\s]{1,15}$")] | None = None
+    dtrain_network_interface: (
+        Annotated[
+            str, BeforeValidator(_interface, json_schema_input_type=Annotated[str, Field(pattern=_INTERFACE)])
+        ]
+        | None
+    ) = None
     """The network interface of the hosts over which the trial's ranks meet; null takes the pool's."""
 
 

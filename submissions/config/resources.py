@@ -51,8 +51,8 @@ Duration = Annotated[
     ),
     Field(ge=1),
 ]
-Priority = Annotated[int, BeforeValidator(_priority), Field(ge=1, le=99)]
-Weight = Annotated[float, BeforeValidator(_weight), Field(gt=0)]
+Priority = Annotated[int, Field(ge=1, le=99), BeforeValidator(_priority)]
+Weight = Annotated[float, Field(gt=0), BeforeValidator(_weight)]
 
 
 def _device(value: Any) -> Any:

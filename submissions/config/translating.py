@@ -107,7 +107,8 @@ def _translated(details: ErrorDetails, config: Any, shape: Shape) -> Problem:
         expected = str(context["expected"]).replace("'", "")
         return Problem(at(path), text, expected + did_you_mean(found, re.split(", | or ", expected)))
     bounds = {name: _plain(value) for name, value in context.items()}
-    return Problem(at(path), text, _ALLOWED.get(kind, details["msg"]).format(**bounds))
+    allowed = _ALLOWED[kind].format(**bounds) if kind in _ALLOWED else details["msg"]
+    return Problem(at(path), text, allowed)
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output
+from trainmaster.cli import config_schema, output
 from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, follow, show_log
@@ -46,6 +46,7 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run=_describe, action="describe the command")
     parser = _add_one(verbs, "config", "the config in force, as YAML")
     parser.set_defaults(run=_config, action="show the config")
+    config_schema.add(verbs, "command")
     parser = _add_one(verbs, "logs", "its log")
     add_log_options(parser)
     parser.set_defaults(run=_logs, action="show the log")

@@ -12,6 +12,7 @@ import trainmaster.yamltext as yamltext
 from trainmaster.cli import (
     checkpoint,
     checkpoint_deletion,
+    config_schema,
     experiment_again,
     experiment_tables,
     output,
@@ -64,6 +65,7 @@ def add(add_noun: Adder) -> None:
     checkpoint_deletion.add_gc_policy(add_set(verbs, "experiment"))
     checkpoint.add_download_of_experiment(verbs)
     tensorboard.add(verbs, "experiment")
+    config_schema.add(verbs, "experiment")
 
 
 def _add_list(verbs: Any) -> None:

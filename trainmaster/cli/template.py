@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output
+from trainmaster.cli import config_schema, output
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Column, done
 from trainmaster.cli.submission import config_text
@@ -25,6 +25,7 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("-d", "--details", "--detail", action="store_true", help="with their content")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the templates")
+    config_schema.add(verbs, "template")
     parser = verbs.add_parser("describe", help="the content of one")
     parser.add_argument("name")
     parser.set_defaults(run=_describe, action="describe the template")

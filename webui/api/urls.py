@@ -40,6 +40,7 @@ from webui.api import (
     resource_usage,
     resource_usage_csv,
     samples,
+    schemas,
     search_preview,
     shells,
     tasks,
@@ -261,6 +262,8 @@ _places = [
     _at("templates", templates.Templates),
     _at("templates/<str:name>", templates.OneTemplate),
     _at("template/rename", templates.TemplateRename),
+    _at("schemas", schemas.Schemas),
+    _at("schemas/<str:name>", schemas.OneSchema),
 ]
 
 urlpatterns: list[URLPattern] = [

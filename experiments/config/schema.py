@@ -1,0 +1,50 @@
+"""JSON Schemas of an experiment's config and of a template."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from experiments.config.hyperparameters import TYPES
+from experiments.config.model import ExperimentConfig
+from submissions.config import schema
+
+Json = dict[str, Any]
+
+
+@cache
+def of_config() -> Json:
+    found = schema.of_model(
+        ExperimentConfig,
+        title="Trainmaster experiment config",
+        description="What `trainmaster experiment create` submits.",
+        required=["entrypoint", "searcher"],
+    )
+    found["$defs"]["Hyperparameter"] = _hyperparameter()
+    return found
+
+
+@cache
+def of_template() -> Json:
+    found = schema.of_part(of_config())
+    about = "A part of configs, kept by name: anything may be absent, `--template NAME` adds it to a config."
+    return {**found, "title": "Trainmaster template", "description": about}
+
+
+def _hyperparameter() -> Json:
+    """A kind by its `type`, else a map of such, else a constant: told apart here, for all of them fit a map."""
+    typed = {"required": ["type"], "properties": {"type": {"type": "string"}}}
+    kinds = [{"$ref": f"#/$defs/{name.capitalize()}"} for name in TYPES]
+    nested = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Hyperparameter"}}
+    return {
+        "description": "A constant, a kind with a type, or a map of such.",
+        "if": {"type": "object", **typed},
+        "then": {
+            "properties": {"type": {"enum": list(TYPES)}},
+            "allOf": [
+                {"if": {"properties": {"type": {"const": name}}}, "then": kind}
+                for name, kind in zip(TYPES, kinds, strict=True)
+            ],
+        },
+        "else": {"if": {"type": "object"}, "then": nested},
+    }

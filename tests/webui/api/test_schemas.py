@@ -1,0 +1,29 @@
+"""Schemas of configs for editors, and what is generated from the config models."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from webui.management.commands import write_reference
+
+pytestmark = pytest.mark.django_db
+
+
+def test_schemas_are_served_to_everybody_and_cached() -> None:
+    visitor = Client()
+    rows = visitor.get("/api/v1/schemas").json()["schemas"]
+    assert [row["name"] for row in rows] == ["experiment-config", "template-config", "command-config"]
+    for row in rows:
+        answer = visitor.get(row["path"])
+        assert answer.json()["title"] == row["title"] and answer.json()["properties"]
+        assert answer["Cache-Control"] == "public, max-age=3600"
+        again = visitor.get(row["path"], headers={"If-None-Match": answer["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    unknown = visitor.get("/api/v1/schemas/other")
+    assert unknown.status_code == 404 and "experiment-config" in unknown.json()["message"]
+
+
+def test_what_is_generated_is_what_the_models_say() -> None:
+    for path, text in write_reference.generated().items():
+        assert path.read_text(encoding="utf-8") == text, f"run manage.py write_reference: {path.name} is old"
