@@ -36,7 +36,8 @@ _SESSION = """#!/bin/sh
 cd -- {code}
 . {environment}
 if [ -n "$SSH_ORIGINAL_COMMAND" ]; then exec "${{SHELL:-/bin/sh}}" -c "$SSH_ORIGINAL_COMMAND"; fi
-exec "${{SHELL:-/bin/sh}}" -i
+if [ -t 0 ]; then exec "${{SHELL:-/bin/sh}}" -i; fi
+exec "${{SHELL:-/bin/sh}}"
 """
 
 

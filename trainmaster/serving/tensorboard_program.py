@@ -5,6 +5,7 @@ By itself it listens on a port, where every account of the host could read what 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any, List
@@ -24,7 +25,7 @@ class _OnSocket:
         self._server.serve_forever()
 
     def get_url(self) -> str:
-        return f"unix://{self.path}"
+        return "http://localhost:0"  # it notes a port for those who look for it by that
 
     def print_serving_message(self) -> None:
         return
@@ -35,9 +36,8 @@ def main(words: List[str]) -> None:
 
     folder, _OnSocket.path, prefix, *more = words
     os.umask(0o077)
-    tensorboard = program.TensorBoard(
-        default.get_plugins(), program.get_default_assets_zip_provider(), _OnSocket
-    )
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    tensorboard = program.TensorBoard(default.get_plugins(), server_class=_OnSocket)
     options = [
         "--logdir",
         folder,
@@ -48,7 +48,8 @@ def main(words: List[str]) -> None:
         "--reload_multifile",
         "true",
     ]
-    tensorboard.configure(["tensorboard", *options, *more])
+    # the fast loader is a program of its own that listens on a port
+    tensorboard.configure(["tensorboard", *options, "--load_fast", "false", *more])
     tensorboard.main()
 
 
