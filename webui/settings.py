@@ -221,6 +221,10 @@ SPECTACULAR_SETTINGS = {
     "VERSION": VERSION,
     "DESCRIPTION": "Determined's REST dialect, and what Trainmaster adds beside it.",
     "SERVE_INCLUDE_SCHEMA": False,
+    "ENUM_NAME_OVERRIDES": {  # of fields that have one name and mean different things
+        "TokenScopeEnum": "accounts.models.Scope.choices",
+        "WebhookScopeEnum": "webui.api.webhooks.SCOPES",
+    },
 }
 
 # --- Celery: messages are hints; nothing is lost with them, so nothing is stored or acknowledged late ---

@@ -23,6 +23,8 @@ _TYPES = {
     "WEBHOOK_TYPE_SLACK": "slack",
     "WEBHOOK_TYPE_MAIL": "mail",
 }
+#: named in settings.SPECTACULAR_SETTINGS
+SCOPES = Rule.Scope.choices
 _TYPE_OF = {form: name for name, form in _TYPES.items()}
 _PREFIX = "TRIGGER_TYPE_"
 _MODES = ("WEBHOOK_MODE_WORKSPACE", "WEBHOOK_MODE_SPECIFIC")
@@ -87,7 +89,7 @@ class WebhookFields(serializers.Serializer[Any]):
     webhookType = serializers.ChoiceField(choices=list(_TYPES), required=False)
     mode = serializers.ChoiceField(choices=["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
     triggers = serializers.ListField(child=TriggerBody(), required=False, max_length=20)
-    scope = serializers.ChoiceField(choices=Rule.Scope.choices, required=False)
+    scope = serializers.ChoiceField(choices=SCOPES, required=False)
     workspaceId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
     projectId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
     template = serializers.CharField(
