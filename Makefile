@@ -70,6 +70,7 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.job_queue
 	$(RUN)/python -m benchmarks.scheduling
 	$(RUN)/python -m benchmarks.one_pass
+	$(RUN)/python -m benchmarks.search
 	$(RUN)/python -m benchmarks.host_logs
 	$(RUN)/python -m benchmarks.logs_ingest
 	$(RUN)/python -m benchmarks.logs_store

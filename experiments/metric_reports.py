@@ -122,8 +122,20 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
     if standing is None or better(metric, standing, smaller):
         experiment.best_metric, experiment.best_trial_id = metric, trial.pk
         Experiment.objects.filter(pk=experiment.pk).update(best_metric=metric, best_trial_id=trial.pk)
-    time_metric = searcher.get("time_metric")
-    return Validation(metric, steps, number(values.get(time_metric)) if time_metric else None)
+    return Validation(metric, steps, _time(searcher, values))
+
+
+def _time(searcher: Mapping[str, Any], values: Mapping[str, Any]) -> float | None:
+    """How far the trial is in the unit of the search; None: its steps say it.
+
+    Trial classes report `epoch` or `epochs`, so that lengths in epochs mean epochs.
+    """
+    length = searcher.get("max_length")
+    unit = searcher.get("unit") or (next(iter(length), "") if isinstance(length, dict) else "")
+    name = searcher.get("time_metric") or unit
+    if name == "batches" and name not in values:
+        return None
+    return number(values.get(name, values.get("epoch") if name == "epochs" else None))
 
 
 def validation_row(

@@ -63,7 +63,10 @@ def trial_exited(
 
 def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
     state = searching.upgraded(experiment.search)
-    _apply(experiment, state, searching.advance(state, event), actor)
+    told = state["told"]
+    operations = searching.advance(state, event)
+    if state["told"] > told:
+        _apply(experiment, state, operations, actor)
 
 
 def _apply(
@@ -132,7 +135,9 @@ def _progress(experiment: Experiment) -> float:
     rows = experiment.trials.filter(request_id__in=partly, progress__gt=0).values_list(
         "request_id", "progress"
     )
-    return searching.progress(experiment.search, {str(request_id): reached for request_id, reached in rows if reached})
+    return searching.progress(
+        experiment.search, {str(request_id): reached for request_id, reached in rows if reached}
+    )
 
 
 def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:

@@ -1,6 +1,6 @@
 """The stored state of a search: plain JSON, one small list for each trial, by number in the order of their making.
 
-{"version": 2, "searcher", "hparams", "seed", "invalid", "over",
+{"version": 2, "searcher", "hparams", "seed", "invalid", "over", "told": events that changed something,
  "ids": request ids of the first trials, where they do not follow from seed and number,
  "trials": [[bracket, rung that it is on the way to, time, standing], ...],
  "again": [[number, other hparams or null], ...],           those that wait to run once more
@@ -36,6 +36,7 @@ def empty(searcher: dict[str, Any], hparams: dict[str, Any], seed: int, brackets
         "seed": seed,
         "invalid": 0,
         "over": False,
+        "told": 0,
         "ids": [],
         "trials": [],
         "again": [],

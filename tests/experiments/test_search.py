@@ -3,6 +3,7 @@
 import pytest
 
 from dispatch import passes, settle
+from events.models import Event
 from experiments import metric_reports, outcomes, submit
 from experiments import transitions as experiments
 from experiments.config import parse
@@ -13,6 +14,7 @@ from jobs.models import Member
 from jobs.states import Reason, StopKind
 from submissions import contexts
 from tests.rig.world import make_host, make_project, make_user
+from webui.pages import timeline
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +56,11 @@ def trials(experiment: Experiment) -> list[Trial]:
 def end(trial: Trial, code: int = 0) -> None:
     member = Member.objects.get(allocation__task=trial.task, ended_at=None)
     settle.member_exited(member.pk, code=code, signal=None, ended_at=None, first_failure=None)
+
+
+def validated(trial: Trial, loss: float, steps: int) -> None:
+    experiment = experiments.lock(trial.experiment_id)
+    metric_reports.tell(experiment, trial, metric_reports.Validation(loss, steps, None))
 
 
 def test_a_trial_killed_while_it_waits_does_not_keep_its_experiment_open() -> None:
@@ -122,3 +129,52 @@ def test_a_killed_trial_is_canceled_by_who_killed_it_even_if_its_attempt_was_sto
     trial.refresh_from_db()
     experiment.refresh_from_db()
     assert (trial.state, experiment.state) == (TrialState.CANCELED, ExperimentState.CANCELED)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "values", "time"),
+    [
+        ({"max_length": 8}, {"loss": 1.0}, None),
+        ({"max_length": {"epochs": 8}}, {"loss": 1.0, "epoch": 2.5}, 2.5),
+        ({"max_length": {"epochs": 8}}, {"loss": 1.0, "epochs": 3, "epoch": 2.5}, 3),
+        ({"max_length": {"batches": 8}}, {"loss": 1.0}, None),
+        ({"time_metric": "hours", "max_time": 8}, {"hours": 7}, 7),
+    ],
+)
+def test_rungs_are_measured_in_the_unit_of_the_search(
+    searcher: dict[str, object], values: dict[str, float], time: float | None
+) -> None:
+    assert metric_reports._time(searcher, values) == time
+
+
+def test_a_trial_is_parked_at_its_rung_and_comes_back_when_it_is_promoted() -> None:
+    make_host("gpu0", 2)
+    promoting = HALVING.replace("time_metric: batches, max_time: 16", "max_length: 16, divisor: 2")
+    experiment = submitted(promoting.replace("max_trials: 6", "max_trials: 4"))
+    passes.run(experiment.job.pool_id)
+    one, two = trials(experiment)
+    validated(one, 0.9, 4)
+    one = trials(experiment)[0]
+    assert one.state == TrialState.PAUSED and len(trials(experiment)) == 3, "another has its place"
+    member = Member.objects.get(allocation__task=one.task)
+    assert (member.allocation.stop_kind, member.allocation.stop_reason) == (
+        StopKind.PREEMPT,
+        Reason.SEARCHER_PARKED,
+    )
+    jobs.preempt_acknowledged(member.allocation_id)  # it has saved: code 0 is not the end of its training
+    end(one)
+    one = trials(experiment)[0]
+    assert (one.state, one.task.state, one.restarts) == (TrialState.PAUSED, "PAUSED", 0)
+    experiments.pause(experiment.pk, actor="user:ada")
+    experiments.activate(experiment.pk, actor="user:ada")
+    assert trials(experiment)[0].task.state == "PAUSED", "it is its search that wakes it"
+    validated(two, 0.5, 4)
+    outcomes.kill_trial(trials(experiment)[2].pk, actor="user:ada")
+    outcomes.kill_trial(trials(experiment)[3].pk, actor="user:ada")
+    one = trials(experiment)[0]
+    assert (one.state, one.task.state) == (TrialState.ACTIVE, "WAITING"), "the second best of four"
+    events = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(one.pk)).order_by("id")
+    told = [(event.reason, event.detail["place"], event.detail["among"]) for event in events if event.detail]
+    assert told == [(Reason.SEARCHER_PARKED, 1, 1), (Reason.SEARCHER_PROMOTED, 2, 4)]
+    sentences = [entry.sentence for entry in timeline.of(Event.objects.filter(subject=str(one.pk)))]
+    assert any("2nd of 4 at rung 1 (4 units), 0.9; the best 2 go on" in sentence for sentence in sentences)

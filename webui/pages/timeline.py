@@ -13,6 +13,7 @@ from jobs import exits, queue_history
 from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
+from searching.words import judgement
 from webui.pages import words
 
 NEWEST = 200
@@ -116,6 +117,8 @@ def _details(event: Event) -> str:
     if detail.get("rank") is not None:
         how = exits.words(detail.get("code"), detail.get("signal"))
         return f" (rank {detail['rank']} on {detail.get('host')}, {how})"
+    if event.kind == Event.Kind.TRIAL and "among" in detail:
+        return f" ({judgement(detail)})"
     if detail.get("restarts"):
         return f" (restart {detail['restarts']} of {detail['max_restarts']})"
     return ""

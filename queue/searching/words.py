@@ -1,0 +1,21 @@
+"""What a search decided about a trial, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def judgement(why: dict[str, Any]) -> str:
+    """Of a searching.Judgement, as an event row keeps it: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 go on`."""
+    metric = "no number" if why["metric"] is None else f"{why['metric']:.6g}"
+    place = f"{ordinal(why['place'])} of {why['among']} at rung {why['rung'] + 1} ({why['units']} units), {metric}"
+    if why["outcome"] == "finished":
+        return f"{place}; it was the last rung"
+    if why["keeps"] == 0:
+        return f"{place}; none goes on yet"
+    return f"{place}; the best {why['keeps']} go on" if why["keeps"] > 1 else f"{place}; the best one goes on"
+
+
+def ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
+    return f"{number}{ending}"
