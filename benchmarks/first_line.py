@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.rig.hosts import Host, HostRig
-from tests.rig.server import Server, free_port
+from tests.rig.ports import free_port
+from tests.rig.server import Server
 from tests.rig.stack import Stack, config
 
 RUNS = int(os.environ.get("RUNS", "7"))

@@ -195,7 +195,7 @@ def _plain(redis_url: str) -> Iterator[tuple[str, int]]:
     import redis
 
     from tests.rig.parts import end
-    from tests.rig.server import free_port
+    from tests.rig.ports import free_port
     from webui.embedded.processes import wait_until
 
     redis.Redis.from_url(redis_url).delete(STREAM)

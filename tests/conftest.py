@@ -4,6 +4,7 @@ import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection
@@ -19,6 +20,12 @@ from webui import environment  # noqa: E402
 from webui.embedded.ports import LOOPBACK  # noqa: E402
 from webui.embedded.postgres import Postgres  # noqa: E402
 from webui.embedded.redis import Redis  # noqa: E402
+
+# Examples are the same in every run, and none is too slow for a busy machine: what fails fails again.
+hypothesis.settings.register_profile(
+    "steady", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure(config: pytest.Config) -> None:

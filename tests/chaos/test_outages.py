@@ -41,7 +41,7 @@ def assert_unharmed(stack: Stack, experiment: int, last: int, seconds: float = 0
     assert len(attempts(stack, experiment)) == 1
     stack.assert_complete(experiment, last)
     stack.assert_nothing_runs(stack.run_keys(experiment))
-    assert not stack.holders()
+    stack.wait_free()
 
 
 def attempts(stack: Stack, experiment: int) -> list[Json]:
@@ -118,13 +118,13 @@ def test_redis_forgets_everything(stack: Stack, moment: str) -> None:
         stack.post(f"/api/v1/experiments/{experiment}/cancel")
     flush(stack)
     if moment == "stop":
-        assert stack.wait_end(experiment, 60) == "STATE_CANCELED"
+        assert stack.wait_end(experiment) == "STATE_CANCELED"
         stack.assert_nothing_runs(keys)
-        assert not stack.holders()
+        stack.wait_free()
     else:
         assert_unharmed(stack, experiment, last)
     after = stack.submit(counting(1, 0), config(1))
-    assert stack.wait_end(after, 30) == "STATE_COMPLETED"
+    assert stack.wait_end(after) == "STATE_COMPLETED"
 
 
 #: Counts slowly in the first attempt, fast in the next.
@@ -146,7 +146,7 @@ def test_a_host_that_reboots_starts_the_gang_again_without_counting_a_restart(st
     assert len(attempts(stack, experiment)) == 2
     assert stack.trial(experiment)["restarts"] == 0  # and max_restarts is 0
     stack.assert_nothing_runs([*keys, *stack.run_keys(experiment)])
-    assert not stack.holders()
+    stack.wait_free()
     expected = [f"line {number}" for number in range(1, 21)]
     for rank, lines in stack.lines_by_rank(experiment).items():
         assert lines[-20:] == expected, f"rank {rank}: {lines[-25:]}"

@@ -144,7 +144,7 @@ def assert_all_is_there_once(stack: Stack, experiment: int, told: Path) -> None:
     found = settled(stack, experiment, len(saved))
     assert found == saved
     assert_latest_is_whole(stack, found)
-    assert not stack.holders()
+    stack.wait_free()
 
 
 def records(stack: Stack, experiment: int) -> list[Json]:

@@ -83,4 +83,4 @@ def test_log_retention_is_set_and_cleaned_up(det: PublishedClient, ended: tuple[
     assert "Deleted 0 rows" in det("task", "cleanup-logs")
     det("trial", "set", "log-retention", trial, "--days", "0")
     assert re.search(r"Deleted 30\d\d rows of log entries", det("task", "cleanup-logs"))
-    assert wait_until(lambda: "The log was removed at its end" in det("trial", "logs", trial), 10)
+    assert wait_until(lambda: "The log was removed at its end" in det("trial", "logs", trial), 60)

@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +13,10 @@ from pathlib import Path
 
 from dispatch import server_key
 from dispatch.endpoints import Endpoint, Hop
+from tests.rig.ports import free_port
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(true: Callable[[], bool], seconds: float = WAIT_SECONDS, what: str = "the condition") -> None:

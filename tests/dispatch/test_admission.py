@@ -18,8 +18,9 @@ from hosts import registry
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
 from hosts.registry import NewHost
-from tests.dispatch.sshd import Sshd, free_port
+from tests.dispatch.sshd import Sshd
 from tests.rig import hosts as rig
+from tests.rig.ports import free_port
 from tests.rig.web import Web
 
 pytestmark = [
@@ -68,7 +69,7 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     assert [(slot.index, slot.kind) for slot in host.slots.all()] == [(0, "cpu"), (1, "cpu")]
     assert host.server_route == "seen" and host.server_url == f"http://127.0.0.1:{settings.LISTEN_PORT}"
     assert host.boot_id and host.facts["hostname"] and host.bundle_sha256
-    assert host.clock_skew_seconds is not None and abs(host.clock_skew_seconds) < 0.5
+    assert host.clock_skew_seconds is not None and abs(host.clock_skew_seconds) < 10
     names = ["python", "torch", "gpu", "disk", "home", "clock", "isolation", "logind", "route", "bundle"]
     assert [check["name"] for check in host.doctor["checks"]] == names
     assert checks(host)["python"][0] == checks(host)["route"][0] == "ok"

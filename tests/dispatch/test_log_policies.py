@@ -156,7 +156,7 @@ def test_many_slow_lines_cost_no_more_than_a_block_may() -> None:
     begin = time.monotonic()
     with pytest.raises(TimeoutError):
         policy.first_line("\n".join(["a" * 22 + "!"] * 4000))
-    assert time.monotonic() - begin < 2.0
+    assert time.monotonic() - begin < 30, "without a limit it would take hours"
 
 
 @pytest.mark.parametrize(

@@ -145,10 +145,10 @@ def test_what_is_merged_while_a_removal_waits_for_it_is_removed_too() -> None:
         small = [merging._Small(chunk.first_line, chunk.last_line, chunk.text_bytes) for chunk in chunks]
         assert merging._merge(task, small) == merging.FEWEST_MERGED - 1
         remover.start()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while not _somebody_waits_for_a_lock() and time.monotonic() < until:
             remover.join(0.01)
-    remover.join(30)
+    remover.join(60)
     assert removed[0].lines == 2 * merging.FEWEST_MERGED
     assert texts(task) == ["It goes."]
 

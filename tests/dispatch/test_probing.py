@@ -75,8 +75,8 @@ def test_a_cut_cable_is_silence_and_the_host_comes_back_by_itself(
     isolated_hosts: list[rig.Host], settings: LazySettings
 ) -> None:
     settings.HOST_SILENT_AFTER_SECONDS = 1.0
-    settings.SSH_KEEPALIVE_SECONDS = 0.3
-    settings.SSH_CONNECT_TIMEOUT_SECONDS = 1.0
+    settings.SSH_KEEPALIVE_SECONDS = 1.0
+    settings.SSH_CONNECT_TIMEOUT_SECONDS = 5.0
     cut, other = isolated_hosts
     hosts = {}
     for machine in (cut, other):

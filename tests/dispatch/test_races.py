@@ -52,7 +52,7 @@ def answer_of(work: Callable[[], object]) -> tuple[threading.Thread, list[object
 
 
 def wait_until_one_waits_for_a_lock(thread: threading.Thread) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
             if cursor.fetchone()[0]:
@@ -78,7 +78,7 @@ def test_a_wish_that_meets_a_pass_stops_the_attempt_that_the_pass_makes(
         passes.run(experiment.job.pool_id)  # placed, not committed yet
         thread = in_thread(lambda: wish(experiment.pk, actor="user:ada"))
         wait_until_one_waits_for_a_lock(thread)
-    thread.join(10)
+    thread.join(60)
     attempt = attempt_of(experiment)
     assert attempt.stop_kind == kind and attempt.state == AllocationState.TERMINATING
     assert trial_of(experiment).task.state == "RUNNING"
@@ -91,7 +91,7 @@ def test_a_pass_that_meets_a_kill_places_nothing() -> None:
         experiments.kill(experiment.pk, actor="user:ada")  # not committed yet
         thread = in_thread(lambda: passes.run(experiment.job.pool_id))
         wait_until_one_waits_for_a_lock(thread)
-    thread.join(10)
+    thread.join(60)
     assert not Allocation.objects.exists() and not SlotHold.objects.exists()
 
 
@@ -108,7 +108,7 @@ def test_a_pass_and_a_pause_of_the_same_trials_do_not_lock_each_other_out(_: int
         thread = in_thread(lambda: experiments.pause(experiment.pk, actor="user:ada"))
         wait_until_one_waits_for_a_lock(thread)
         transitions.request_stop(held.pk, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler")
-    thread.join(10)
+    thread.join(60)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.PAUSED
 
@@ -127,7 +127,7 @@ def test_an_edit_that_meets_the_deletion_of_its_job_is_refused() -> None:
         Experiment.objects.all().delete()
         Task.objects.all().delete()
         Job.objects.all().delete()
-    thread.join(10)
+    thread.join(60)
     assert answers == [f"job {job.pk} not found"]
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_put_into_a_pool_that_is_being_removed(what: str, history: bo
         pool_edits.remove("a100", actor="user:ada")  # not committed yet
         thread, answers = answer_of(works[what])
         wait_until_one_waits_for_a_lock(thread)
-    thread.join(10)
+    thread.join(60)
     assert answers == [GONE]
     host.refresh_from_db()
     job.refresh_from_db()
@@ -177,7 +177,7 @@ def test_a_removal_that_meets_a_submission_is_refused() -> None:
         submit_into_a100()  # not committed yet
         thread, answers = answer_of(lambda: pool_edits.remove("a100", actor="user:ada"))
         wait_until_one_waits_for_a_lock(thread)
-    thread.join(10)
+    thread.join(60)
     assert "1 unfinished job is in it" in str(answers[0])
 
 
@@ -187,7 +187,7 @@ def test_submissions_wait_neither_for_each_other_nor_for_a_pass() -> None:
         submit_into_a100()  # not committed yet
         ResourcePool.objects.filter(pk=pool.pk).update(planned_at=timezone.now())  # as a pass does
         thread, answers = answer_of(submit_into_a100)
-        thread.join(10)
+        thread.join(60)
         assert isinstance(answers[0], Experiment)
     assert Job.objects.filter(pool=pool, state=JobState.ACTIVE).count() == 2
 
@@ -238,7 +238,7 @@ def test_a_report_that_meets_the_end_of_its_attempt_is_stored_before_or_refused(
             ends()
         thread, answers = answer_of(ends if report_comes_first else reports)
         wait_until_one_waits_for_a_lock(thread)
-    thread.join(10)
+    thread.join(60)
     assert attempt_of(experiment).number == 2
     # the new attempt has no checkpoint to go on from, so nothing of the first one counts any more
     assert (answer, answers) == ((len(first + report), [None]) if report_comes_first else (None, ["over"]))

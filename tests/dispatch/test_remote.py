@@ -1,15 +1,11 @@
 import concurrent.futures
-import statistics
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.conf import LazySettings
 from django.db import transaction
 
-from dispatch import bundle_push, connections, local, remote
+from dispatch import bundle_push, local, remote
 from hosts.models import Host
 from hosts.pools import default_pool
 from tests.dispatch.sshd import Sshd
@@ -102,29 +98,3 @@ def test_a_changed_key_suspends_the_host_and_says_both_keys(sshd: Sshd, tmp_path
     assert host.admission == Host.Admission.SUSPENDED
     assert host.offered_host_key == sshd.host_key
     assert host.state_reason.count("SHA256:") == 2
-
-
-def test_a_warm_verb_costs_a_few_milliseconds_beyond_starting_python(
-    sshd: Sshd, tmp_path: Path, settings: LazySettings, record_property: Callable[[str, object], None]
-) -> None:
-    host = ssh_host(sshd, tmp_path / "work")
-    remote.verb(host, "status", {"runs": []})
-
-    def median_ms(call: Callable[[], object]) -> float:
-        times = []
-        for _ in range(15):
-            began = time.perf_counter()
-            call()
-            times.append(1000 * (time.perf_counter() - began))
-        return statistics.median(times)
-
-    sha256 = bundle_push.current().sha256
-    bare = median_ms(lambda: local.run(remote.command(host, sha256, "status"), b'{"runs":[]}\n'))
-    warm = median_ms(lambda: remote.verb(host, "status", {"runs": []}))
-    true = median_ms(lambda: connections.run(sshd.endpoint(), "true"))
-    connections.forget(sshd.endpoint())
-    began = time.perf_counter()
-    remote.verb(host, "status", {"runs": []})
-    cold = 1000 * (time.perf_counter() - began)
-    print(f"verb: bare {bare:.1f} ms, warm over SSH {warm:.1f} ms, `true` {true:.1f} ms, cold {cold:.1f} ms")
-    assert warm < 2 * (bare + true) + 20

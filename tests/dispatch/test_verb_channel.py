@@ -58,11 +58,11 @@ def test_a_frozen_process_costs_one_call_and_the_next_gets_another(tmp_path: Pat
             connections.call(None, command, "status", b"{}\n", timeout_seconds=0.5)
         with suppress(NotServed):  # commands of their own do meanwhile
             status(command)
-        assert wait_until(lambda: answers(command), 15)
+        assert wait_until(lambda: answers(command), 60)
         assert frozen not in serving(tmp_path) or len(serving(tmp_path)) == 2
     finally:
         os.kill(frozen, signal.SIGCONT)
-    assert wait_until(lambda: frozen not in serving(tmp_path), 10), "its stdin was closed"
+    assert wait_until(lambda: frozen not in serving(tmp_path), 60), "its stdin was closed"
 
 
 def answers(command: str) -> bool:

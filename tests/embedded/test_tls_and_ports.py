@@ -12,7 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from dispatch.addresses import server_address
 from hosts.models import Host
 from tests.rig import parts
-from tests.rig.server import Server, free_port
+from tests.rig.ports import free_port
+from tests.rig.server import Server
 from webui.embedded import ports, tls
 
 
@@ -59,7 +60,7 @@ def test_beyond_loopback_it_serves_tls_with_the_printed_fingerprint() -> None:
             assert pinned.printed in server.said()
             context = ssl.create_default_context(cadata=presented)
             address = f"https://localhost:{server.port}/health"
-            with urllib.request.urlopen(address, timeout=10, context=context) as answer:
+            with urllib.request.urlopen(address, timeout=60, context=context) as answer:
                 assert answer.status == 200
         finally:
             server.close()

@@ -15,7 +15,8 @@ import pytest
 import redis
 
 from tests.rig import parts
-from tests.rig.server import ROOT, Server, free_port
+from tests.rig.ports import free_port
+from tests.rig.server import ROOT, Server
 from webui.embedded import processes
 from webui.embedded.lock import Register
 from webui.embedded.ports import LOOPBACK
@@ -37,7 +38,7 @@ def up() -> Iterator[Server]:
 
 def healthy(server: Server) -> bool:
     try:
-        with urllib.request.urlopen(f"{server.url}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"{server.url}/health", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -99,8 +100,8 @@ def test_a_port_in_use_is_a_sentence(up: Server) -> None:
 def test_a_killed_part_is_replaced_and_everything_goes_on(up: Server, name: str) -> None:
     former = up.kill_part(name)
     up.wait_replaced(name, former)
-    assert processes.wait_until(lambda: healthy(up), 30), up.log("web")[-2000:]
-    assert processes.wait_until(lambda: databases_answer(up), 30)
+    assert processes.wait_until(lambda: healthy(up), 60), up.log("web")[-2000:]
+    assert processes.wait_until(lambda: databases_answer(up), 60)
     assert f"{name} was ended by SIGKILL; starting it again" in up.said()
 
 
@@ -138,7 +139,7 @@ def test_leftovers_that_ignore_the_death_of_up_are_ended_by_the_next(tmp_path: P
     stubborn = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.pause()"]
     )
-    bystander = subprocess.Popen(["sleep", "60"])
+    bystander = subprocess.Popen(["sleep", "600"])
     try:
         register = Register(tmp_path)
         register.add("worker", stubborn.pid)
@@ -147,7 +148,7 @@ def test_leftovers_that_ignore_the_death_of_up_are_ended_by_the_next(tmp_path: P
         recorded["beat"]["start_time"] -= 1  # as if its pid had been given again
         (tmp_path / "children.json").write_text(json.dumps(recorded))
         assert Register(tmp_path).end_leftovers() == ["worker"]
-        assert stubborn.wait(5) == -signal.SIGTERM
+        assert stubborn.wait(60) == -signal.SIGTERM
         assert bystander.poll() is None, "a process that only got a recorded pid must live"
     finally:
         for child in (stubborn, bystander):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.hosts import processes_with_marker
-from tests.rig.stack import Stack, config, counting
+from tests.rig.stack import Stack, config, counting, halting
 
 pytestmark = pytest.mark.hosts
 
@@ -59,11 +59,14 @@ def test_a_run_that_ends_while_the_server_is_down_keeps_its_true_result(stack: S
 
 
 def test_a_killed_runner_is_started_anew_beside_the_living_training(stack: Stack) -> None:
-    experiment = begin(stack)
-    runners = [pid for key in stack.run_keys(experiment) for pid in runners_of(key)]
+    experiment = stack.submit(halting(LAST), config(4))
+    stack.wait_lines(experiment, 4 * LAST // 2)
+    keys = stack.run_keys(experiment)
+    runners = [pid for key in keys for pid in runners_of(key)]
     assert len(runners) == 2
     for pid in runners:
         os.kill(pid, signal.SIGKILL)
+    stack.go_on(keys)
     assert_unharmed(stack, experiment)
 
 
@@ -76,7 +79,7 @@ def test_a_cut_link_changes_nothing_but_what_is_shown(stack: Stack) -> None:
     try:
         stack.wait(
             lambda: stack.get(f"/api/v1/hosts/{host.name}")["host"]["state"] == "silent",
-            30,
+            60,
             "the host to be silent",
         )
     finally:

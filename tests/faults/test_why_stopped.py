@@ -103,7 +103,7 @@ def test_a_policy_cancels_the_retries(stack: Stack) -> None:
             "Log policy “Hopeless” matched line" in record["log"] for record in stack.records(trial["id"])
         )
 
-    stack.wait(said, 10, "the log to name the policy")
+    stack.wait(said, 60, "the log to name the policy")
 
 
 GLOO = """

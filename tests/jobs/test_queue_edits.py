@@ -103,7 +103,11 @@ def test_a_hundred_moves_between_the_same_two_neighbours_keep_the_order(ada: Use
         assert order() == [first.pk, second.pk, third.pk]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     priorities=st.lists(st.sampled_from([1, 5, 42]), min_size=2, max_size=6),
     moves=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=8),

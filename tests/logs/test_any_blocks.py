@@ -106,7 +106,11 @@ def _source(line: Line) -> tuple[int | None, int | None, str]:
     return line.member, line.rank, line.stream
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(appends, some_filters, st.integers(1, 9), st.booleans())
 def test_reads_agree_with_a_plain_filter(
     db: None, told: list[Told], filters: Filters, limit: int, merged: bool

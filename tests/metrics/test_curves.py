@@ -35,7 +35,11 @@ def only(trial: int, view: View, **more: int) -> curves.Curve:
     axis=st.sampled_from([Axis.STEP, Axis.RELATIVE, Axis.WALL]),
     points=st.integers(5, 60),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_a_window_holds_its_extremes_its_ends_and_its_gaps(
     values: list[float], ends: tuple[int, int], axis: Axis, points: int
 ) -> None:

@@ -157,7 +157,11 @@ VALUES = st.dictionaries(
 REPORTS = st.lists(st.lists(st.tuples(STEPS, VALUES), max_size=8), max_size=6)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(REPORTS, st.integers(1, 4))
 def test_batches_in_any_order_leave_what_reports_one_by_one_would(
     batches: list[list[tuple[int, dict[str, Any]]]], full: int

@@ -38,7 +38,7 @@ import determined as det
 rank, size, local, local_size, here, hosts = map(int, sys.argv[1:])
 
 def hangs(*_):
-    time.sleep(40)
+    time.sleep(90)
 
 def wait_for_the_others(distributed, step):
     return distributed.allgather(step)
@@ -88,7 +88,7 @@ class LightGang:
             time.sleep(0.5)
 
     def hang(self, rank: int) -> None:
-        """Let the rank sleep in its own code for 40 s while the others wait for it."""
+        """Let the rank sleep in its own code for 90 s while the others wait for it."""
         os.kill(self.pids[rank], signal.SIGUSR2)
 
     @contextmanager
@@ -121,5 +121,5 @@ def light_gang(stack: Stack, ranks: int) -> Iterator[LightGang]:
         yield gang
     finally:
         stack.post(f"/api/v1/experiments/{experiment}/kill")
-        stack.wait_end(experiment, 60)
+        stack.wait_end(experiment)
     stack.assert_nothing_runs(stack.run_keys(experiment))

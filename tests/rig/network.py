@@ -136,7 +136,7 @@ def kill_all(namespace: str) -> None:
                 os.kill(pid, signal.SIGKILL)
         return not left
 
-    if not processes.wait_until(emptied, 10):
+    if not processes.wait_until(emptied, 60):
         raise RuntimeError(f"processes {pids(namespace)} in {namespace} do not end")
 
 

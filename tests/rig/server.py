@@ -1,6 +1,5 @@
 """The whole server as a user starts it, `manage.py up`, in a data folder and on a port of its own."""
 
-import contextlib
 import fcntl
 import functools
 import json
@@ -8,10 +7,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 from tests.rig import parts
+from tests.rig.ports import free_port
 from webui.embedded import processes
 from webui.embedded.ports import LOOPBACK
 
@@ -135,7 +133,7 @@ class Server:
         if self in LIVE:
             LIVE.remove(self)
         self.kill()
-        processes.wait_until(lambda: not any(child.alive() for child in self.children().values()), 15)
+        processes.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
 
     def children(self) -> dict[str, processes.Process]:
         """The parts that run now by name: postgres, redis, web, worker, beat."""
@@ -151,7 +149,7 @@ class Server:
         victim.signal(signal.SIGKILL)
         return victim
 
-    def wait_replaced(self, name: str, former: processes.Process, limit_seconds: float = 30.0) -> None:
+    def wait_replaced(self, name: str, former: processes.Process, limit_seconds: float = 60.0) -> None:
         """Wait until another process does the work of the former one."""
 
         def replaced() -> bool:
@@ -247,19 +245,3 @@ def _clean_environment() -> dict[str, str]:
     if account := os.environ.get("TRAINMASTER_DB_ACCOUNT"):
         kept["TRAINMASTER_DB_ACCOUNT"] = account
     return kept
-
-
-_given: set[int] = set()
-
-
-def free_port() -> int:
-    """A port below the ephemeral range and above those that gangs lease, another one each time it is asked."""
-    start = 25_000 + (os.getpid() * 7 + int(time.monotonic() * 1000)) % 6_000
-    for port in sorted(set(range(start, 32_000)) - _given):  # one that was given may not be in use yet
-        with socket.socket() as attempt:
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                attempt.bind(("", port))
-                _given.add(port)
-                return port
-    raise RuntimeError("no free port between 25000 and 32000")

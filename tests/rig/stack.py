@@ -63,6 +63,21 @@ def counting(last: int, pause: float) -> dict[str, str]:
     return {"launch.py": LAUNCHER, "worker.py": COUNTER.format(last=last, pause=pause)}
 
 
+#: Each rank counts to the middle, and on from there once it is told to.
+HALTER = """
+import pathlib, time
+for number in range(1, {last} + 1):
+    while number > {last} // 2 and not pathlib.Path("go").exists():
+        time.sleep(0.05)
+    print(f"line {{number}}", flush=True)
+"""
+
+
+def halting(last: int) -> dict[str, str]:
+    """Code whose ranks print `line 1` to `line <last>`, the second half of them after Stack.go_on."""
+    return {"launch.py": LAUNCHER, "worker.py": HALTER.format(last=last)}
+
+
 def config(slots: int, entrypoint: str = "python3 launch.py", **more: Any) -> str:
     """An experiment config as JSON, which is YAML."""
     return json.dumps(
@@ -113,7 +128,7 @@ class Stack:
                 "/api/v1/hosts", {**body, "user": host.logins[0], "slots": slots, "python": python, **more}
             )
         for host in self.hosts:
-            self.wait(lambda host=host: self._admitted(host), 60, f"{host.name} to be ready")
+            self.wait(lambda host=host: self._admitted(host), 180, f"{host.name} to be ready")
 
     def _admitted(self, host: Host) -> bool:
         seen = self.get(f"/api/v1/hosts/{host.name}")["host"]
@@ -138,7 +153,7 @@ class Stack:
     def trial(self, experiment_id: int) -> Json:
         return dict(self.get(f"/api/v1/experiments/{experiment_id}/trials")["trials"][0])
 
-    def wait_end(self, experiment_id: int, limit_seconds: float = 90) -> str:
+    def wait_end(self, experiment_id: int, limit_seconds: float = 240) -> str:
         """The end state."""
         self.wait(
             lambda: self._state(experiment_id) in END_STATES,
@@ -153,7 +168,7 @@ class Stack:
         except OSError:  # a part was just killed: not an answer
             return ""
 
-    def wait_lines(self, experiment_id: int, count: int, limit_seconds: float = 60) -> None:
+    def wait_lines(self, experiment_id: int, count: int, limit_seconds: float = 180) -> None:
         """Until at least `count` lines of ranks are stored."""
         self.wait(
             lambda: sum(len(lines) for lines in self.lines_by_rank(experiment_id).values()) >= count,
@@ -210,6 +225,18 @@ class Stack:
         )
         return [f"{newest['allocationId']}.{index}" for index in range(len(self.hosts))]
 
+    def go_on(self, run_keys: list[str]) -> None:
+        """Let ranks that have halted go on, on each host that has a folder of these runs, and on one at least."""
+
+        def told() -> bool:
+            folders = [host.workdir / "runs" / key / "code" for host in self.hosts for key in run_keys]
+            there = [folder for folder in folders if folder.is_dir()]
+            for folder in there:
+                (folder / "go").touch()
+            return bool(there)
+
+        self.wait(told, 120, "the folder of a run")
+
     def wait(self, condition: Any, limit_seconds: float, what: str) -> None:
         assert wait_until(condition, limit_seconds), f"waited {limit_seconds} s for {what}"
 
@@ -227,9 +254,14 @@ class Stack:
         }
 
     def assert_nothing_runs(self, run_keys: list[str]) -> None:
-        """No process of these runs is left on any host."""
+        """No process of these runs stays on any host."""
+        wait_until(lambda: not any(map(processes_with_marker, run_keys)), 60)
         left = {key: processes_with_marker(key) for key in run_keys}
         assert not any(left.values()), f"processes are left: {left}"
+
+    def wait_free(self) -> None:
+        """Until no slot is held."""
+        self.wait(lambda: not self.holders(), 120, "all slots to be free")
 
     def assert_complete(self, experiment_id: int, last: int, ranks: int = 4) -> None:
         """Every rank's lines are stored once, in order, from 1 to the last."""
@@ -285,7 +317,7 @@ def local_host(server: Server, name: str, **about: Any) -> Iterator[Stack]:
     for experiment in stack.get("/api/v1/experiments?limit=0")["experiments"]:
         if not experiment["unmanaged"]:
             stack.post(f"/api/v1/experiments/{experiment['id']}/kill")
-    stack.wait(lambda: not stack.get("/api/v1/tasks")["allocationIdToSummary"], 60, "the runs to end")
+    stack.wait(lambda: not stack.get("/api/v1/tasks")["allocationIdToSummary"], 180, "the runs to end")
     server.request("DELETE", f"/api/v1/hosts/{name}", token=stack.token)
 
 

@@ -102,7 +102,7 @@ class TestHost:
         if self._serving is not None:
             assert self._serving.stdin is not None and self._serving.stdout is not None
             self._serving.stdin.close()
-            self._serving.wait(10)
+            self._serving.wait(60)
             self._serving.stdout.close()
             self._serving = None
 
@@ -207,10 +207,17 @@ def code_archive(files: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The first true value of `true`; AssertionError after `seconds`."""
+def wait_until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """The first true value of `true`, which may look for what is not there yet; AssertionError after `seconds`."""
     until = time.monotonic() + seconds
-    while not (value := true()):
+    while not (value := _now(true)):
         assert time.monotonic() < until, f"not within {seconds} s"
         time.sleep(0.02)
     return value
+
+
+def _now(true: Callable[[], Any]) -> Any:
+    try:
+        return true()
+    except (LookupError, FileNotFoundError, ProcessLookupError):
+        return None

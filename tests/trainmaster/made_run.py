@@ -2,22 +2,17 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from tests.rig.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "trainmaster" / "compat"
 SECRET = "5e" * 32
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_run(folder: Path, *, slots: int = 1, member: int = 0, members: int = 1, **changes: Any) -> Path:
@@ -99,7 +94,7 @@ def say(value):
             process.kill()
             process.communicate()
 
-    def results(self, seconds: float = 30) -> list[tuple[int, list[Any], str]]:
+    def results(self, seconds: float = 60) -> list[tuple[int, list[Any], str]]:
         """(exit code, what it said, its stderr) of every rank, within `seconds`."""
         found = []
         for process in self.processes:
@@ -108,7 +103,7 @@ def say(value):
         return found
 
 
-def said(ranks: Ranks, seconds: float = 30) -> list[list[Any]]:
+def said(ranks: Ranks, seconds: float = 60) -> list[list[Any]]:
     """What each rank said, all of which must have ended well."""
     results = ranks.results(seconds)
     assert [code for code, _, _ in results] == [0] * len(results), "\n".join(err for _, _, err in results)

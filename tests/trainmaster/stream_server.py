@@ -85,7 +85,7 @@ class StreamServer:
     def exit(self) -> dict[str, Any] | None:
         return next(iter(self.records("exit")), None)
 
-    def wait_for(self, true: Callable[[], Any], seconds: float = 30.0) -> Any:
+    def wait_for(self, true: Callable[[], Any], seconds: float = 60.0) -> Any:
         """The first true value of `true`; AssertionError after `seconds`."""
         until = time.monotonic() + seconds
         with self.lock:

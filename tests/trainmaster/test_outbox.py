@@ -287,7 +287,7 @@ def test_a_stream_that_is_cut_short_or_replaced_is_read_from_its_new_start(paths
     stdout.write_bytes(b"three\n")  # what `>` and copytruncate do
     stderr.rename(paths.spool / "rank0.stderr.1")
     stderr.write_bytes(b"a new file\n")
-    wait_until(lambda: not collecting.poll() and len(lines(paths)) == 6, 10)
+    wait_until(lambda: not collecting.poll() and len(lines(paths)) == 6, 60)
     assert [line["m"] for line in lines(paths) if line["s"] == "stdout"] == ["one", "two", "three"]
     assert [line["m"] for line in lines(paths) if line["s"] == "stderr"] == ["old 1", "old 2", "a new file"]
     stdout.open("ab").write(b"four\n")
@@ -314,7 +314,7 @@ def test_of_a_flood_that_nobody_can_read_the_end_is_kept_and_the_rest_counted(pa
     collecting.poll()
     with stdout.open("ab") as file:
         file.write(b"".join(b"%06d\n" % number for number in range(count, 2 * count)))
-    wait_until(lambda: not collecting.poll() and lines(paths)[-1]["m"] == f"{2 * count - 1}", 10)
+    wait_until(lambda: not collecting.poll() and lines(paths)[-1]["m"] == f"{2 * count - 1}", 60)
     texts = [line["m"] for line in lines(paths)]
     assert texts == sorted(texts) and texts[0] == "000000" and len(texts) >= limit // 2 // 7
     [gap] = [record for record in records(paths) if record["k"] == "gap"]
@@ -371,7 +371,7 @@ def test_readers_see_only_whole_records_while_it_grows(paths: RunPaths) -> None:
     for number in range(3000):
         outbox.append(lines_record("rank0.stdout", number, 1.0, 0, "stdout", [], False, b"%d" % number))
     done.set()
-    reader.join(30)
+    reader.join(60)
     assert [json.loads(line)["m"] for line in b"".join(seen).splitlines()] == [str(n) for n in range(3000)]
 
 

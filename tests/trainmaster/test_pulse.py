@@ -71,7 +71,8 @@ def test_every_rank_of_a_gang_that_only_its_chief_reports_for_has_a_sign_of_its_
         wait_until(lambda: looked(pulse, 0.0).get(0, {}).get("step", 0) > 3)
         found = looked(pulse, 1.0)
         assert sorted(found) == [0, 1, 2]
-        assert "step" not in found[1] and found[1]["calls"] > 3
+        assert "step" not in found[1]
+        wait_until(lambda: looked(pulse, 1.0)[1]["calls"] > 3)
         before = found[2]["calls"]
         wait_until(lambda: looked(pulse, 2.0)[2]["calls"] > before)
 
@@ -113,7 +114,7 @@ def test_ranks_that_have_ended_are_told_from_the_one_that_goes_on(host: TestHost
 
         wait_until(lambda: ended() == [0, 2])
         found = looked(pulse, float(next(moments)))
-        assert sorted(found) == [0, 1, 2] and found[1]["wrote_seconds"] < 10
+        assert sorted(found) == [0, 1, 2] and found[1]["wrote_seconds"] < 60
         assert set(found[0]) == {"rank", "state", "state_seconds"}
         assert sorted(pulse.work()[1]) == [1]
 

@@ -47,7 +47,7 @@ echo "GPU-other, 1, 1, 1, 1, 1"
 READ = """
 import json, sys, time
 from trainmaster.runner.gpu_samples import GpuSamples, look_at
-samples, until = GpuSamples(sys.argv[1:]), time.monotonic() + 20
+samples, until = GpuSamples(sys.argv[1:]), time.monotonic() + 60
 found = samples.read(0.0)
 while not found and sys.argv[1:] and time.monotonic() < until:
     found = samples.read(1.0)
@@ -125,16 +125,19 @@ WORK = """
 import os, time
 held = b"x" * (96 << 20)
 until = time.time() + %f
-while time.time() < until: pass
+while time.time() < until and not os.path.exists("enough"): pass
 """
 
 
 def test_a_run_ships_samples_of_its_host_and_ranks(host: TestHost, stream_server: StreamServer) -> None:
     limits = {"sample_seconds": 0.2, "sample_record_seconds": 1.0}
-    host.run_script(WORK % 6, limits=limits)
-    stream_server.wait_for(stream_server.exit, 40)
+    paths = host.run_script(WORK % 600, limits=limits)
+    stream_server.wait_for(lambda: len(stream_server.records("samples")) >= 3)
+    stream_server.wait_for(lambda: max(values(stream_server, "rank_memory/0"), default=0) > 96 << 20)
+    stream_server.wait_for(lambda: values(stream_server, "rank_cpu/0"))
+    (paths.code / "enough").touch()
+    stream_server.wait_for(stream_server.exit)
     records = stream_server.records("samples")
-    assert len(records) >= 3
     for record in records:
         assert all(len(column) == len(record["t"]) for column in record["v"].values())
         assert all(is_known(column) for column in record["v"])
@@ -142,7 +145,6 @@ def test_a_run_ships_samples_of_its_host_and_ranks(host: TestHost, stream_server
     found = {column.partition("/")[0] for record in records for column in record["v"]}
     assert {"cpu_util_simple", "memory_free", "net_throughput_sent", "rank_memory", "rank_cpu"} <= found
     assert found <= set(METRICS) and not any(name.startswith("gpu") for name in found), "there are no GPUs"
-    assert max(values(stream_server, "rank_memory/0")) > 96 << 20
     assert 0 < max(values(stream_server, "rank_cpu/0")) < 2
     assert all(0 <= value <= 100 for value in values(stream_server, "cpu_util_simple"))
 
@@ -152,7 +154,7 @@ def test_short_runs_and_servers_that_want_none_ship_no_samples(
     host: TestHost, stream_server: StreamServer, seconds: int
 ) -> None:
     host.run_script(WORK % 1, limits={"sample_seconds": seconds})
-    stream_server.wait_for(stream_server.exit, 40)
+    stream_server.wait_for(stream_server.exit, 60)
     assert stream_server.records("samples") == []
 
 
@@ -165,11 +167,14 @@ def test_a_host_that_is_asked_goes_on_from_counters_that_it_can_read(tmp_path: P
 
 
 def test_samples_wait_for_a_server_that_is_away(host: TestHost, stream_server: StreamServer) -> None:
-    paths = host.run_script(WORK % 4, limits={"sample_seconds": 0.1, "sample_record_seconds": 0.3})
+    paths = host.run_script(WORK % 600, limits={"sample_seconds": 0.1, "sample_record_seconds": 0.3})
     wait_until(lambda: bool(stream_server.records("samples")))
     stream_server.down()
+    before = paths.outbox.stat().st_size
+    wait_until(lambda: paths.outbox.stat().st_size > before + 2000)
+    (paths.code / "enough").touch()
     wait_until(paths.exit.exists)
     stream_server.up()
-    stream_server.wait_for(stream_server.exit, 40)
+    stream_server.wait_for(stream_server.exit, 60)
     times = [at for record in stream_server.records("samples") for at in record["t"]]
-    assert times == sorted(set(times)) and len(times) >= 10
+    assert times == sorted(set(times)) and len(times) >= 6

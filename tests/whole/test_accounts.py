@@ -108,7 +108,7 @@ def victim(people: dict[str, Person]) -> Iterator[Victim]:
     assert words[1] == str(alice.uid)
     yield Victim(experiment, alice.stack.run_keys(experiment)[0], words[3], int(words[5]))
     alice.stack.post(f"/api/v1/experiments/{experiment}/kill")
-    assert alice.stack.wait_end(experiment, 60) == "STATE_CANCELED"
+    assert alice.stack.wait_end(experiment) == "STATE_CANCELED"
 
 
 def spec_of(stack: Stack, run_key: str) -> Json:
@@ -127,7 +127,7 @@ def test_another_persons_job_cannot_read_write_or_signal(people: dict[str, Perso
     bob = people[BOB]
     code = INTRUDER.replace("FOLDER", repr(victim.folder)).replace("PID", str(victim.pid), 1)
     experiment = bob.stack.submit({"worker.py": code}, config(1, RANK_0))
-    assert bob.stack.wait_end(experiment, 60) == "STATE_COMPLETED"
+    assert bob.stack.wait_end(experiment) == "STATE_COMPLETED"
     lines = bob.lines(experiment)
     assert lines[0] == f"uid {bob.uid}"
     assert lines[-1] == "tried all"
@@ -192,7 +192,7 @@ def test_a_run_token_opens_its_own_run_alone(stack: Stack, people: dict[str, Per
         assert processes_with_marker(victim.key)
     finally:
         bob.stack.post(f"/api/v1/experiments/{other}/kill")
-        assert bob.stack.wait_end(other, 60) == "STATE_CANCELED"
+        assert bob.stack.wait_end(other) == "STATE_CANCELED"
 
 
 def test_a_person_may_not_end_the_job_of_another(people: dict[str, Person], victim: Victim) -> None:

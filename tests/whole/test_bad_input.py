@@ -152,15 +152,15 @@ def test_twelve_slots_on_hosts_of_eight_stay_queued_and_say_why(stack: Stack, tm
     experiment = int(done.stdout.split()[-1])
     try:
         job = stack.experiment(experiment)["jobId"]
-        stack.wait(lambda: reason in str(queue_row(stack, job).get("reason")), 20, "the queue to say why")
+        stack.wait(lambda: reason in str(queue_row(stack, job).get("reason")), 60, "the queue to say why")
         assert queue_row(stack, job)["summary"]["state"] == "STATE_QUEUED"
         explained = stack.get(f"/api/v1/jobs/{job}/explain")["tasks"]
         assert [task["reason"]["sentence"] for task in explained] == [reason]
         assert reason in stack.server.cli("job", "list", "-o", "json").stdout
-        assert not stack.holders()
+        stack.wait_free()
     finally:
         stack.post(f"/api/v1/experiments/{experiment}/kill")
-    assert stack.wait_end(experiment, 20) == "STATE_CANCELED"
+    assert stack.wait_end(experiment) == "STATE_CANCELED"
 
 
 def queue_row(stack: Stack, job: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_a_host_without_torch_is_warned_of_and_its_jobs_say_so(stack: Stack) -> 
     assert f"{host['python']} has no torch" in torch["sentence"]
     text = config(1, "python3 -m determined.launch.torch_distributed train.py")
     experiment = stack.submit({"train.py": "import torch"}, text)
-    assert stack.wait_end(experiment, 60) == "STATE_ERROR"
+    assert stack.wait_end(experiment) == "STATE_ERROR"
     words = " ".join(record["log"] for record in stack.records(stack.trial(experiment)["id"]))
     assert "torch" in words
     assert "Traceback" not in words, words

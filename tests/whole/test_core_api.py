@@ -22,7 +22,7 @@ NAMES = ("determined", "trainmaster")
 LIMIT_SECONDS = 180.0
 BATCHES = 30
 STEPS, SLOW_RANK = 20, 2
-SECONDS, SLOW_SECONDS = 0.05, 0.25  # far apart: a busy machine adds to both
+SECONDS, SLOW_SECONDS = 0.05, 0.5  # far apart: a busy machine adds to both
 #: All ranks take equally long for a step, because they meet in each; they do not work equally long.
 UNEQUAL = f"""
 import sys, time
@@ -216,8 +216,8 @@ def test_the_slow_rank_of_a_gang_in_step_is_named(stack: Stack) -> None:
     for one in steps:
         assert sum(one["count"]) == STEPS and len(one["steps"]) <= 5
         assert (one["firstSteps"][0], one["steps"][-1]) == (1, STEPS)
-    means = [sum(one["seconds"]) / STEPS for one in steps]
-    assert max(means) < 1.3 * min(means), "in step, all ranks take equally long"
+    means = [sum(one["seconds"][1:]) / sum(one["count"][1:]) for one in steps]  # they do not begin together
+    assert max(means) < 2 * min(means), "in step, all ranks take equally long"
     slow: Json = found["straggler"]
     assert (slow["rank"], slow["host"], slow["isSlow"]) == (SLOW_RANK, hosts[SLOW_RANK], True)
     assert slow["work"] >= SLOW_SECONDS and SECONDS <= slow["medianWork"] < SLOW_SECONDS

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.rig.server import ROOT, Server, free_port
+from tests.rig.ports import free_port
+from tests.rig.server import ROOT, Server
 from tests.rig.stack import Stack
 from trainmaster.http import ServerClient
 

@@ -161,7 +161,7 @@ def test_a_gang_paused_in_an_epoch_and_resumed_on_other_hosts_ends_with_the_weig
         "reduce_metrics",
     }
     assert timed <= {entry["name"] for entry in summary}
-    assert not stack.holders()
+    stack.wait_free()
 
 
 @pytest.mark.chaos  # most of a minute

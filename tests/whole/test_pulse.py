@@ -13,7 +13,7 @@ from tests.rig.stack import Stack, running_stack
 pytestmark = pytest.mark.hosts
 
 RANKS = 8
-MARKED_WITHIN_SECONDS = 15
+MARKED_WITHIN_SECONDS = 60
 CALM_SECONDS = 5
 
 
@@ -44,11 +44,11 @@ def test_only_the_stopped_rank_is_marked_and_in_time(gang: LightGang, rank: int)
 @pytest.mark.chaos  # most of a minute
 def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(gang: LightGang) -> None:
     gang.hang(3)
-    gang.wait_marks({3}, 30)
+    gang.wait_marks({3}, 60)
     assert "its peers" in gang.marks()[3] and "sleeps" in gang.marks()[3]
     assert "in hangs" in ask(gang, 3)["text"]
     assert "in wait_for_the_others" in ask(gang, 4)["text"]
-    gang.wait_marks(set(), 60)
+    gang.wait_marks(set(), 150)
 
 
 def ask(gang: LightGang, rank: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from webui.embedded.processes import wait_until
 pytestmark = pytest.mark.hosts
 
 PASSWORD = "A long password of a tester 7"
-LIMIT_SECONDS = 90.0
+LIMIT_SECONDS = 240.0
 #: Runs until it is told to stop, and saves what it has done then.
 TRAINING = """
 import time

@@ -50,13 +50,13 @@ def test_a_repeated_submission_with_its_key_is_the_first_one(stack: Stack) -> No
     assert (again["id"], again["name"]) == (first["id"], "first")
     assert other["id"] != first["id"]
     for experiment in (first["id"], other["id"]):
-        assert stack.wait_end(experiment, 60) == "STATE_COMPLETED"
+        assert stack.wait_end(experiment) == "STATE_COMPLETED"
 
 
 def in_queue(stack: Stack) -> int:
     """One that waits behind a job which holds the only slot."""
     stack.submit({"worker.py": SLOW_TO_STOP}, config(1, RANK_0, name="holder"))
-    stack.wait(stack.holders, 30, "the slot to be held")
+    stack.wait(stack.holders, 60, "the slot to be held")
     return stack.submit(counting(1, 0), config(1))
 
 
@@ -76,7 +76,7 @@ def just_submitted(stack: Stack) -> int:
 
 def launching(stack: Stack) -> int:
     experiment = just_submitted(stack)
-    stack.wait(stack.holders, 30, "the slot to be held")
+    stack.wait(stack.holders, 60, "the slot to be held")
     return experiment
 
 
@@ -112,7 +112,7 @@ def clean(stack: Stack) -> Iterator[None]:
 
 
 def assert_at_rest(stack: Stack, experiment: int) -> None:
-    assert stack.wait_end(experiment, 60) == "STATE_CANCELED"
+    assert stack.wait_end(experiment) == "STATE_CANCELED"
     trials = stack.get(f"/api/v1/experiments/{experiment}/trials")["trials"]
     assert {trial["state"] for trial in trials} <= {"STATE_CANCELED"}
     stack.assert_nothing_runs(stack.run_keys(experiment) if trials and attempts(stack, experiment) else [])
@@ -146,7 +146,7 @@ def test_a_cancel_while_all_workers_are_dead_is_done_by_the_next_one(
 
 def test_an_ended_job_stays_as_it_ended(stack: Stack) -> None:
     experiment = stack.submit(counting(1, 0), config(1))
-    assert stack.wait_end(experiment, 60) == "STATE_COMPLETED"
+    assert stack.wait_end(experiment) == "STATE_COMPLETED"
     for action in ("cancel", "kill"):
         stack.post(f"/api/v1/experiments/{experiment}/{action}")
     assert stack.experiment(experiment)["state"] == "STATE_COMPLETED"

@@ -17,7 +17,7 @@ from determined.experimental import Determined, client  # noqa: E402
 
 URL, HERE, TAG = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 PASSWORD = sys.stdin.read().strip()
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 180
 TRAIN = """
 import determined as det
 from determined.experimental import client

@@ -56,5 +56,5 @@ def local_host(tm: CommandLine) -> Iterator[CommandLine]:
     for row in json.loads(tm("e", "list", "-a", "--json").stdout):
         tm("e", "kill", str(row["id"]))
     tm("command", "kill", "-f", *tm("command", "list", "-a", "-q").stdout.split())
-    processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 30)
+    processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 60)
     tm("host", "remove", "local", "--yes")

@@ -39,7 +39,7 @@ class Terminal:
         end = time.monotonic() + LIMIT_SECONDS
         while self._read():
             assert time.monotonic() < end, f"the command did not end:\n{self.said}"
-        code = self.process.wait(10)
+        code = self.process.wait(60)
         os.close(self._master)
         return code
 

@@ -95,7 +95,7 @@ def test_a_follower_is_told_what_it_waits_for_and_which_script_is_missing(
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
     assert processes.wait_until(lambda: "It waits: asks 9" in out.read_text(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
-    assert following.wait(20) == 3
+    assert following.wait(60) == 3
     said = out.read_text()
     assert "the entrypoint names train.py, which is not among these files" in said
     explained = local_host("job", "explain", said.split("trainmaster job explain ")[1].split()[0])
@@ -112,7 +112,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_reopen_the_log(
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
     assert processes.wait_until(lambda: "5" in numbers(out.read_text()), 60), out.read_text()
     following.send_signal(signal.SIGINT)
-    assert following.wait(20) == 3
+    assert following.wait(60) == 3
     said = out.read_text()
     assert "goes on. To reopen the log, run: trainmaster trial logs -f" in said
     experiment_id = int(said.split("Created experiment ")[1].split()[0])

@@ -18,7 +18,7 @@ def used(local_host: CommandLine) -> CommandLine:
     """One slot was held by a command that has ended."""
     ran = local_host("command", "run", "--slots", "1", "true")
     assert ran.returncode == 0, ran.stderr
-    assert wait_until(lambda: len(raw(local_host)) >= 1, 30)
+    assert wait_until(lambda: len(raw(local_host)) >= 1, 60)
     return local_host
 
 
@@ -75,7 +75,7 @@ def test_shares_of_a_pool_are_by_user_or_by_job(used: CommandLine) -> None:
     def shares(*more: str) -> list[dict[str, str]]:
         return list(csv.DictReader(io.StringIO(used("pool", "shares", "default", "-o", "csv", *more).stdout)))
 
-    assert wait_until(lambda: bool(shares()) and shares()[0]["Slots held"] == "1", 30), shares()
+    assert wait_until(lambda: bool(shares()) and shares()[0]["Slots held"] == "1", 60), shares()
     assert shares() == [{"User": "admin", "Slots held": "1", "Waiting for": "0", "Entitled to": ""}]
     assert shares("--jobs")[0]["User"] == "admin"
     assert "Pool moon not found" in used("pool", "shares", "moon").stderr

@@ -29,7 +29,7 @@ def record(number: int, text: str = "") -> dict[str, Any]:
     return {"result": {"id": str(number), "message": text or f"line {number}\n"}}
 
 
-def followed(server: ScriptedServer, patience_seconds: float = 20) -> list[str]:
+def followed(server: ScriptedServer, patience_seconds: float = 60) -> list[str]:
     shown: list[str] = []
     follow(Client(server.url), LOGS, [], lambda one: shown.append(one["id"]), lambda: True, patience_seconds)
     return shown

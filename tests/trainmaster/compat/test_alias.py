@@ -13,7 +13,7 @@ def python(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
         env=environment_of(None, **more),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainmaster.made_run import Ranks, free_port, make_run, records, said
+from tests.rig.ports import free_port
+from tests.trainmaster.made_run import Ranks, make_run, records, said
 
 STEPS, DELAY = 12, 0.05
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.rig.ports import free_port
 from tests.trainmaster.conftest import wait_until
 from tests.trainmaster.core_v2.detached_server import DetachedServer, Script
-from tests.trainmaster.made_run import free_port
 from trainmaster.common.api.errors import UnauthenticatedException
 from trainmaster.experimental import core_v2
 from trainmaster.runner.state import read_shipped, read_state

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainmaster.made_run import environment_of, free_port, make_run
+from tests.rig.ports import free_port
+from tests.trainmaster.made_run import environment_of, make_run
 from trainmaster import get_cluster_info
 from trainmaster.core import DistributedContext
 from trainmaster.launch.horovod import horovodrun_command, override_variables, split_environment

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.rig.ports import free_port
 from tests.trainmaster.conftest import TestHost, wait_until
-from tests.trainmaster.made_run import free_port
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.processes import of_run
 

@@ -20,7 +20,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 _LAUNCH = [sys.executable, "-m", "determined.launch.torch_distributed"]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 40) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "the condition did not come true in time"
@@ -141,7 +141,7 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> 
         "time.sleep(100)\n"
     )
     with launched(run, script, str(tmp_path), TRAINMASTER_PEER_GRACE_SECONDS="0.5") as process:
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert process.returncode == 3
     [record] = records(run, 1)
     assert (record["type"], record["rank"], record["code"], record["signal"]) == ("rank_failed", 1, 3, None)
@@ -172,7 +172,7 @@ def test_a_stop_leaves_every_rank_its_own_time_to_save(tmp_path: Path) -> None:
         wait_for(lambda: (tmp_path / "asked").exists() and (ranks / "rank1.exit").exists())
         assert process.poll() is None  # rank 1 has died of the signal, rank 0 goes on saving
         (tmp_path / "go").touch()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert stdout_of(run, 0) == "ready\nsaved\n"
     assert [(record["type"], record["code"]) for record in records(run, 1)] == [("rank_ended", 143)]
@@ -193,7 +193,7 @@ def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
         wait_for(lambda: stdout_of(run, 0).endswith("\n"))
         rank, torchrun = (int(part) for part in stdout_of(run, 0).split())
         os.kill(torchrun, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGKILL
     assert gone(rank)
 

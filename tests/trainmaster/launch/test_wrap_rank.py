@@ -16,7 +16,7 @@ from trainmaster.launch.wrap_rank import resolve_rank
 WRAP = [sys.executable, "-I", "-S", str(ROOT / "trainmaster" / "launch" / "wrap_rank.py")]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "the condition did not come true in time"
@@ -47,7 +47,7 @@ def test_a_failure_is_recorded_with_code_signal_and_time(
     done = subprocess.run([*WRAP, "2", "sh", "-c", script], env=environment_of(run), check=False)
     assert done.returncode == code
     [record] = records(run, 2)
-    assert abs(record.pop("t") - time.time()) < 20
+    assert abs(record.pop("t") - time.time()) < 60
     assert record == {"type": "rank_failed", "rank": 2, "code": code, "signal": number}
 
 
@@ -65,7 +65,7 @@ def test_signals_reach_the_rank_and_its_end_is_its_own(tmp_path: Path) -> None:
     with subprocess.Popen([*WRAP, "0", "sh", "-c", script], env=environment_of(run)) as process:
         wait_for(lambda: own.exists() and own.read_text() == "ready\n")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     assert own.read_text() == "ready\nsaved\n"
 
 

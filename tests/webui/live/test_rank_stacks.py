@@ -48,7 +48,7 @@ def user(role: str) -> User:
 
 
 def wait_for_wish(task_id: str, ranks: list[int]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while RankStack.objects.filter(task_id=task_id, rank__in=ranks, answered_at=None).count() < len(ranks):
         assert time.monotonic() < until, "nobody asked"
         time.sleep(0.02)
@@ -61,7 +61,7 @@ def asked(call: Any, task_id: str, answers: dict[int, tuple[bool, str]]) -> Any:
     thread.start()
     wait_for_wish(task_id, list(answers))
     stacks.answer(task_id, answers)
-    thread.join(30)
+    thread.join(60)
     connection.close()
     return found[0]
 

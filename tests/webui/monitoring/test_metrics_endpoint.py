@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def get(web: Web, **headers: str) -> str:
     request = urllib.request.Request(f"{web.url}/metrics", headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -110,7 +110,7 @@ def test_a_flood_is_sent_away_while_other_jobs_pass(small_web: Web) -> None:
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused and int(refused[0].headers["retry-after"]) >= 1
     assert refused[0].json()["message"].startswith("This job ships more than 65,536 bytes per second")
-    assert sorted(took)[len(took) // 2] < 1.0
+    assert sorted(took)[len(took) // 2] < 10, "not behind the flood"
     assert read.last_number(slow.allocation.task_id) == 5 * len(took)
     stored = 50_000 * sum(answer.status_code == 200 for answer in answers)
     assert read.last_number(flooding[0].allocation.task_id) == stored
