@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from events.models import Event
+from experiments.models import Trial
 from notifications import watches
 from notifications.models import Cursor, Delivery, Rule
 from notifications.occurrences import RELEVANT, Occurrence, of_event
@@ -166,13 +167,20 @@ def forget(now: datetime) -> int:
     return ended.delete()[0]
 
 
-def patterns() -> list[str]:
-    """What rules of trigger TASK_LOG look for in logs; the intake of logs asks."""
-    found = []
-    for triggers in Rule.objects.filter(paused=False).values_list("triggers", flat=True):
-        found += [
-            each["condition"]["regex"]
-            for each in triggers
-            if each["type"] == Trigger.TASK_LOG and "regex" in each["condition"]
-        ]
+def patterns(member_id: int) -> list[str]:
+    """What rules of trigger TASK_LOG look for in the log of a member's trial; none in that of other work."""
+    rules = [rule for rule in _rules() if any("regex" in each["condition"] for each in rule.triggers)]
+    if not rules:
+        return []
+    concerns = Trial.objects.filter(task__allocations__members=member_id).values_list(
+        "experiment__owner_id", "experiment__project_id", "experiment__project__workspace_id"
+    )
+    trial = Occurrence("", Trigger.TASK_LOG, {}, list(concerns))
+    found = [
+        each["condition"]["regex"]
+        for rule in rules
+        if trial.concerns and _in_scope(rule, trial)
+        for each in rule.triggers
+        if "regex" in each["condition"]
+    ]
     return list(dict.fromkeys(found))

@@ -15,6 +15,7 @@ from experiments.log_policies import Hit, Policy
 from jobs.models import Member
 from logs import store
 from logs.lines import SERVER, Block, NewLine, blocks_of
+from notifications import outbox
 
 #: Members whose policies a process keeps at hand.
 MEMBERS_KEPT = 4096
@@ -88,6 +89,10 @@ def _of(member_id: int) -> list[Policy]:
             _kept.move_to_end(member_id)
             return list(known)
     policies = log_policies.policies_of(member_id)
+    known_patterns = {policy.pattern for policy in policies}
+    # what somebody wants to be told of is looked for, too, from the next attempt on; it does nothing else
+    wanted = [pattern for pattern in outbox.patterns(member_id) if pattern not in known_patterns]
+    policies += [Policy("", pattern, []) for pattern in wanted]
     with _lock:
         _kept[member_id] = policies
         while len(_kept) > MEMBERS_KEPT:

@@ -11,12 +11,15 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from accounts.models import User
+from dispatch import log_policies
 from events.models import Event
 from events.record import record
 from experiments.models import Experiment
+from jobs import transitions
 from jobs.models import Task
 from jobs.states import Reason
 from logs import alerts
+from logs.lines import NewLine, blocks_of
 from notifications import messages, outbox, rules, sending
 from notifications.models import Cursor, Delivery, Rule
 from notifications.sealed import opened
@@ -218,6 +221,26 @@ def test_alerts_log_lines_preemptions_and_silent_hosts_are_told(ada: User, recei
         "before it.",
         "HOST_SILENT": "Host gpu7 is silent for 42 s.",
     }
+
+
+def test_lines_that_a_rule_looks_for_are_found_in_trials_that_it_is_about(
+    ada: User, receiver: Receiver
+) -> None:
+    rule(ada, receiver.url, "TASK_LOG", condition={"regex": "loss is nan"})
+    members = {}
+    for name in ("ada", "bob"):
+        host = make_host(f"of-{name}", slots=1)
+        task = trial_of(submit_experiment(owner=make_user(name))).task_id
+        place = [(host.pk, [host.slots.get().pk])]
+        members[name] = transitions.assign(
+            task_id=task, placement=place, on_sufferance=False, actor="test"
+        ).members.get()
+    [block] = blocks_of([NewLine(0.0, 0, "stdout", "INFO", "step 9: loss is nan")])
+    found = log_policies.look(members["ada"].pk, [block])
+    assert found is not None and log_policies.look(members["bob"].pk, [block]) is None
+    log_policies.write_down(members["ada"], found, [block], 41)
+    [delivery] = told()
+    assert "matches 'loss is nan': line 41, on of-ada" in delivery.facts["sentence"]
 
 
 def test_a_long_wait_and_idle_gpus_are_told_once(ada: User, receiver: Receiver) -> None:
