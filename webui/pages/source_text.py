@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import nh3
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererProtocol
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
@@ -44,4 +49,13 @@ def markdown(text: str) -> SafeString:
 
 @cache
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.add_render_rule("image", _link_of_image)
+    return parser
+
+
+def _link_of_image(
+    renderer: RendererProtocol, tokens: Sequence[Token], place: int, options: OptionsDict, env: EnvType
+) -> str:
+    address = str(tokens[place].attrs["src"])
+    return format_html('<a href="{}">{}</a>', address, tokens[place].content or address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.config import ConfigError, check_template, merge, parse
@@ -131,6 +131,9 @@ def test_the_split_of_the_documented_example_gives_the_whole_again() -> None:
         check_template("template: another")
 
 
+#: a shared machine may be slow
+ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 maps = st.recursive(
     st.integers() | st.lists(st.integers(), max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -138,6 +141,7 @@ maps = st.recursive(
 )
 
 
+@ANY_SPEED
 @given(st.dictionaries(st.sampled_from("abc"), maps))
 def test_merging_with_nothing_changes_nothing(config: dict[str, object]) -> None:
     before = repr(config)
@@ -145,6 +149,7 @@ def test_merging_with_nothing_changes_nothing(config: dict[str, object]) -> None
     assert repr(config) == before
 
 
+@ANY_SPEED
 @given(st.dictionaries(st.sampled_from("abc"), maps), st.dictionaries(st.sampled_from("abc"), maps))
 def test_every_field_of_both_is_in_the_result(template: dict[str, object], config: dict[str, object]) -> None:
     try:
