@@ -79,6 +79,7 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.logs_viewer
 	$(RUN)/python -m benchmarks.rank_map
 	$(RUN)/python -m benchmarks.trial_page
+	$(RUN)/python -m benchmarks.search_pages
 	$(RUN)/python -m benchmarks.sampler
 	$(RUN)/python -m benchmarks.samples_ingest
 	$(RUN)/python -m benchmarks.metrics_ingest

@@ -2,9 +2,14 @@
 
 const LEAST_PX = 5; // less is a click, which lets go
 const NEAR_PX = 26; // of an axis
+const CLICK_MS = 400;
 
 /** Whether an address keeps only some trials. */
 export const brushed = (query) => [...query.keys()].some((name) => /^(min|max)(\.|$)|^is\./.test(name));
+
+let last = { place: null, at: 0 }; // brush
+/** Whether a click on this chart, which Plotly tells of some time after, was the end of a brush. */
+export const wasBrushed = (place) => last.place === place && performance.now() - last.at < CLICK_MS;
 
 const rounded = (value) => Number(value.toPrecision(4));
 
@@ -62,6 +67,7 @@ export function brushing(place, brushes, change) {
     const { y } = inside(event);
     from = null;
     mark.hidden = true;
+    last = { place, at: performance.now() };
     const isClick = Math.abs(y - begun) < LEAST_PX;
     const [foot, top] = [heightOf(Math.max(y, begun)), heightOf(Math.min(y, begun))];
     change(changesFor(brushes()[axis], isClick ? null : foot, isClick ? null : top));

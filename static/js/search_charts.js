@@ -3,7 +3,7 @@
 import { ChartPanel, made, watched } from "./chart_panel.js";
 import { put } from "./chart_plot.js";
 import { colours, literal, themed } from "./chart_theme.js";
-import { brushed, brushing } from "./search_brush.js";
+import { brushed, brushing, wasBrushed } from "./search_brush.js";
 
 const AGAIN_MS = 3_000;
 const TYPING_MS = 500;
@@ -48,7 +48,9 @@ class Panel extends ChartPanel {
     await put(this.place, this.figure.data, laidOut(this.figure));
     if (this.isFollowed) return;
     this.isFollowed = true;
-    this.place.on("plotly_click", ({ points: [point] }) => open(point.data.meta ?? point.customdata));
+    this.place.on("plotly_click", ({ points: [point] }) => {
+      if (!wasBrushed(this.place)) open(point.data.meta ?? point.customdata);
+    });
   }
 
   async leave() {

@@ -1,4 +1,4 @@
-"""The Metrics page of a trial in a real browser: its table, charts in view, one window for all, live, and by keys."""
+"""The Metrics page of a trial, and the pages of a search, in a real browser: tables, charts, by pointer and keys."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 
 from tests.browser.test_pages import look_at, shell
-from tests.rig import long_run
+from tests.rig import crowd, long_run
 from tests.rig.browser import WIDE, Browser
 from tests.rig.server import Server
 
@@ -34,6 +34,14 @@ return [x[0], x.at(-1), Math.min(...values), Math.max(...values)];
 RANGE = "return document.querySelector(`#chart-${arguments[0]} .chart`).layout?.xaxis.range ?? null"
 #: how many charts hold something of this kind
 HOLDING = "return document.querySelectorAll(`#charts .chart:has(${arguments[0]})`).length"
+#: the middle of the third axis of parallel coordinates as it stands in the window, and how long the axis is
+THIRD_AXIS = """
+const chart = document.querySelector("#charts .chart");
+chart.scrollIntoView({ block: "center" });
+const { left, top } = chart.getBoundingClientRect();
+const { xaxis, _size: size } = chart._fullLayout;
+return [left + size.l + xaxis.l2p(2), top + size.t + size.h / 2, size.h].map(Math.round);
+"""
 
 
 @pytest.fixture(scope="module")
@@ -149,4 +157,43 @@ def test_metrics_are_searched_ticked_pinned_and_read_as_a_table(window: Browser,
     window.wait(lambda: stands_first("grad_norm"), "the pin, which has been kept")
     window.one("#chart-grad_norm .chart").send_keys("p")
     window.wait(lambda: stands_first("loss"), "the order without it")
+    assert window.complaints() == []
+
+
+def test_the_pages_of_a_search_are_clean_brushed_by_pointer_and_act_by_keys(
+    window: Browser, empty_server: Server
+) -> None:
+    code = "from tests.rig import swept; print(swept.add('sixteen', 16, validations=14))"
+    at = f"/experiments/{int(crowd.shell(empty_server, code))}"
+    charts = f"{at}/visualisation"
+    pages = (
+        f"{at}/search?rung=1.1",
+        f"{at}/trials?c=state&min.lr=1e-5",
+        f"{charts}/parallel?is.optimizer.name=sgd",
+    )
+    wrong = [each for address in pages for each in look_at(window, address, {})]
+    assert wrong == []
+    window.look(dark=False, width=WIDE)
+    window.open(f"{charts}/parallel")
+    window.wait(lambda: window.all("#charts .main-svg"), "the lines")
+    x, y, length = window.run(THIRD_AXIS)
+    actions = ActionChains(window.driver)
+    pointer = actions.w3c_actions.pointer_action
+    pointer.move_to_location(x, y - length // 4).pointer_down().move_to_location(x, y).pointer_up()
+    actions.perform()
+    window.wait(lambda: "min.lr=" in window.run("return location.search"), "the brush in the address")
+    window.wait(lambda: "are brushed" in window.text("#charts .points"), "the brushed trials")
+    window.open(f"{charts}/parallel{window.run('return location.search')}")
+    window.wait(lambda: "are brushed" in window.text("#charts .points"), "the same by the address")
+    window.click("#sweep-reset")
+    window.wait(lambda: window.text("#charts .points") == "14 of 16 trials", "all of them")
+    window.click("#charts button[aria-expanded]")
+    window.wait(lambda: len(window.all("#charts .values tbody a")) == 14, "the table")
+    window.open(f"{at}/trials?state=QUEUED")
+    window.click("#tick-all")
+    window.wait(lambda: window.text("#ticked") == "7 trials ticked", "the count")
+    window.click("#kill-ticked button.danger")
+    window.wait(lambda: "7 trials (" in window.text("dialog.confirm"), "what it would do")
+    window.click("dialog.confirm button.primary")
+    window.wait(lambda: "7 trials are being killed." in window.text("main"), "the answer")
     assert window.complaints() == []
