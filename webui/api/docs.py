@@ -12,6 +12,7 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from webui.api import examples
 from webui.api.async_routes import described
 from webui.api.views import ApiView, Json
 from webui.pages.frame import show
@@ -28,6 +29,7 @@ def schema() -> Json:
     document: Json = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     for path, operations in described().items():
         document["paths"].setdefault(path, {}).update(operations)
+    examples.add(document)
     plain: Json = json.loads(json.dumps(document, default=str))
     return plain
 
@@ -57,7 +59,8 @@ def _groups(document: Json) -> list[tuple[str, list[Json]]]:
 
 def _row(document: Json, path: str, method: str, operation: Json) -> Json:
     body = operation.get("requestBody", {}).get("content", {})
-    content: Json = next(iter(body.values()), Json()).get("schema", {})
+    media: Json = next(iter(body.values()), Json())
+    content: Json = media.get("schema", {})
     return {
         "method": method.upper(),
         "path": path,
@@ -66,6 +69,7 @@ def _row(document: Json, path: str, method: str, operation: Json) -> Json:
             parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "query"
         ],
         "body": _fields(document, content),
+        "example": json.dumps(media["example"], indent=2) if "example" in media else "",
     }
 
 
