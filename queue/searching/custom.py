@@ -2,11 +2,13 @@
 
 The state is that of other searches (searching.state) with request ids of the program's own, and beside it
 {"custom": {"events": those that nobody has acknowledged, oldest first, "next": the next event's id, "progress": 0 to 1,
-"lengths": {number of a trial: the lengths at which it is to validate}, "ending": null, or how it is to end}}.
+"lengths": {number of a trial: the lengths at which it is to validate}, "metrics": {number: the newest},
+"ending": null, or how it is to end}}.
 """
 
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +53,7 @@ class Wanted:
 def begin(searcher: dict[str, Any], hparams: dict[str, Any], seed: int) -> State:
     """A search without a trial, whose first event asks for its first operations."""
     state = empty(searcher, hparams, seed, [_BRACKET])
-    state["custom"] = {"events": [], "next": 1, "progress": 0.0, "lengths": {}, "ending": None}
+    state["custom"] = {"events": [], "next": 1, "progress": 0.0, "lengths": {}, "metrics": {}, "ending": None}
     _tell(state, {"initialOperations": {}})
     return state
 
@@ -68,11 +70,10 @@ def events(state: State) -> list[dict[str, Any]]:
 def validated(state: State, number: int, event: ValidationReported) -> list[Operation]:
     """A trial that has come as far as it was to come waits for what the program says next."""
     trial, lengths = state["trials"][number], state["custom"]["lengths"].get(str(number), [])
+    state["custom"]["metrics"][str(number)] = None if math.isnan(event.metric) else event.metric
     operations: list[Operation] = []
     while trial[STANDING] == Standing.ON and lengths and trial[TIME] >= lengths[0]:
-        reached = lengths.pop(0)
-        done = {"requestId": event.request_id, "metric": event.metric, "validateAfterLength": str(reached)}
-        _tell(state, {"validationCompleted": done})
+        _completed(state, number, lengths.pop(0))
         if not lengths:
             state["brackets"][0]["live"].remove(number)
             trial[STANDING] = Standing.PARKED.value
@@ -126,12 +127,9 @@ def _validate_after(state: State, wanted: Wanted) -> list[Operation]:
     trial = state["trials"][number]
     if trial[STANDING] not in (Standing.ON, Standing.PARKED):
         return []
-    if wanted.length <= trial[TIME]:
-        raise BadSearch(
-            "trialOperation.validateAfter.length",
-            wanted.length,
-            f"more than the {trial[TIME]} that the trial has trained",
-        )
+    if wanted.length <= trial[TIME]:  # a trial trains on until it hears that it is parked
+        _completed(state, number, wanted.length)
+        return []
     state["custom"]["lengths"].setdefault(str(number), []).append(wanted.length)
     if trial[STANDING] == Standing.ON:
         return []
@@ -175,6 +173,13 @@ def _ended(state: State) -> list[Operation]:
 def _tell(state: State, event: dict[str, Any]) -> None:
     state["custom"]["events"].append({"id": state["custom"]["next"], **event})
     state["custom"]["next"] += 1
+
+
+def _completed(state: State, number: int, length: int) -> None:
+    """Its newest validation is the one at `length`."""
+    metric = state["custom"]["metrics"].get(str(number))
+    done = {"requestId": request_id_of(state, number), "metric": metric, "validateAfterLength": str(length)}
+    _tell(state, {"validationCompleted": done})
 
 
 def _known(state: State, name: str) -> int:

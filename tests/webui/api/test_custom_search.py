@@ -66,6 +66,11 @@ def test_a_program_makes_trials_trains_them_further_and_ends_the_search(cast: Ca
     assert done["validationCompleted"] == {"requestId": A, "metric": 0.4, "validateAfterLength": "10"}
     one.refresh_from_db()
     assert one.state == "PAUSED", "it waits for what comes next"
+    program.answer(done, further(A, 5))
+    (done,) = program.events()
+    assert done["validationCompleted"] == {"requestId": A, "metric": 0.4, "validateAfterLength": "5"}, (
+        "it was there"
+    )
     program.answer(done, further(A, 20), {"setSearcherProgress": {"progress": 0.5}})
     one.refresh_from_db()
     assert one.state == "ACTIVE" and Experiment.objects.get(pk=experiment).progress == 0.5
