@@ -16,6 +16,7 @@ from rest_framework.exceptions import APIException
 from commands import submit
 from commands.config import CommandConfig, check
 from commands.models import Command
+from commands.states import CommandState
 from experiments.models import Template
 from hosts.models import ResourcePool
 from jobs.models import Job
@@ -74,19 +75,17 @@ def new(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
-    shown = shown_of(_numbers(request, "experiments"), _numbers(request, "trials"))
-    open_one = Command.objects.filter(
-        owner=user_of(request),
-        state="ACTIVE",
-        job__kind=Job.Kind.TENSORBOARD,
-        service__experiment_ids=list(shown.experiment_ids),
-        service__trial_ids=list(shown.trial_ids),
-    ).first()
-    if open_one is not None:
-        return redirect(f"/tasks/{open_one.pk}")
     try:
-        made = _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
-    except submit.Refused as error:
+        shown = shown_of(_numbers(request, "experiments"), _numbers(request, "trials"))
+        open_one = Command.objects.filter(
+            owner=user_of(request),
+            state=CommandState.ACTIVE,
+            job__kind=Job.Kind.TENSORBOARD,
+            service__experiment_ids=list(shown.experiment_ids),
+            service__trial_ids=list(shown.trial_ids),
+        ).first()
+        made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
+    except (Wrong, submit.Refused, APIException) as error:
         messages.error(request, str(error))
         return redirect("/tasks")
     return redirect(f"/tasks/{made.pk}")
