@@ -21,7 +21,7 @@ from webui.embedded import processes
 from webui.embedded.ports import LOOPBACK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-READY_LIMIT_SECONDS = 120.0
+READY_LIMIT_SECONDS = 300.0
 # Outages of minutes take seconds in tests.
 SCALED = {
     "TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "6",

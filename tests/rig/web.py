@@ -18,7 +18,7 @@ from django.conf import settings
 from tests.rig.parts import end
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 @dataclass(frozen=True)
