@@ -176,7 +176,7 @@ def _start_ours(
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
         supervisor.start(Part(name, web, environment, folder=ROOT, descriptors=descriptors))
-    celery = [sys.executable, "-m", "celery", "-A", "webui"]
+    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A", "webui"]  # checks would load every page
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
     worker = ["worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle"]
