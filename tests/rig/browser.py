@@ -169,7 +169,9 @@ class Browser:
 
     def hold(self, selector: str) -> None:
         """Press the pointer's button on an element, and leave it pressed."""
-        ActionChains(self.driver).click_and_hold(self.one(selector).found()).perform()
+        self.one(selector).use(
+            lambda element: ActionChains(self.driver).click_and_hold(element).perform(), "pressed"
+        )
 
     def let_go(self) -> None:
         """Let go of what is held or dragged, where the pointer is."""
