@@ -14,6 +14,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from tests.rig import parts
 from tests.rig.server import Server
 from tests.rig.stack import Stack, local_host
 
@@ -35,16 +36,18 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    server = Server(tmp_path_factory.mktemp("server") / "data")
-    try:
-        with local_host(server.start(), "services", slots=1) as stack:
-            yield stack
-            for plural in ("notebooks", "tensorboards"):
-                for each in stack.get(f"/api/v1/{plural}")[plural]:
-                    stack.post(f"/api/v1/{plural}/{each['id']}/kill")
-    finally:
-        server.close()
+def stack() -> Iterator[Stack]:
+    with parts.private_folder("services") as path:
+        path.chmod(0o711)
+        server = Server(path / "data")
+        try:
+            with local_host(server.start(), "services", slots=1) as stack:
+                yield stack
+                for plural in ("notebooks", "tensorboards"):
+                    for each in stack.get(f"/api/v1/{plural}")[plural]:
+                        stack.post(f"/api/v1/{plural}/{each['id']}/kill")
+        finally:
+            server.close()
 
 
 def started(stack: Stack, plural: str, python: str, **more: Any) -> tuple[str, httpx.Client]:
