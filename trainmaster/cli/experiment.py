@@ -14,6 +14,7 @@ from trainmaster.cli import (
     checkpoint_deletion,
     config_schema,
     experiment_again,
+    experiment_edits,
     experiment_tables,
     output,
     submission,
@@ -62,7 +63,10 @@ def add(add_noun: Adder) -> None:
         parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
     _add_waiting(verbs)
     experiment_again.add(verbs, _follow)
-    checkpoint_deletion.add_gc_policy(add_set(verbs, "experiment"))
+    settings = add_set(verbs, "experiment")
+    checkpoint_deletion.add_gc_policy(settings)
+    experiment_edits.add_settings(settings)
+    experiment_edits.add(verbs)
     checkpoint.add_download_of_experiment(verbs)
     tensorboard.add(verbs, "experiment")
     config_schema.add(verbs, "experiment")

@@ -26,6 +26,7 @@ from trainmaster.cli import (
     offline,
     pool,
     preview_search,
+    project,
     resources,
     shell,
     slot,
@@ -36,6 +37,7 @@ from trainmaster.cli import (
     trial,
     user,
     webhook,
+    workspace,
 )
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
@@ -60,6 +62,8 @@ _NOUNS = (
     agent,
     slot,
     template,
+    workspace,
+    project,
     user,
     token,
     webhook,

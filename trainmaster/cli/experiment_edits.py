@@ -1,0 +1,123 @@
+"""`experiment set`, `label`, `move`, `download-model-def`, `delete-tb-files`: what may change of one that is there."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+from urllib.parse import quote
+
+from trainmaster.cli import output, places
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.output import done, say
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+
+
+def add_settings(settings: Any) -> None:
+    """name, description, priority, weight and max-slots of `experiment set`."""
+    for what, text in (("name", "what it is called"), ("description", "what it is about")):
+        _add_setting(settings, what, text, "TEXT", lambda what, value: {what: value})
+    _add_setting(settings, "priority", "1 to 99, 1 is the highest", "N", _of_resources("priority", _number))
+    _add_setting(
+        settings, "weight", "its share, above 0, in a fair-share pool", "X", _of_resources("weight", _number)
+    )
+    _add_setting(
+        settings, "max-slots", "slots it may hold at once, or none", "N", _of_resources("maxSlots", _or_none)
+    )
+
+
+def add(verbs: Any) -> None:
+    labels = verbs.add_parser("label", help="add labels and take them off").add_subparsers(
+        metavar="WHAT", required=True
+    )
+    for verb, method, text in (("add", "PUT", "add a label"), ("remove", "DELETE", "take a label off")):
+        parser = _add_one(labels, verb, text)
+        parser.add_argument("label", metavar="LABEL")
+        parser.set_defaults(run=_label, method=method, action=f"{verb} the label")
+    parser = _add_one(verbs, "move", "put it into another project")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    parser.add_argument("project_name", metavar="PROJECT", help="its name or number")
+    parser.set_defaults(run=_move, action="move the experiment")
+    parser = _add_one(verbs, "download-model-def", "its code, as it was submitted, in a .tgz")
+    parser.add_argument("--output-dir", type=Path, default=Path(), metavar="DIR", help="default: here")
+    parser.set_defaults(run=_download_code, action="download the code")
+    parser = _add_one(verbs, "delete-tb-files", "delete what TensorBoard reads; its metrics stay")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_delete_event_files, action="delete the TensorBoard files")
+
+
+def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
+    parser.add_argument("experiment_id", metavar="ID", type=int)
+    return parser
+
+
+def _add_setting(settings: Any, what: str, text: str, metavar: str, body: Callable[[str, str], Json]) -> None:
+    parser = _add_one(settings, what, text)
+    parser.add_argument("value", metavar=metavar)
+    parser.set_defaults(run=_set, what=what, body=body, action=f"set the {what.replace('-', ' ')}")
+
+
+def _of_resources(field: str, read: Callable[[str], Any]) -> Callable[[str, str], Json]:
+    return lambda what, text: {"resources": {field: read(text)}}
+
+
+def _number(text: str) -> Any:
+    """The number, or the text as it is: the server has the one sentence for what is wrong."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _or_none(text: str) -> Optional[Any]:
+    return None if text.lower() == "none" else _number(text)
+
+
+def _path(args: argparse.Namespace) -> str:
+    return f"/api/v1/experiments/{args.experiment_id}"
+
+
+def _set(client: Client, args: argparse.Namespace) -> int:
+    client.call("PATCH", _path(args), args.body(args.what, args.value))
+    done(f"Set {args.what.replace('-', ' ')} of experiment {args.experiment_id} to {args.value}")
+    return OK
+
+
+def _label(client: Client, args: argparse.Namespace) -> int:
+    labels = client.call(args.method, f"{_path(args)}/labels/{quote(args.label, safe='')}")["labels"]
+    done(f"Labels of experiment {args.experiment_id}: {', '.join(labels) or 'none'}")
+    return OK
+
+
+def _move(client: Client, args: argparse.Namespace) -> int:
+    project = places.project(client, args.workspace_name, args.project_name)
+    body = {"experimentId": args.experiment_id, "destinationProjectId": project["id"]}
+    client.post(f"{_path(args)}/move", body)
+    done(f"Moved experiment {args.experiment_id} to {args.workspace_name}/{project['name']}")
+    return OK
+
+
+def _download_code(client: Client, args: argparse.Namespace) -> int:
+    if not args.output_dir.is_dir():
+        raise CliError(f"there is no folder {args.output_dir}.")
+    archive = base64.b64decode(client.get(f"{_path(args)}/model_def")["b64Tgz"])
+    file = args.output_dir / f"experiment_{args.experiment_id}_model_def.tgz"
+    file.write_bytes(archive)
+    done(f"Wrote {file}")
+    return OK
+
+
+def _delete_event_files(client: Client, args: argparse.Namespace) -> int:
+    question = f"Delete the TensorBoard files of experiment {args.experiment_id}?"
+    if not args.yes and output.is_interactive() and not output.ask(question, default=False):
+        say("Nothing was deleted.")
+        return FAILED
+    client.call("DELETE", f"{_path(args)}/tensorboard-files")
+    done(f"Deleted the TensorBoard files of experiment {args.experiment_id}")
+    return OK

@@ -1,0 +1,143 @@
+"""`project`: what groups experiments, in a workspace."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Dict, List
+
+from trainmaster.cli import output, places
+from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.experiment import EXPERIMENTS
+from trainmaster.cli.output import Column, done, say
+from trainmaster.cli.workspace import PROJECTS, add_paging, told
+from trainmaster.client import Client
+
+Json = Dict[str, Any]
+Adder = Callable[..., argparse.ArgumentParser]
+
+_DETAILS = [*PROJECTS, Column("Workspace", lambda row: row.get("workspaceName"))]
+
+
+def add(add_noun: Adder) -> None:
+    noun = add_noun("project", aliases=["p"], help="what groups experiments, in a workspace")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    parser = verbs.add_parser("list", aliases=["ls"], help="the projects of a workspace")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    add_paging(parser, ["id", "name", "description"])
+    parser.set_defaults(run=_list, action="list the projects")
+    parser = _add_one(verbs, "list-experiments", "the experiments of a project")
+    parser.add_argument("-a", "--all", action="store_true", help="of all users, archived ones too")
+    add_paging(parser, ["id", "name", "start_time", "end_time", "state"])
+    parser.set_defaults(run=_list_experiments, action="list the experiments")
+    parser = _add_one(verbs, "describe", "its key, its owner and its experiments")
+    parser.add_argument("-a", "--all", action="store_true", help="archived experiments too")
+    output.add_format(parser)
+    parser.set_defaults(run=_describe, action="describe the project")
+    _add_changes(verbs)
+
+
+def _add_changes(verbs: Any) -> None:
+    parser = verbs.add_parser("create", help="a new project")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    parser.add_argument("name")
+    _add_fields(parser)
+    parser.set_defaults(run=_create, action="create the project")
+    parser = _add_one(verbs, "edit", "change its name, description or key")
+    parser.add_argument("--new-name", "--new_name", metavar="NAME", help="another name")
+    _add_fields(parser)
+    parser.set_defaults(run=_edit, action="edit the project")
+    for verb, text in (("archive", "take it out of the lists"), ("unarchive", "put it back into the lists")):
+        parser = _add_one(verbs, verb, text)
+        parser.set_defaults(run=_archive, verb=verb, action=f"{verb} the project")
+    parser = _add_one(verbs, "delete", "delete a project that has no experiments left")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_delete, action="delete the project")
+
+
+def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    parser.add_argument("project_name", metavar="PROJECT", help="its name or number")
+    return parser
+
+
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--description", metavar="TEXT", help="what it is about")
+    parser.add_argument(
+        "--key", metavar="KEY", help="one to five letters and digits that no other project has"
+    )
+    output.add_format(parser)
+
+
+def _found(client: Client, args: argparse.Namespace) -> Json:
+    return places.project(client, args.workspace_name, args.project_name)
+
+
+def _list(client: Client, args: argparse.Namespace) -> int:
+    found = places.workspace(client, args.workspace_name)
+    path, query = f"/api/v1/workspaces/{found['id']}/projects", places.query(args.sort_by, args.order_by)
+    output.show(client.pages(path, "projects", query, args.limit, args.offset), PROJECTS, args.output)
+    return OK
+
+
+def _experiments(client: Client, found: Json, archived_too: bool, query: List[Any]) -> List[Any]:
+    only = [] if archived_too else [("archived", "false")]
+    return [("projectId", found["id"]), *only, *query]
+
+
+def _list_experiments(client: Client, args: argparse.Namespace) -> int:
+    found = _found(client, args)
+    query = _experiments(client, found, args.all, list(places.query(args.sort_by, args.order_by)))
+    if not args.all:
+        query.append(("users", client.me()["username"]))
+    rows = client.pages("/api/v1/experiments", "experiments", query, args.limit, args.offset)
+    output.show(rows, EXPERIMENTS, args.output)
+    return OK
+
+
+def _describe(client: Client, args: argparse.Namespace) -> int:
+    found = _found(client, args)
+    query = _experiments(client, found, args.all, list(places.query("id", "asc")))
+    rows = client.pages("/api/v1/experiments", "experiments", query)
+    if args.output == "table":
+        output.show_one(found, _DETAILS, "table")
+        print()
+        output.show(rows, EXPERIMENTS, "table")
+    else:
+        output.show_one({**found, "experiments": rows}, _DETAILS, args.output)
+    return OK
+
+
+def _create(client: Client, args: argparse.Namespace) -> int:
+    workspace = places.workspace(client, args.workspace_name)
+    given = {"name": args.name, "description": args.description, "key": args.key}
+    body = {field: value for field, value in given.items() if value is not None}
+    made = client.post(f"/api/v1/workspaces/{workspace['id']}/projects", body)["project"]
+    return told(made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}")
+
+
+def _edit(client: Client, args: argparse.Namespace) -> int:
+    given = {"name": args.new_name, "description": args.description, "key": args.key}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if not changes:
+        raise UsageError("name what to change: --new-name, --description or --key.")
+    found = _found(client, args)
+    changed = client.call("PATCH", f"/api/v1/projects/{found['id']}", changes)["project"]
+    return told(changed, _DETAILS, args, f"Changed project {changed['name']}")
+
+
+def _archive(client: Client, args: argparse.Namespace) -> int:
+    found = _found(client, args)
+    client.post(f"/api/v1/projects/{found['id']}/{args.verb}")
+    done(f"{args.verb.capitalize()}d project {found['name']}")
+    return OK
+
+
+def _delete(client: Client, args: argparse.Namespace) -> int:
+    found = _found(client, args)
+    if not args.yes and not output.ask(f"Delete the project {found['name']}?", default=False):
+        say("Nothing was deleted.")
+        return FAILED
+    client.call("DELETE", f"/api/v1/projects/{found['id']}")
+    done(f"Deleted project {found['name']}")
+    return OK
