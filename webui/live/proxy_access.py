@@ -112,8 +112,8 @@ def still_used(service_id: str) -> None:
 
 
 def may_use(user: User, command: Command) -> bool:
-    """Its owner and admins: whoever uses it acts as the owner on the host."""
-    return user.is_admin or command.owner_id == user.pk
+    """Its owner and admins, by what may change things: whoever uses it acts as the owner on the host."""
+    return user.may_edit and (user.is_admin or command.owner_id == user.pk)
 
 
 def _service(service_id: str) -> Service | None:
