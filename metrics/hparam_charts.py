@@ -17,6 +17,7 @@ from metrics.sweep import COLOURS, Sweep, table_of
 LEAST_CELLS, MOST_CELLS = 3, 8
 _BEST = "#2f6fd0"
 _POINT = "#7d858c"
+_FEW = 300
 
 
 def scatter(of: Sweep, axis: Axis, *, is_log: bool) -> Figure:
@@ -36,28 +37,35 @@ def scatter(of: Sweep, axis: Axis, *, is_log: bool) -> Figure:
         "uirevision": f"{name} {is_log}",
     }
     at = 10**places if axis.kind == Kind.LOG else places
+    few = len(shown) <= _FEW
     return {
         "name": name,
         "note": of.note,
         "described": _described(name, of, axis),
         "data": [
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": plain(at),
-                "y": plain(shown.values),
-                "customdata": shown.trials.tolist(),
-                "hovertemplate": "trial %{customdata}: %{y:.6~g}<extra></extra>",
-                "marker": {
-                    "color": [_BEST] + [_POINT] * (len(shown) - 1),
-                    "symbol": ["star"] + ["circle"] * (len(shown) - 1),
-                    "size": [13] + [6 if len(shown) <= 300 else 4] * (len(shown) - 1),
-                    "opacity": [1] + [0.75 if len(shown) <= 300 else 0.5] * (len(shown) - 1),
-                },
-            }
+            _points(
+                of,
+                at,
+                slice(1, len(shown)),
+                {"color": _POINT, "size": 6 if few else 4, "opacity": 0.75 if few else 0.5},
+            ),
+            _points(of, at, slice(0, 1), {"color": _BEST, "size": 13, "symbol": "star"}),
         ],
         "layout": layout,
         "table": table_of(of, [axis.name], name),
+    }
+
+
+def _points(of: Sweep, at: Floats, rows: slice, marker: dict[str, Any]) -> dict[str, Any]:
+    """Points of one look: a look for each would take Plotly many times as long."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": plain(at[rows]),
+        "y": plain(of.values[rows]),
+        "customdata": of.trials[rows].tolist(),
+        "hovertemplate": "trial %{customdata}: %{y:.6~g}<extra></extra>",
+        "marker": marker,
     }
 
 
