@@ -88,9 +88,10 @@ def test_hosts_and_gpus_are_chosen_and_one_window_is_for_all_charts_of_time(
     window.one('[data-gpu][aria-label="GPU 1 of gpu1"]').send_keys(" ")
     window.wait(lambda: (window.run(DRAWN, "gpu_util@gpu1") or {}).get("names") == ["GPU 1"], "one GPU alone")
     assert f"host=gpu1&gpu={profiled_run.uuid_of(0, 1)}" in window.run("return location.search")
-    window.one("#samples .chart").focus()
-    window.press("++")
-    window.wait(lambda: "from=" in window.run("return location.search"), "the window in the address")
+    there = "return location.search.includes(arguments[0])"
+    window.press_until(
+        "#samples .chart", "+", lambda: window.run(there, "from="), "the window in the address"
+    )
     range_of = (
         "return document.getElementById(`chart-${arguments[0]}`).querySelector('.chart').layout.xaxis.range"
     )
@@ -121,9 +122,9 @@ def test_steps_are_divided_the_slow_rank_is_named_and_new_ones_come_live(
     assert ranks["said"].startswith("Rank 3 on gpu2")
     assert drawn(window, "rate-samples")["titles"] == ["steps completed", "samples/s"]
     assert drawn(window, "timing-train_batch")["names"] == ["longest", "p95", "p50"]
-    window.one("#steps .chart").focus()
-    window.press("+")
-    window.wait(lambda: "first=" in window.run("return location.search"), "the window of steps")
+    drawn(window, "steps")
+    there = "return location.search.includes(arguments[0])"
+    window.press_until("#steps .chart", "+", lambda: window.run(there, "first="), "the window of steps")
     window.wait(lambda: window.run(DRAWN, "steps")["first"] > SECONDS * 0.8, "the detail of the window")
     window.click("#profiler-steps-reset")
     window.wait(lambda: window.run(DRAWN, "steps")["first"] < SECONDS * 0.8, "the whole range")

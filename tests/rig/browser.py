@@ -151,6 +151,17 @@ class Browser:
             actions.key_up(held)
         actions.perform()
 
+    def press_until(self, selector: str, key: str, condition: Callable[[], Any], what: str) -> None:
+        """Press a key on an element, again while nothing comes of it: a chart that is being drawn hears none."""
+
+        def came() -> bool:
+            if not condition():
+                self.one(selector).focus()
+                self.press(key)
+            return wait_until(lambda: bool(condition()), SETTLED_SECONDS / 4)
+
+        self.wait(came, what)
+
     def drag(self, selector: str, to: str, *, down: int = 0, drop: bool = True) -> None:
         """Drag one element to so many pixels below the middle of another, and drop it there."""
 
