@@ -90,9 +90,8 @@ def test_one_window_for_all_charts_brings_detail_and_stands_in_the_address(
 ) -> None:
     opened(window, f"/trials/{trial}/metrics")
     window.wait(lambda: window.all("#chart-epoch .main-svg"), "a second chart")
-    window.one("#chart-loss .chart").focus()
-    window.press("++")
-    window.wait(lambda: "from=" in window.run("return location.search"), "the window in the address")
+    there = "return location.search.includes('from=')"
+    window.press_until("#chart-loss .chart", "++", lambda: window.run(there), "the window in the address")
     window.wait(lambda: window.run(RANGE, "loss") == window.run(RANGE, "epoch"), "the other chart to follow")
     window.wait(lambda: window.text("#chart-loss .points") == "", "every point of the window")
     address = window.run("return location.search")
