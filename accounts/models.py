@@ -133,6 +133,9 @@ class Cluster(models.Model):
     message = models.TextField(blank=True)
     #: key of the HMAC by which hosts recognise this server (GET /runner/v1/nonce)
     nonce_key = models.CharField(max_length=64, default=secrets.token_hex)
+    #: Attempts of tasks are numbered above this. Each restore raises it, so that no new attempt has the name of one
+    #: that was made after the backup and that a host still knows.
+    attempts_above = models.PositiveIntegerField(default=0)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="cluster_is_one_row")]

@@ -19,6 +19,9 @@ from experiments.states import CheckpointState
 
 log = logging.getLogger(__name__)
 
+#: For `events.alone`: one worker removes files at a time, and none while a backup copies them.
+REMOVAL = "remove_checkpoint_files"
+
 
 def remove_due(seconds: float) -> bool:
     """Remove files for about so long, of each checkpoint once; True when the time was up before all had been tried.

@@ -156,6 +156,8 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     missing = int(run.get("unshipped_bytes") or 0)
     if _ended_seconds(member, ended_at) < DRAIN_SECONDS and not run.get("finished"):
         return
+    if _was_forgotten(member, run):
+        return
     if missing:
         if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):
             return  # still shipping
@@ -171,6 +173,19 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         port_in_use=exit_file.get("port_in_use"),
         storage_fault=exit_file.get("storage_fault") or "",
     )
+
+
+def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
+    """True while the host brings once more what it had brought to a server that was then restored from a backup."""
+    stored = streams.stored(member.pk)
+    if not run.get("finished") or run.get("refused") or stored >= int(run.get("outbox_bytes") or 0):
+        return False
+    log.info("%s has brought more than the %d bytes that are stored: once more", member.run_key, stored)
+    try:
+        remote.verb(member.host, "status", {"runs": [member.run_key], "stored": {member.run_key: stored}})
+    except remote.RemoteError as error:
+        log.info("status of %s: %s", member.host.name, error)
+    return True
 
 
 def _ended_seconds(member: Member, ended_at: float | None) -> float:

@@ -185,7 +185,7 @@ def collect_checkpoints(experiment_id: int) -> None:
 @shared_task(name="dispatch.tasks.remove_checkpoint_files")
 def remove_checkpoint_files() -> None:
     """Remove the files of checkpoints that were marked for deletion, for a while; then another task goes on."""
-    with alone("remove_checkpoint_files") as mine:
+    with alone(checkpoint_files.REMOVAL) as mine:
         more = mine and checkpoint_files.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS)
     if more:
         checkpoint_files.go_on()

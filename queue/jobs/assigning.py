@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import F
+from django.db.models.functions import Greatest
 
-from accounts.models import token_hash
+from accounts.models import Cluster, token_hash
 from events.announce import announce, wake_all
 from events.models import Event
 from events.record import record_all
@@ -70,7 +71,8 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
     """
     tasks = _waiting([item.task_id for item in wanted])
     items = [item for item in wanted if item.task_id in tasks]
-    allocations = {item.task_id: _allocation(tasks[item.task_id], item) for item in items}
+    above = Cluster.get().attempts_above if items else 0
+    allocations = {item.task_id: _allocation(tasks[item.task_id], item, above) for item in items}
     leases = ports.choose([(allocations[item.task_id], item.placement[0][0]) for item in items])
     items = [item for item in items if allocations[item.task_id].ports]
     made = [allocations[item.task_id] for item in items]
@@ -82,7 +84,7 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
     except IntegrityError as error:
         raise Stale(f"slots for {', '.join(allocations)} were taken meanwhile") from error
     Task.objects.filter(pk__in=[item.task_id for item in items]).update(
-        state=TaskState.RUNNING, run_count=F("run_count") + 1, not_before=None
+        state=TaskState.RUNNING, run_count=Greatest(F("run_count"), above) + 1, not_before=None
     )
     _record(items, allocations, actor)
     wake_all("dispatch.tasks.launch", [(member.pk,) for member in members])
@@ -96,11 +98,12 @@ def _waiting(task_ids: Collection[str]) -> dict[str, Task]:
     return {task.pk: task for task in rows.select_related("job")}
 
 
-def _allocation(task: Task, item: Assignment) -> Allocation:
+def _allocation(task: Task, item: Assignment, above: int) -> Allocation:
+    number = max(task.run_count, above) + 1
     allocation = Allocation(
-        id=f"{task.pk}.{task.run_count + 1}",
+        id=f"{task.pk}.{number}",
         task=task,
-        number=task.run_count + 1,
+        number=number,
         pool_id=task.job.pool_id,
         slots=task.slots,
         on_sufferance=item.on_sufferance,

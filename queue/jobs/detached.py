@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Value
 from django.db.models.expressions import Combinable
 from django.utils import timezone
 
-from accounts.models import User, token_hash
+from accounts.models import Cluster, User, token_hash
 from events.models import Event
 from events.record import record
 from hosts.models import Host, ResourcePool
@@ -81,10 +81,11 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
     if TaskState.RUNNING not in DETACHED_TASK_STEPS.get(TaskState(task.state), frozenset()):
         return None
     now = timezone.now()
+    number = max(task.run_count, Cluster.get().attempts_above) + 1
     allocation = Allocation(
-        id=f"{task.pk}.{task.run_count + 1}",
+        id=f"{task.pk}.{number}",
         task=task,
-        number=task.run_count + 1,
+        number=number,
         pool_id=task.job.pool_id,
         slots=0,
         state=AllocationState.STARTING,
@@ -101,7 +102,7 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
         )
         for index, name in enumerate(machines)
     )  # fmt: skip
-    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=F("run_count") + 1)
+    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=Value(number))
     names = list(dict.fromkeys(hosts[name].name for name in machines))
     record_allocation(allocation, "", allocation.state, Reason.STARTED_BY_USER, actor, {"hosts": names})
     return allocation

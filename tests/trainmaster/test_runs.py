@@ -252,6 +252,21 @@ def test_a_preemption_reaches_the_job(road: str, host: TestHost, stream_server: 
     assert json.loads(stream_server.texts("launcher.stdout")[-1]) == {"reason": "paused"}
 
 
+def test_what_a_restored_server_lacks_is_brought_once_more(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script(ranks(50, 0.001))
+    finish(stream_server, paths)
+    whole = stream_server.data
+    known = whole.index(b"\n") + 1
+    assert host.status(paths)["outbox_bytes"] == len(whole)
+    with stream_server.lock:
+        stream_server.data = whole[:known]  # as it was when the backup was made
+    host.verb("status", {"runs": [paths.key], "stored": {paths.key: known}})
+    stream_server.wait_for(lambda: stream_server.data == whole)
+    wait_until(lambda: read_shipped(paths)["finished"])
+
+
 @pytest.mark.parametrize("status", [401, 410])
 def test_a_refused_run_stops_its_ranks_and_keeps_its_spool(
     status: int, host: TestHost, stream_server: StreamServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError
@@ -21,9 +21,14 @@ from trainmaster.runner.stopping import begin_stop
 
 
 def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    """How the named runs stand (all of this workdir without names); starts a runner anew where one is wanted."""
+    """How the named runs stand (all of this workdir without names); starts a runner anew where one is wanted.
+
+    "stored": {run key: bytes} names runs of which the server has no more than so much of the outbox: a runner that had
+    brought all of it, to a server that has been restored from a backup since, brings the rest once more.
+    """
     runs = dict.fromkeys(_keys(request, workdir))
-    answers = for_each_owner("status", _status_of_own, runs, {}, workdir)
+    stored = {"stored": request.get("stored") or {}}
+    answers = for_each_owner("status", _status_of_own, runs, stored, workdir)
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
     if request.get("gpu_users"):
         answer["gpu_users"] = gpu_users()
@@ -89,10 +94,17 @@ def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     processes = marked()
-    return {"runs": {key: _status_of(workdir, key, processes.get(key, [])) for key in request["runs"]}}
+    stored = request.get("stored") or {}
+    return {
+        "runs": {
+            key: _status_of(workdir, key, processes.get(key, []), stored.get(key)) for key in request["runs"]
+        }
+    }
 
 
-def _status_of(workdir: Workdir, key: str, processes: List[ProcessRef]) -> Dict[str, Any]:
+def _status_of(
+    workdir: Workdir, key: str, processes: List[ProcessRef], stored: Optional[int]
+) -> Dict[str, Any]:
     paths = workdir.run(key)
     answer: Dict[str, Any] = {"exit": read_exit(paths), "pids": [process["pid"] for process in processes]}
     state = read_state(paths)
@@ -107,6 +119,10 @@ def _status_of(workdir: Workdir, key: str, processes: List[ProcessRef]) -> Dict[
     answer["boot_id"] = state.get("boot_id")
     shipped = read_shipped(paths)
     size = paths.outbox.stat().st_size if paths.outbox.exists() else 0
+    if isinstance(stored, int) and shipped["finished"] and shipped["refused"] is None and stored < size:
+        shipped = {"offset": stored, "finished": False, "refused": None}
+        write_json(paths.shipped, shipped)
+    answer["outbox_bytes"] = size
     answer["spool_bytes"] = sum(entry.stat().st_blocks * 512 for entry in paths.spool.iterdir())
     answer["unshipped_bytes"] = max(0, size - shipped["offset"])
     answer["finished"], answer["refused"] = shipped["finished"], shipped["refused"]

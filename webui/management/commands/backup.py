@@ -1,0 +1,34 @@
+"""Write a backup of the running server: `./manage.py backup FILE`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from webui.embedded import backup
+
+
+class Command(BaseCommand):
+    help = "Write database, secrets and stored files into one file, while the server runs."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, help="where to write it; it must not exist yet")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        target: Path = options["file"].absolute()
+        try:
+            made = backup.write(target)
+        except OperationalError as error:
+            raise CommandError(
+                f"The database does not answer: {error}\nA backup is made while the server runs, with the server's "
+                "environment: TRAINMASTER_DATA_DIR, or DATABASE_URL."
+            ) from error
+        except (backup.CannotBackUp, OSError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(
+            f"{target}: {made.bytes / 2**20:.1f} MiB, with {made.files} stored files. Keep it where only admins "
+            "read: it has the server's secrets in it."
+        )
