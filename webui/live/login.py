@@ -43,8 +43,8 @@ def is_own_origin(headers: dict[str, str]) -> bool:
     CSRF_TRUSTED_ORIGINS.
     """
     origin = headers.get("origin")
-    if origin is None or headers.get("authorization"):
-        return True
+    if origin is None or headers.get("authorization", "").lower().startswith(_SCHEME):
+        return True  # of another scheme it is no login here, and the cookie would count
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True
     parts = urlsplit(origin)

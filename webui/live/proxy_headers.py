@@ -7,8 +7,10 @@ says may touch the console, with which it shares an origin (docs/interactive.md,
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from urllib.parse import urljoin, urlsplit
 
 Headers = list[tuple[bytes, bytes]]
@@ -26,6 +28,7 @@ _NOT_BELIEVED = _OF_THE_HOP | {
     b"refresh", b"content-location",
 }  # fmt: skip
 _WEBSOCKET = b"sec-websocket-"
+_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 
 
 def request_headers(
@@ -92,14 +95,35 @@ def location(value: str, asked: str, base: str, host: str) -> str:
     Browsers forget the paths of a policy once a request was redirected, so a way to the console would be open else.
     `asked` is the path that the browser asked for.
     """
-    parts = urlsplit(urljoin(asked, value.replace("\\", "/").strip()))
-    if parts.netloc and parts.netloc != host and parts.hostname not in {"localhost", "127.0.0.1", "task"}:
-        return value if parts.scheme in {"", "http", "https"} else base
+    try:
+        parts = urlsplit(urljoin(asked, value.replace("\\", "/").strip()))
+        own = urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # brackets that hold no IPv6 address
+        return base
+    if parts.netloc and not _is_here(parts.hostname or "", own):
+        foreign = parts.scheme in {"", "http", "https"} and _is_plain(parts.hostname or "")
+        return parts.geturl() if foreign else base
     path = "/" + posixpath.normpath(parts.path).lstrip("/") + ("/" if parts.path.endswith("/") else "")
     if not f"{path.rstrip('/')}/".startswith(base) or "%2e" in path.lower():
         path = base + ("" if "%2e" in path.lower() else path.lstrip("/"))
     query = f"?{parts.query}" if parts.query else ""
     return path + query + (f"#{parts.fragment}" if parts.fragment else "")
+
+
+def _is_here(host: str, own: str) -> bool:
+    """Whether a browser would take it for this server (whatever the port), or the program means itself by it."""
+    return host.rstrip(".") in {own.rstrip("."), "localhost", "127.0.0.1", "task"}
+
+
+def _is_plain(host: str) -> bool:
+    """Whether browsers read a host just as it stands here: many ways to write this server's are left to them, such as
+    percent-encoded, fullwidth or hexadecimal."""
+    if ":" in host or host.rstrip(".").rpartition(".")[2][:1].isdigit():
+        try:
+            return str(ip_address(host)) == host
+        except ValueError:
+            return False
+    return _NAME.fullmatch(host) is not None
 
 
 def _cookies(value: bytes, base: str, own: frozenset[str]) -> list[bytes]:
