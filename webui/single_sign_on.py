@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.providers.base.constants import AuthProcess
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -28,6 +29,9 @@ class Adapter(DefaultSocialAccountAdapter):
     """An account is known by the provider's `sub`; at its first login by a verified address, or it is a new one."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        if sociallogin.state.get("process") == AuthProcess.CONNECT:
+            # a link could have somebody add another's account at the provider to the one that is open here
+            raise ImmediateHttpResponse(_back(FAILED))
         if sociallogin.is_existing:
             self._refuse_inactive(sociallogin.user)
             return
@@ -73,7 +77,9 @@ class Adapter(DefaultSocialAccountAdapter):
 
 
 def _verified(sociallogin: Any) -> list[str]:
-    return [each.email for each in sociallogin.email_addresses if each.verified and each.email]
+    """Addresses that the provider vouches for. Some providers write the claim as text, and "false" is no yes."""
+    yes = (True, "true", "True")
+    return [each.email for each in sociallogin.email_addresses if each.email and each.verified in yes]
 
 
 def _with_address(addresses: list[str]) -> QuerySet[User]:

@@ -80,6 +80,10 @@ def test_strangers_come_in_and_known_people_are_recognised(server: Server, provi
         "email_verified": False,
     }
     assert person(came_in(unverified))["username"] == "mallory"
+    in_words = {**unverified, "sub": "5", "preferred_username": "eve", "email_verified": "false"}
+    assert person(came_in(in_words))["username"] == "eve"
+    added = first.get("/sso/oidc/oidc/login/", params={"process": "connect"})
+    assert "did not confirm the login" in added.text, "no account here is given another one at the provider"
     linked = came_in(
         {"sub": "4", "preferred_username": "a.l", "email": "ada@lab.example", "email_verified": True}
     )
