@@ -5,6 +5,7 @@ They survive restarts and may outlive the ranks.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import json
@@ -14,7 +15,7 @@ import shutil
 import threading
 import time
 from pathlib import Path, PurePosixPath
-from typing import Any, Dict, Iterator, List, Optional, Tuple, TypedDict, cast
+from typing import Any, Deque, Dict, Iterator, List, Optional, Set, Tuple, TypedDict, cast
 from urllib.parse import quote
 
 from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
@@ -29,6 +30,7 @@ from trainmaster.signed import StorageUnreachable
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
 _WRONG_DIGEST, _NO_ROOM = 422, 507
 _MARK_EVERY_SECONDS = 1.0
+_REMEMBERED_SENTENCES = 64
 
 
 class _Upload(TypedDict):
@@ -60,7 +62,9 @@ class Uploads:
         self._changed = threading.Condition()
         self._queue = cast(UploadsFile, read_json(paths.uploads) or {"waiting": [], "done": []})
         self._sentences: queue.SimpleQueue[Tuple[str, str]] = queue.SimpleQueue()
-        self._told = ""
+        self._told: Deque[str] = collections.deque(maxlen=_REMEMBERED_SENTENCES)
+        self._refused_since: Dict[str, float] = {}  # by uuid, on the monotonic clock
+        self._tried: Set[str] = set()  # uuids that were refused in this round
         self._marked_at = 0.0
         self.ended = threading.Event()
 
@@ -85,38 +89,52 @@ class Uploads:
 
     def run(self) -> None:
         """Body of the uploading thread, until `ended` is set."""
-        backoff, refused_since = Backoff(low=0.5), 0.0
+        backoff = Backoff(low=0.5)
         while not self.ended.is_set():
-            with self._changed:
-                if not self._queue["waiting"]:
-                    self._changed.wait(1.0)
-                    continue
-                upload = self._queue["waiting"][0]
+            upload = self._next()
+            if upload is None:
+                if self._tried:  # each that waits was refused: the next round begins later
+                    self._tried.clear()
+                    self._weather.wait(backoff.seconds())
+                continue
             try:
                 self._upload(upload)
             except (OSError, HttpError) as error:
-                now = time.monotonic()
+                self._failed(upload, error)
                 if isinstance(error, HttpError) and not _is_lasting(error):
-                    refused_since = 0.0  # the server is away: its checkpoint waits as long as it takes
-                elif refused_since and now - refused_since > _GIVE_UP_SECONDS:
-                    given_up = (
-                        f"checkpoint {upload['uuid'][:8]} is given up; its files stay on this host: {error}"
+                    self._weather.wait(
+                        backoff.seconds(error.retry_after if isinstance(error, Later) else None)
                     )
-                    say(given_up)
-                    self._tell(given_up, "ERROR")
-                    self._finish(upload)
-                    refused_since = 0.0
-                    continue
-                else:
-                    refused_since = refused_since or now
-                if _is_news(error):
-                    self._tell(f"checkpoint {upload['uuid'][:8]} is not uploaded yet: {error}", "WARNING")
-                self._weather.wait(backoff.seconds(error.retry_after if isinstance(error, Later) else None))
                 continue
             shutil.rmtree(self._paths.checkpoint(upload["uuid"]), ignore_errors=True)
             self._finish(upload)
             backoff.reset()
-            refused_since = 0.0
+
+    def _next(self) -> Optional[Upload]:
+        """The oldest that was not refused in this round, so that one that is refused for good holds up no other."""
+        with self._changed:
+            if not self._queue["waiting"]:
+                self._changed.wait(1.0)
+            waiting = self._queue["waiting"]
+            return next((upload for upload in waiting if upload["uuid"] not in self._tried), None)
+
+    def _failed(self, upload: Upload, error: Exception) -> None:
+        """Let the others pass one that was refused, and give it up in the end."""
+        uuid, now = upload["uuid"], time.monotonic()
+        if isinstance(error, HttpError) and not _is_lasting(error):
+            self._refused_since.pop(
+                uuid, None
+            )  # the server is away: its checkpoint waits as long as it takes
+        elif now - self._refused_since.setdefault(uuid, now) > _GIVE_UP_SECONDS:
+            given_up = f"checkpoint {uuid[:8]} is given up; its files stay on this host: {error}"
+            say(given_up)
+            self._tell(given_up, "ERROR")
+            self._finish(upload)
+            return
+        else:
+            self._tried.add(uuid)
+        if _is_news(error):
+            self._tell(f"checkpoint {uuid[:8]} is not uploaded yet: {error}", "WARNING")
 
     def _upload(self, upload: Upload) -> None:
         """Raises HttpError or OSError; what is there already is overwritten with the same bytes."""
@@ -167,8 +185,8 @@ class Uploads:
 
     def _tell(self, sentence: str, level: str = "INFO") -> None:
         """For the log of the run, once: the same trouble comes again with every try."""
-        if sentence != self._told:
-            self._told = sentence
+        if sentence not in self._told:
+            self._told.append(sentence)
             self._sentences.put((level, sentence))
 
     def sentences(self) -> Iterator[Tuple[str, str]]:
@@ -183,6 +201,7 @@ class Uploads:
         with self._changed:
             self._queue["waiting"].remove(upload)
             self._queue["done"].append(upload["uuid"])
+            self._refused_since.pop(upload["uuid"], None)
             self._save()
 
     def _save(self) -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -157,31 +158,32 @@ def test_a_runner_brings_its_files_whatever_is_there_already(
     assert kept.read_bytes() == b""
 
 
-def test_a_checkpoint_that_was_completed_and_deleted_before_its_runner_heard_of_it_keeps_no_other_waiting(
+def test_checkpoints_that_are_gone_already_or_refused_for_good_keep_no_other_waiting(
     web: Web, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     gone, waiting = checkpoint, make_checkpoint(checkpoint.trial, Member.objects.get(), {"model.pt": MODEL})
     Checkpoint.objects.filter(pk=gone.pk).update(state=CheckpointState.DELETED)
+    unknown = str(uuid.uuid4())  # its record never came to the server: that is refused for ten minutes
     paths = RunPaths(tmp_path)
     write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
     paths.spool.mkdir()
     uploads = Uploads(paths, link_of(paths, checkpoint), Weather(), 1)
-    for row in (gone, waiting):
-        paths.checkpoint(str(row.pk)).mkdir(parents=True)
-        (paths.checkpoint(str(row.pk)) / "model.pt").write_bytes(MODEL)
-        record = {"type": "checkpoint", "uuid": str(row.pk), "resources": row.resources, "storage": "server"}
+    for name in (unknown, str(gone.pk), str(waiting.pk)):
+        paths.checkpoint(name).mkdir(parents=True)
+        (paths.checkpoint(name) / "model.pt").write_bytes(MODEL)
+        record = {"type": "checkpoint", "uuid": name, "resources": gone.resources, "storage": "server"}
         uploads.on_core(record)
     thread = threading.Thread(target=uploads.run)
     thread.start()
     try:
-        when(lambda: uploads.pending() == 0)
+        when(lambda: uploads.pending() == 1)
     finally:
         uploads.ended.set()
         thread.join()
     states = dict(Checkpoint.objects.values_list("pk", "state"))
     assert states == {gone.pk: "DELETED", waiting.pk: "COMPLETED"}
     assert not (web.data_dir / "checkpoints" / str(gone.pk)).exists()
-    assert not paths.checkpoint(str(gone.pk)).exists()
+    assert not paths.checkpoint(str(gone.pk)).exists() and paths.checkpoint(unknown).exists()
 
 
 @pytest.fixture
