@@ -243,7 +243,7 @@ class Training:
         metrics = self._evaluation.run()
         self._validated_at = batches
         if self._chief and metrics:
-            self._core.train.report_validation_metrics(batches, self._with_epoch(metrics))
+            self._core.train.report_validation_metrics(batches, self._with_lengths(metrics))
         # the chief's word counts: numbers that reducers or callbacks make may differ among ranks, saving together not
         value = self._context.distributed.broadcast(self._judged(metrics) if self._chief else None)
         is_best = value is not None and self._goal.better(value, self._best)
@@ -311,6 +311,15 @@ class Training:
         if position.per_epoch == UNKNOWN:
             return metrics
         return {"epoch": position.epochs + position.batch_in_epoch / position.per_epoch, **metrics}
+
+    def _with_lengths(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
+        """A validation's also with `batches` and `epochs`, which a search can have as its `time_metric`.
+
+        Nothing is in epochs where the loader has no length, and a trial's own metrics of these names stand.
+        """
+        position = self._position
+        epochs = {} if position.per_epoch == UNKNOWN else {"epochs": position.epochs}
+        return {"batches": position.batches, **epochs, **self._with_epoch(metrics)}
 
     @contextlib.contextmanager
     def _profiled(self) -> Iterator[Any]:
