@@ -131,6 +131,10 @@ class Cluster(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     cluster_id = models.UUIDField(default=uuid.uuid4)
     message = models.TextField(blank=True)
+    #: when it is shown; null: from the moment it was set, and for ever
+    message_from = models.DateTimeField(null=True)
+    message_until = models.DateTimeField(null=True)
+    message_set_at = models.DateTimeField(null=True)
     #: key of the HMAC by which hosts recognise this server (GET /runner/v1/nonce)
     nonce_key = models.CharField(max_length=64, default=secrets.token_hex)
     #: Attempts of tasks are numbered above this. Each restore raises it, so that no new attempt has the name of one
@@ -143,3 +147,10 @@ class Cluster(models.Model):
     @classmethod
     def get(cls) -> Cluster:
         return cls.objects.get_or_create(id=1)[0]
+
+    @property
+    def message_now(self) -> str:
+        """The message while it is to be shown, else ''."""
+        now = timezone.now()
+        begun = self.message_from is None or self.message_from <= now
+        return self.message if begun and (self.message_until is None or now < self.message_until) else ""

@@ -13,6 +13,7 @@ from webui.api import (
     custom_search,
     log_files,
     log_streams,
+    master_log,
     metric_streams,
     profiler,
     pulse,
@@ -33,6 +34,7 @@ _ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
     (f"{_ALLOCATION}/resources/<str:resources_id>/rendezvous", allocations.rendezvous, ("GET",)),
     (f"{_ALLOCATION}/all_gather", allocations.all_gather, ("POST",)),
     (f"{_ALLOCATION}/notify_container_running", allocations.notify_container_running, ("POST",)),
+    ("master/logs", master_log.entries, ("GET",)),
     ("trials/<int:trial_id>/logs", log_streams.trial_logs, ("GET",)),
     ("trials/<int:trial_id>/logs/fields", log_streams.trial_logs_fields, ("GET",)),
     ("trials/<int:trial_id>/logs/raw", log_files.trial_logs_raw, ("GET",)),
@@ -75,6 +77,7 @@ _QUERIES: dict[str, frozenset[str]] = {
     "/profiler/metrics": frozenset(
         {"follow", "labels.name", "labels.agentId", "labels.gpuUuid", "labels.metricType"}
     ),
+    "master/logs": frozenset({"offset", "limit", "follow"}),
     "/logs": STREAMED,
     "checkpoints/<uuid:checkpoint_uuid>/archive": frozenset({"format"}),
     "/logs/fields": frozenset({"follow"}),

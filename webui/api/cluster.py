@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import Cluster
 from hosts.models import ResourcePool
+from webui.api import cluster_message
 from webui.api.errors import json_error
 from webui.api.views import ApiView, Json
 
@@ -75,8 +73,8 @@ def encode_master() -> Json:
         "product": "PRODUCT_UNSPECIFIED",
         "branding": "trainmaster",
     }
-    if cluster.message:
-        row["clusterMessage"] = {"message": cluster.message}
+    if cluster.message_now:
+        row["clusterMessage"] = cluster_message.encode()
     return row
 
 
@@ -107,28 +105,3 @@ class MasterConfig(ApiView):
     def get(self, request: Request) -> Response:
         config = {name.lower(): getattr(settings, name) for name in _SHOWN}
         return Response({"config": {"cluster_name": settings.CLUSTER_NAME, **config}})
-
-
-class ClusterMessageBody(serializers.Serializer[Any]):
-    message = serializers.CharField(max_length=250)
-    startTime = serializers.CharField(required=False, allow_null=True)
-    endTime = serializers.CharField(required=False, allow_null=True)
-
-
-class ClusterMessage(ApiView):
-    """A line that everybody sees on every page."""
-
-    admin_methods = frozenset({"PUT", "DELETE"})
-    bodies = {"PUT": ClusterMessageBody}
-
-    def get(self, request: Request) -> Response:
-        message = Cluster.get().message
-        return Response({"clusterMessage": {"message": message}} if message else {})
-
-    def put(self, request: Request) -> Response:
-        Cluster.objects.filter(pk=Cluster.get().pk).update(message=self.body(request)["message"])
-        return Response({})
-
-    def delete(self, request: Request) -> Response:
-        Cluster.objects.filter(pk=Cluster.get().pk).update(message="")
-        return Response({})

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
-from accounts.models import User
+from accounts.models import Cluster, User
 from commands.models import Command
 from commands.states import END_STATES
 from experiments.models import Experiment
@@ -61,7 +61,11 @@ def show(
 
 
 def _site() -> dict[str, Any]:
-    return {"cluster_name": settings.CLUSTER_NAME, "plain_http_banner": settings.INSECURE_HTTP}
+    return {
+        "cluster_name": settings.CLUSTER_NAME,
+        "plain_http_banner": settings.INSECURE_HTTP,
+        "cluster_message": Cluster.get().message_now,
+    }
 
 
 def _rooms(current: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from django.test import Client, override_settings
 
 from accounts.models import User
 from tests.rig.api import Cast
+from webui.api import master_log
 
 
 def test_info_needs_no_login_and_has_what_the_client_reads(cast: Cast) -> None:
@@ -58,8 +59,45 @@ def test_the_cluster_message_is_set_shown_and_removed(cast: Cast) -> None:
     cast.admin.put("master/cluster_message", {"message": "Down at noon"})
     assert cast.stranger.get("master")["clusterMessage"]["message"] == "Down at noon"
     assert cast.ada.refused("DELETE", "master/cluster_message")[0] == 403
+    browser = Client()
+    browser.force_login(User.objects.get(username="admin"))
+    assert "Down at noon" in browser.get("/settings").content.decode()
     cast.admin.delete("master/cluster_message")
     assert "clusterMessage" not in cast.stranger.get("master")
+
+
+def test_the_cluster_message_has_its_time(cast: Cast) -> None:
+    soon = {"message": "Down at noon", "startTime": "2100-01-01T11:00:00Z", "duration": "1h"}
+    cast.admin.put("master/cluster_message", soon)
+    assert "clusterMessage" not in cast.stranger.get("master"), "not yet"
+    known = cast.ada.get("master/cluster_message")["clusterMessage"]
+    assert (known["startTime"][:19], known["endTime"][:19]) == ("2100-01-01T11:00:00", "2100-01-01T12:00:00")
+    for wrong in (
+        {"duration": "soon"},
+        {"endTime": "2000-01-01T00:00:00Z"},
+        {**soon, "endTime": "2100-01-01T12:00:00Z"},
+    ):
+        assert cast.admin.refused("PUT", "master/cluster_message", {"message": "x", **wrong})[0] == 400
+    cast.admin.put("master/cluster_message", {"message": "Now", "duration": "1h"})
+    assert cast.stranger.get("master")["clusterMessage"]["message"] == "Now"
+
+
+def test_what_the_server_has_done_is_read_from_its_events(cast: Cast) -> None:
+    cast.admin.post("users", {"user": {"username": "newcomer"}})
+    cast.admin.post("resource-pools", {"name": "spare"})
+
+    def said(everything: bool, offset: int = 0, most: int = 100) -> list[str]:
+        return [
+            row["message"] for row in master_log.read(everything, master_log.before(everything, offset), most)
+        ]
+
+    assert any(line.startswith("pool") for line in said(False))
+    assert any(line.startswith("user") for line in said(True))
+    assert not any(line.startswith("user") for line in said(False)), "accounts are for admins"
+    assert said(True, -1) == said(True)[-1:] == said(True, len(said(True)) - 1)
+    assert said(True, 1, most=1) == said(True)[1:2]
+    assert said(True, 10_000) == []
+    assert cast.ada.refused("GET", "master/logs?offset=x")[0] == 400
 
 
 def test_an_unknown_address_is_a_404_in_json(cast: Cast) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from commands.states import CommandState
 from jobs.models import Member, Task
 from tests.rig.api import Cast
-from tests.rig.rows import make_gang
+from tests.rig.rows import make_command, make_gang
 from webui.api.errors import BadRequest, Missing
 from webui.api.tasks import find
 
@@ -33,6 +34,15 @@ def test_a_task_is_found_by_any_beginning_that_is_its_alone(cast: Cast, member: 
         another(member, f"{task_id}{number}")
     with pytest.raises(BadRequest, match="or another; give more"):
         find(task_id[:8])
+
+
+def test_a_command_is_ended_by_its_task(cast: Cast, db: None) -> None:
+    command = make_command()
+    path = f"tasks/{command.task_id}/kill"
+    assert cast.vic.refused("POST", path, {})[0] == 403
+    cast.admin.post(path, {"taskId": command.task_id, "killFromRoot": False})
+    command.refresh_from_db()
+    assert command.state != CommandState.ACTIVE
 
 
 @pytest.mark.parametrize("given", ["", "nosuch", "%", "_", "task\x00"])

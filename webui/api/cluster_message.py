@@ -1,0 +1,85 @@
+"""The line that an admin shows to everybody, at once or from a time on, for ever or until it ends."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.models import Cluster
+from webui.api import encoding
+from webui.api.errors import BadRequest
+from webui.api.tokens import days_of
+from webui.api.views import ApiView, Json
+
+LONGEST = 250
+
+
+class ClusterMessageBody(serializers.Serializer[Any]):
+    message = serializers.CharField(max_length=LONGEST)
+    startTime = serializers.DateTimeField(required=False, allow_null=True, help_text="default: now")
+    endTime = serializers.DateTimeField(required=False, allow_null=True, help_text="default: it stays")
+    duration = serializers.CharField(
+        required=False, allow_null=True, max_length=32, help_text="instead of endTime, such as 2h or 30m"
+    )
+
+
+def encode() -> Json | None:
+    """The record of the message, one that is yet to be shown too; None once it is over."""
+    row = Cluster.get()
+    if not row.message or (row.message_until is not None and row.message_until <= timezone.now()):
+        return None
+    begin = row.message_from or row.message_set_at or timezone.now()
+    times = {
+        "startTime": encoding.time(begin),
+        "endTime": encoding.time(row.message_until),
+        "createdTime": encoding.time(row.message_set_at),
+    }
+    return {"message": row.message, **encoding.without_none(times)}
+
+
+class ClusterMessage(ApiView):
+    """A line that everybody sees on every page."""
+
+    admin_methods = frozenset({"PUT", "DELETE"})
+    bodies = {"PUT": ClusterMessageBody}
+
+    def get(self, request: Request) -> Response:
+        message = encode()
+        return Response({"clusterMessage": message} if message else {})
+
+    def put(self, request: Request) -> Response:
+        body, now = self.body(request), timezone.now()
+        begin = body.get("startTime") or now
+        Cluster.objects.filter(pk=Cluster.get().pk).update(
+            message=body["message"],
+            message_from=begin,
+            message_until=_end(body, begin, now),
+            message_set_at=now,
+        )
+        return Response({})
+
+    def delete(self, request: Request) -> Response:
+        Cluster.objects.filter(pk=Cluster.get().pk).update(message="", message_from=None, message_until=None)
+        return Response({})
+
+
+def _end(body: Json, begin: datetime, now: datetime) -> datetime | None:
+    """When it ends. Raises BadRequest."""
+    end: datetime | None = body.get("endTime")
+    if body.get("duration"):
+        if end is not None:
+            raise BadRequest("duration: endTime is given too; give one of them.")
+        try:
+            end = begin + timedelta(days=days_of(body["duration"]) or 0)
+        except OverflowError as error:
+            raise BadRequest(
+                f"duration: {body['duration']} from then on is beyond every calendar."
+            ) from error
+    if end is not None and end <= max(begin, now):
+        raise BadRequest("endTime: the message would be over before it is shown.")
+    return end

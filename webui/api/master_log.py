@@ -1,0 +1,91 @@
+"""What the server has done, from its event rows, as the stream of log entries that the published client reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase
+
+from accounts.models import User
+from events.models import Event
+from webui.api import encoding
+from webui.api.async_views import Principal, async_view
+from webui.api.authentication import authenticate
+from webui.api.errors import BadRequest, Forbidden
+from webui.api.metric_streams import LARGEST
+from webui.api.ndjson import ndjson, record
+from webui.api.views import Json
+from webui.live.threads import reading, release_thread
+
+_PAGE = 500
+_EVERY_SECONDS = 1.0
+
+
+@async_view("GET")
+async def entries(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """Each change of state with its reason, oldest first; those of accounts to admins alone."""
+    if not isinstance(who, User):
+        raise Forbidden("A run reads no log of the server.")
+    offset, limit = _number(request, "offset"), max(0, _number(request, "limit"))
+    follow, everything = request.GET.get("follow", "").lower() == "true", who.is_admin
+    after = await reading(before, everything, offset)
+
+    async def lines() -> AsyncIterator[bytes]:
+        last, left = after, limit or LARGEST
+        while left:
+            found = await reading(read, everything, last, min(_PAGE, left))
+            for entry in found:
+                yield record({"logEntry": entry})
+            left -= len(found)
+            if found:
+                last = int(found[-1]["id"])
+                continue
+            if not follow or await authenticate(request) is None:
+                return
+            await release_thread()
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    return ndjson(lines())
+
+
+def _rows(everything: bool) -> QuerySet[Event]:
+    rows = Event.objects.order_by("id")
+    return rows if everything else rows.exclude(kind=Event.Kind.USER)
+
+
+def before(everything: bool, offset: int) -> int:
+    """The id of the event before the first that is asked for."""
+    rows = _rows(everything).values_list("pk", flat=True)
+    if offset < 0:
+        found = rows.order_by("-id")[-offset : -offset + 1]
+    else:
+        found = rows[offset - 1 : offset] if offset else rows.none()
+        if offset and not found:
+            return rows.last() or 0
+    return next(iter(found), 0)
+
+
+def read(everything: bool, after: int, most: int) -> list[Json]:
+    return [_encoded(event) for event in _rows(everything).filter(pk__gt=after)[:most]]
+
+
+def _encoded(event: Event) -> Json:
+    return {
+        "id": event.pk,
+        "timestamp": encoding.time(event.at),
+        "level": "LOG_LEVEL_INFO",
+        "message": f"{event} by {event.actor}",
+    }
+
+
+def _number(request: HttpRequest, name: str) -> int:
+    text = request.GET.get(name) or "0"
+    try:
+        value = int(text[:12])
+    except ValueError:
+        value = LARGEST + 1
+    if abs(value) > LARGEST:
+        raise BadRequest(f"{name}: found {text[:40]!r}; allowed: a whole number.")
+    return value

@@ -1,0 +1,46 @@
+"""End whatever a task belongs to: a trial, or a command, notebook, shell or TensorBoard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from commands import transitions as command_steps
+from commands.models import Command
+from experiments import outcomes, transitions
+from experiments.models import Trial
+from webui.api import tasks
+from webui.api.errors import BadRequest, Conflict
+from webui.api.permissions import actor, person, require_owner
+from webui.api.views import ApiView
+
+
+class KillBody(serializers.Serializer[Any]):
+    taskId = serializers.CharField(required=False, allow_blank=True)
+    killFromRoot = serializers.BooleanField(required=False, allow_null=True)
+
+
+class TaskKill(ApiView):
+    """End a task at once, by its id or the beginning of it. One that has ended is left as it is."""
+
+    bodies = {"POST": KillBody}
+
+    def post(self, request: Request, task_id: str) -> Response:
+        task, user, who = tasks.find(task_id), person(request), actor(request)
+        trial = Trial.objects.select_related("experiment__owner").filter(task=task).first()
+        if trial is not None:
+            require_owner(user, trial.experiment)
+            try:
+                outcomes.kill_trial(trial.pk, actor=who)
+            except transitions.IllegalStep as error:
+                raise Conflict(str(error)) from error
+            return Response({})
+        command = Command.objects.select_related("owner").filter(task=task).first()
+        if command is None:
+            raise BadRequest(f"task {task.pk} is the server's own and ends by itself.")
+        require_owner(user, command)
+        command_steps.kill(command.pk, actor=who)
+        return Response({})
