@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 #: Determined's client salts with this before it hashes; it keeps plain passwords off the wire and out of logs
 _SALT = "GubPEmmotfiK9TMD6Zdw"
@@ -47,6 +47,11 @@ class Credentials:
     def token(self, user: str) -> Optional[str]:
         found = self._mine().get("tokens", {}).get(user)
         return found if isinstance(found, str) else None
+
+    @property
+    def users(self) -> List[str]:
+        """All whose token is kept."""
+        return sorted(self._mine().get("tokens", {}))
 
     def remember(self, user: str, token: str, active: bool = True) -> None:
         """Keep the token, and make its user the active one (`-u`, for one command, does not)."""

@@ -170,8 +170,8 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
     found: List[Json] = []
     for number in _ids(args.experiment_ids):
         found.append({**client.experiment(number), "trials": client.trials_of(number)})
-    if args.output == "json":
-        print(json.dumps(found, indent=2))
+    if args.output in output.STRUCTURED:
+        output.structured(found, args.output)
         return OK
     if args.metrics or args.outdir:
         trials = [trial for one in found for trial in one["trials"]]

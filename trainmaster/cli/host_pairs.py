@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from typing import Any, Dict, List, Optional
@@ -25,8 +24,8 @@ def examine(client: Client, args: argparse.Namespace) -> int:
     """Start the test, tell how far it is, show the result; 1 where a pair is bad or was not tested."""
     path = f"/api/v1/resource-pools/{quote(args.pool, safe='')}/doctor"
     answer = _await(client, path, client.post(path))
-    if args.output == "json":
-        print(json.dumps(answer, indent=2))
+    if args.output in output.STRUCTURED:
+        output.structured(answer, args.output)
     else:
         show(answer)
     bad = any(not pair["ok"] for pair in answer["pairs"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.cli import job_edits, output
@@ -29,7 +28,7 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--pages", choices=["1", "all"], default="1")
     parser.add_argument("--reverse", action="store_true", help="the last job first")
-    output.add_format(parser, "yaml")
+    output.add_format(parser)
     parser.set_defaults(run=_list, action="list the jobs")
     parser = verbs.add_parser("explain", aliases=["why"], help="all that keeps a job waiting")
     parser.add_argument("job_id", metavar="JOB_ID")
@@ -97,8 +96,8 @@ def _list(client: Client, args: argparse.Namespace) -> int:
 
 def _explain(client: Client, args: argparse.Namespace) -> int:
     found = client.explain_job(args.job_id)
-    if args.output == "json":
-        print(json.dumps(found, indent=2))
+    if args.output in output.STRUCTURED:
+        output.structured(found, args.output)
     else:
         print("\n".join(_explained(found)))
     return OK

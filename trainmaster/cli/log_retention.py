@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any, Callable, Dict
 from urllib.parse import quote
 
@@ -109,8 +108,8 @@ def _asked(client: Client, args: argparse.Namespace) -> Json:
 
 def _show(client: Client, args: argparse.Namespace) -> int:
     found = _asked(client, args)
-    if args.output == "json":
-        print(json.dumps(found, indent=2))
+    if args.output in output.STRUCTURED:
+        output.structured(found, args.output)
     elif args.output == "csv":
         output.show(found["logs"], _COLUMNS, "csv")
     else:

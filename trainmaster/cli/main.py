@@ -1,6 +1,6 @@
 """The command line `trainmaster`, also installed as `tm` and `det`.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted. A log that is shown has its own (log_options.EXIT_CODES).
+Exit codes stand in `--help`; a log that is shown has its own (log_options.EXIT_CODES).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from trainmaster import __version__
 from trainmaster.address import BadAddress
 from trainmaster.cli import (
     agent,
+    beginning,
     checkpoint,
     command,
+    completion,
     experiment,
     host,
     job,
@@ -24,6 +26,7 @@ from trainmaster.cli import (
     master,
     notebook,
     offline,
+    paging,
     pool,
     preview_search,
     project,
@@ -70,11 +73,38 @@ _NOUNS = (
     master,
     preview_search,
     offline,
+    beginning,
+    completion,
+)
+
+_EXIT_CODES = (
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted. `experiment wait` and `-f` fail unless the experiment "
+    "completed; `command run` ends with the code of what it ran. NOUN --help and NOUN VERB --help say more."
 )
 
 
+class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]  # not generic before Python 3.9
+    """Nouns, verbs and settings: the phrase that lists one is the sentence at the top of its own help."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        text = options.get("help")
+        if text and "description" not in options:
+            options["description"] = f"{text[0].upper()}{text[1:].rstrip('.')}."
+        return super().add_parser(name, **options)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Options may be given before and after the noun; a wrong command line says what would be right."""
+    """A wrong command line says what would be right; `NOUN help` is another way to say `NOUN --help`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register("action", "parsers", _Verbs)
+
+    def add_subparsers(self, **options: Any) -> Any:
+        verbs = super().add_subparsers(**options)
+        parser = verbs.add_parser("help", help="print this help and exit")
+        parser.set_defaults(run_alone=lambda args: self.print_help(), action="print the help")
+        return verbs
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -82,7 +112,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=prog, description="Submit trainings to the hosts of your team, and watch them.")
+    parser = _Parser(
+        prog=prog,
+        description="Submit trainings to the hosts of your team, and watch them.",
+        epilog=_EXIT_CODES,
+    )
     parser.add_argument("-u", "--user", metavar="NAME", help="act as this user (default: who logged in)")
     parser.add_argument(
         "-m",
@@ -90,11 +124,15 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="the server (default: TRAINMASTER_MASTER, DET_MASTER, http://localhost:8080)",
     )
+    parser.add_argument(
+        "--no-pager", action="store_true", help="print long tables as they are, not through $PAGER"
+    )
     parser.add_argument("-v", "--version", action="version", version=f"{prog} {__version__}")
     nouns = parser.add_subparsers(metavar="NOUN", required=True, parser_class=_Parser)
 
     def add_noun(name: str, **options: Any) -> argparse.ArgumentParser:
-        return nouns.add_parser(name, description=options.get("help"), **options)
+        added: argparse.ArgumentParser = nouns.add_parser(name, **options)
+        return added
 
     for noun in _NOUNS:
         noun.add(add_noun)
@@ -104,7 +142,11 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Console scripts pass it to sys.exit."""
     prog = Path(sys.argv[0]).name if argv is None else "trainmaster"
-    args = build_parser(prog if prog != "__main__.py" else "trainmaster").parse_args(argv)
+    parser = build_parser(prog if prog != "__main__.py" else "trainmaster")
+    completion.answer(parser)
+    args = parser.parse_args(argv)
+    if args.no_pager:
+        paging.off()
     try:
         code = run(args)
         sys.stdout.flush()
@@ -133,7 +175,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 def run(args: argparse.Namespace) -> int:
     """The command itself, logged in unless it says that it goes alone."""
     if hasattr(args, "run_alone"):
-        return int(args.run_alone(args))
+        return int(args.run_alone(args) or OK)
     session = log_in(args)
     return int(args.run(session.client, args))
 

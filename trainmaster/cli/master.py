@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import Callable
+from typing import Any, Callable, Dict
 
-import trainmaster.yamltext as yamltext
 from trainmaster import __version__
+from trainmaster.cli import cluster_message, output
 from trainmaster.cli.errors import OK
 from trainmaster.cli.session import connect
 from trainmaster.client import Client
 
+Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 
 
@@ -19,21 +19,57 @@ def add(add_noun: Adder) -> None:
     noun = add_noun("master", help="the server")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     parser = verbs.add_parser("info", help="name, version and ids")
+    _add_form(parser)
     parser.set_defaults(run_alone=_info, action="ask the server")
     parser = verbs.add_parser("config", help="the settings it runs with (admins)")
+    _add_form(parser)
     parser.set_defaults(run=_config, action="show the settings")
+    parser = parser.add_subparsers(metavar="VERB").add_parser("show", help="the same")
+    _add_form(parser)
+    parser.set_defaults(run=_config, action="show the settings")
+    parser = verbs.add_parser("logs", help="what it has done: each change of state, with its reason")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what happens from now on")
+    parser.add_argument("--tail", type=_count, metavar="N", help="the last N alone")
+    parser.set_defaults(run=_logs, action="show the log")
+    cluster_message.add(verbs)
     parser = add_noun("version", help="versions of this command and of the server")
     parser.set_defaults(run_alone=_version, action="ask the server for its version")
 
 
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=output.STRUCTURED, default="yaml", help="how to print the answer"
+    )
+    for form in output.STRUCTURED:
+        parser.add_argument(
+            f"--{form}", dest="output", action="store_const", const=form, help=argparse.SUPPRESS
+        )
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: a number from 0 on")
+    return int(text)
+
+
 def _info(args: argparse.Namespace) -> int:
     client, _ = connect(args)
-    print(yamltext.dump(client.info()), end="")
+    output.structured(client.info(), args.output)
     return OK
 
 
 def _config(client: Client, args: argparse.Namespace) -> int:
-    print(yamltext.dump(json.loads(json.dumps(client.get("/api/v1/master/config")["config"]))), end="")
+    output.structured(client.get("/api/v1/master/config")["config"], args.output)
+    return OK
+
+
+def _logs(client: Client, args: argparse.Namespace) -> int:
+    query = [("follow", "true" if args.follow else "false")]
+    if args.tail is not None:
+        query.append(("offset", str(-args.tail)))
+    for record in client.lines("/api/v1/master/logs", query):
+        entry = record["logEntry"]
+        print(f"{output.local_time(entry['timestamp'])} {output.clean(entry['message'])}", flush=True)
     return OK
 
 

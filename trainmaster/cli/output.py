@@ -14,11 +14,14 @@ from datetime import datetime
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, TextIO
 
 import trainmaster.yamltext as yamltext
+from trainmaster.cli import paging
 from trainmaster.cli.errors import CliError
 
 Json = Dict[str, Any]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33"}
+#: forms that print whole records
+STRUCTURED = ("json", "yaml")
 _BAR_FROM_BYTES = 1024 * 1024
 _BAR_WIDTH = 30
 
@@ -47,9 +50,9 @@ def done(text: str) -> None:
     print(coloured(text, "green", sys.stdout), flush=True)
 
 
-def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
-    """-o table|json|csv, and the older --json and --csv (and --yaml, --table where a command had them)."""
-    choices = ["table", "json", "csv", *more]
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """-o table|json|csv|yaml, and the older --json, --csv, --yaml and --table."""
+    choices = ["table", "json", "csv", "yaml"]
     parser.add_argument("-o", "--output", choices=choices, default="table", help="how to print the answer")
     for name in choices:
         parser.add_argument(
@@ -57,29 +60,28 @@ def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
         )
 
 
+def structured(value: Any, form: str) -> None:
+    """The server's own record, in a form of STRUCTURED."""
+    print(json.dumps(value, indent=2) if form == "json" else yamltext.dump(value).rstrip("\n"))
+
+
 def show(rows: Sequence[Json], columns: Sequence[Column], form: str) -> None:
     """Print rows in the form that was asked for: a table of cells, or the server's own records."""
-    if form == "json":
-        print(json.dumps(list(rows), indent=2))
-    elif form == "yaml":
-        print(yamltext.dump(list(rows)), end="")
+    if form in STRUCTURED:
+        structured(list(rows), form)
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow([column.heading for column in columns])
         writer.writerows([[_cell(column.value(row)) for column in columns] for row in rows])
     else:
-        print(
-            table(
-                [column.heading for column in columns],
-                [[_table_cell(c, row) for c in columns] for row in rows],
-            )
-        )
+        cells = [[_table_cell(column, row) for column in columns] for row in rows]
+        paging.show(table([column.heading for column in columns], cells))
 
 
 def show_one(record: Json, columns: Sequence[Column], form: str) -> None:
     """One record: as JSON an object, as a table its fields one below the other."""
-    if form == "json":
-        print(json.dumps(record, indent=2))
+    if form in STRUCTURED:
+        structured(record, form)
     elif form == "csv":
         show([record], columns, form)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any, Callable, Dict, List
 from urllib.parse import quote
 
@@ -241,8 +240,8 @@ def _in_words(value: Any) -> str:
 def _told(args: argparse.Namespace, answer: Json, sentence: str) -> int:
     if args.output == "table":
         done(sentence)
-    elif args.output == "json":
-        print(json.dumps(answer["resourcePool"], indent=2))
+    elif args.output in output.STRUCTURED:
+        output.structured(answer["resourcePool"], args.output)
     else:
         output.show_one(answer["resourcePool"], _DETAILS, args.output)
     return OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -122,8 +121,8 @@ def _print(
     if args.output == "csv":
         return _print_csv(client, what, query)
     answer = client.get(f"/api/v1{_PATH}{what}", query)
-    if args.output == "json":
-        print(json.dumps(answer, indent=2))
+    if args.output in output.STRUCTURED:
+        output.structured(answer, args.output)
     else:
         output.show(rows(answer["resourceEntries"]), columns, "table")
     return OK

@@ -11,7 +11,7 @@ from trainmaster.cli.errors import OK
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_cleanup, add_set
 from trainmaster.cli.log_stream import End, Source, show_log
-from trainmaster.cli.output import Column, local_time
+from trainmaster.cli.output import Column, done, local_time
 from trainmaster.client import Client
 from trainmaster.http import Answered
 
@@ -29,6 +29,9 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("task_id", metavar="ID", help="or its beginning")
     add_log_options(parser, with_allocations=True)
     parser.set_defaults(run=_logs, action="show the log")
+    parser = verbs.add_parser("kill", help="stop a task at once: a trial, a command, a notebook, ...")
+    parser.add_argument("task_id", metavar="ID", help="or its beginning")
+    parser.set_defaults(run=_kill, action="kill the task")
     add_cleanup(verbs, "cleanup-logs")
     add_set(verbs, "task", lambda client, args: _whole_id(client, args.entity_id))
     rank_pulse.add(verbs, "task_id", str, lambda client, args: _whole_id(client, args.task_id))
@@ -76,6 +79,13 @@ def _logs(client: Client, args: argparse.Namespace) -> int:
         lambda: _queued_job(client, task_id),
     )
     return show_log(client, source, args)
+
+
+def _kill(client: Client, args: argparse.Namespace) -> int:
+    task_id = _whole_id(client, args.task_id)
+    client.post(f"/api/v1/tasks/{quote(task_id, safe='')}/kill")
+    done(f"Killed task {task_id}")
+    return OK
 
 
 def _whole_id(client: Client, given: str) -> str:

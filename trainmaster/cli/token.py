@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any, Callable, Dict, List
 
-import trainmaster.yamltext as yamltext
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Column, ask_password, done, local_time, say
@@ -24,11 +22,11 @@ def add(add_noun: Adder) -> None:
     parser = verbs.add_parser("list", aliases=["ls"], help="those that count; of an admin everybody's")
     parser.add_argument("username", nargs="?")
     parser.add_argument("--show-inactive", action="store_true", help="revoked and expired ones, too")
-    output.add_format(parser, "yaml")
+    output.add_format(parser)
     parser.set_defaults(run=_list, action="list the tokens")
     parser = verbs.add_parser("describe", help="some of them")
     parser.add_argument("token_id", type=int, nargs="+")
-    output.add_format(parser, "yaml")
+    output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the tokens")
     _add_create(verbs)
     parser = verbs.add_parser("edit", help="describe one otherwise")
@@ -91,10 +89,8 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     if args.expiration_days is not None:
         body["lifespan"] = "-1" if args.expiration_days == -1 else f"{24 * args.expiration_days}h"
     made = client.post("/api/v1/tokens", body)
-    if args.output == "json":
-        print(json.dumps(made, indent=2))
-    elif args.output == "yaml":
-        print(yamltext.dump(made), end="")
+    if args.output in output.STRUCTURED:
+        output.structured(made, args.output)
     else:
         print(f"TokenID: {made['tokenId']}\nAccess-Token: {made['token']}")
     return OK

@@ -6,7 +6,15 @@ import argparse
 import json
 from typing import Any, Callable, Dict, List, Optional
 
-from trainmaster.cli import checkpoint, output, rank_pulse, tensorboard, trial_timings, workloads
+from trainmaster.cli import (
+    checkpoint,
+    output,
+    rank_pulse,
+    support_bundle,
+    tensorboard,
+    trial_timings,
+    workloads,
+)
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
@@ -33,6 +41,7 @@ def add(add_noun: Adder) -> None:
     add_set(verbs, "trial")
     checkpoint.add_download_of_trial(verbs)
     trial_timings.add(verbs)
+    support_bundle.add(verbs)
     tensorboard.add(verbs, "trial")
     rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
 
@@ -79,9 +88,9 @@ def _kept(days: Optional[int]) -> Optional[str]:
 
 def _describe(client: Client, args: argparse.Namespace) -> int:
     trial = client.trial(args.trial_id)
-    if args.output == "json":
+    if args.output in output.STRUCTURED:
         more = {"workloads": workloads.of_trial(client, args.trial_id, args.limit)} if args.metrics else {}
-        print(json.dumps({**trial, **more}, indent=2))
+        output.structured({**trial, **more}, args.output)
         return OK
     output.show_one(trial, _DETAILS, args.output)
     if args.output == "table":

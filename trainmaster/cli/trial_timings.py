@@ -35,8 +35,8 @@ def _timings(client: Client, args: argparse.Namespace) -> int:
     window = (("firstStep", args.first_step), ("lastStep", args.last_step))
     query = [("points", 0), *((name, step) for name, step in window if step is not None)]
     found = client.get(f"/api/v1/trials/{args.trial_id}/timings", query)
-    if args.output == "json":
-        output.show_one(found, [], "json")
+    if args.output in output.STRUCTURED:
+        output.structured(found, args.output)
         return OK
     if args.output == "table" and not found["summary"] and not found["throughput"]:
         print(

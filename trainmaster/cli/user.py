@@ -12,6 +12,7 @@ from trainmaster.cli.output import Column, ask_password, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
 from trainmaster.client import Client
 from trainmaster.credentials import salted_hash
+from trainmaster.http import Answered
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
@@ -26,11 +27,15 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run_alone=_login, action="log in")
     parser = verbs.add_parser("logout", help="forget the login, here and on the server")
+    parser.add_argument(
+        "-a", "--all", action="store_true", help="all that are logged in at this server from here"
+    )
     parser.set_defaults(run_alone=_logout, action="log out")
     parser = verbs.add_parser("whoami", help="who is logged in")
     output.add_format(parser)
     parser.set_defaults(run=_whoami, action="say who is logged in")
-    parser = verbs.add_parser("list", aliases=["ls"], help="all users")
+    parser = verbs.add_parser("list", aliases=["ls"], help="the users that may log in")
+    parser.add_argument("-a", "--all", action="store_true", help="deactivated users too")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the users")
     _add_accounts(verbs)
@@ -51,9 +56,14 @@ def _add_accounts(verbs: Any) -> None:
         choices=_ROLES,
         help="a viewer reads, an editor submits jobs and edits them, an admin changes everything",
     )
-    parser.add_argument("--display-name", metavar="TEXT")
+    parser.add_argument("--username", dest="new_name", metavar="NAME", help="another name to log in with")
+    parser.add_argument("--display-name", metavar="TEXT", help="the name that pages show")
     parser.add_argument("--email", metavar="ADDRESS", help="by which single sign-on finds the account")
     parser.set_defaults(run=_edit, action="edit the user")
+    parser = verbs.add_parser("rename", help="give a user another name to log in with")
+    parser.add_argument("username")
+    parser.add_argument("new_name", metavar="NEW_NAME")
+    parser.set_defaults(run=_edit, role=None, display_name=None, email=None, action="rename the user")
     parser = verbs.add_parser("change-password", help="your own, or as admin another's")
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run=_change_password, action="change the password")
@@ -95,17 +105,21 @@ def _from_environment(user: str) -> Optional[str]:
 
 def _logout(args: argparse.Namespace) -> int:
     client, credentials = connect(args)
-    user = args.user or credentials.active_user
-    token = credentials.token(user) if user else None
-    if user is None or token is None:
+    active = args.user or credentials.active_user
+    users = credentials.users if args.all else [active] if active else []
+    known = [(user, token) for user in users for token in [credentials.token(user)] if token]
+    if not known:
         say("Nobody is logged in.")
-        return OK
-    client.token = token
-    try:
-        client.post("/api/v1/auth/logout")
-    finally:
-        credentials.forget(user)
-    done(f"{user} is logged out.")
+    for user, token in known:
+        client.token = token
+        try:
+            client.post("/api/v1/auth/logout")
+        except Answered as error:
+            if error.status != 401:  # its end had come already
+                raise
+        finally:
+            credentials.forget(user)
+        done(f"{user} is logged out.")
     return OK
 
 
@@ -135,7 +149,8 @@ _USERS = [
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
-    output.show(client.pages("/api/v1/users", "users"), _USERS, args.output)
+    only = [] if args.all else [("active", "true")]
+    output.show(client.pages("/api/v1/users", "users", only), _USERS, args.output)
     return OK
 
 
@@ -160,14 +175,19 @@ def _create(client: Client, args: argparse.Namespace) -> int:
 
 
 def _edit(client: Client, args: argparse.Namespace) -> int:
-    given = {"role": args.role, "displayName": args.display_name, "email": args.email}
+    given = {
+        "username": args.new_name,
+        "role": args.role,
+        "displayName": args.display_name,
+        "email": args.email,
+    }
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
-        raise UsageError("name what to change: --role, --display-name or --email.")
+        raise UsageError("name what to change: --username, --role, --display-name or --email.")
     user = client.user(args.username)
     client.call("PATCH", f"/api/v1/users/{user['id']}", changes)
     for field, value in changes.items():
-        word = {"role": "role", "email": "address"}.get(field, "display name")
+        word = {"role": "role", "email": "address", "username": "name"}.get(field, "display name")
         done(f"Changed the {word} of {args.username} from {user.get(field) or 'none'} to {value}")
     return OK
 

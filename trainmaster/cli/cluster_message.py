@@ -1,0 +1,63 @@
+"""`master cluster-message`: the line that an admin shows to everybody."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trainmaster.cli import output
+from trainmaster.cli.errors import OK
+from trainmaster.cli.output import Column, done, local_time, say
+from trainmaster.client import Client
+
+_PATH = "/api/v1/master/cluster_message"
+_COLUMNS = [
+    Column("Message", lambda row: row["message"]),
+    Column("Shown from", lambda row: local_time(row.get("startTime"))),
+    Column("Shown until", lambda row: local_time(row.get("endTime")) or "it is cleared"),
+]
+
+
+def add(verbs: Any) -> None:
+    noun = verbs.add_parser("cluster-message", help="a line that everybody sees on every page (admins)")
+    own = noun.add_subparsers(metavar="VERB", required=True)
+    parser = own.add_parser("get", help="the message, and from when until when it is shown")
+    output.add_format(parser)
+    parser.set_defaults(run=_get, action="read the message")
+    parser = own.add_parser("set", help="show a message")
+    parser.add_argument("-m", "--message", required=True, metavar="TEXT", help="250 characters at most")
+    parser.add_argument("-s", "--start", metavar="TIME", help="such as 2026-11-22T08:00:00Z; default: now")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("-e", "--end", metavar="TIME", help="default: until it is cleared")
+    end.add_argument("-d", "--duration", metavar="SPAN", help="such as 2h or 30m")
+    parser.set_defaults(run=_set, action="set the message")
+    parser = own.add_parser("clear", help="show it no longer")
+    parser.add_argument("-c", "--clear", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(run=_clear, action="clear the message")
+
+
+def _get(client: Client, args: argparse.Namespace) -> int:
+    message = client.get(_PATH).get("clusterMessage")
+    if message:
+        output.show_one(message, _COLUMNS, args.output)
+    elif args.output in output.STRUCTURED:
+        output.structured({}, args.output)
+    else:
+        say("There is no message.")
+    return OK
+
+
+def _set(client: Client, args: argparse.Namespace) -> int:
+    given = {"startTime": args.start, "endTime": args.end, "duration": args.duration}
+    body = {"message": args.message, **{field: value for field, value in given.items() if value}}
+    client.call("PUT", _PATH, body)
+    done(
+        "Everybody sees the message now." if not args.start else f"The message is shown from {args.start} on."
+    )
+    return OK
+
+
+def _clear(client: Client, args: argparse.Namespace) -> int:
+    client.call("DELETE", _PATH)
+    done("Cleared the message")
+    return OK

@@ -1,0 +1,54 @@
+"""`completion`: what makes Tab finish nouns, verbs and options in bash, zsh and fish.
+
+argcomplete, the package that does it, is asked for here and while Tab is pressed: without it all the rest works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Callable
+
+from trainmaster.cli.errors import OK, CliError
+
+Adder = Callable[..., argparse.ArgumentParser]
+
+PROGRAMS = ["trainmaster", "tm", "det"]
+_HOW = """\
+To use it in this shell and in later ones:
+  bash   trainmaster completion bash > ~/.local/share/bash-completion/completions/trainmaster
+         (for det and tm too: eval "$(trainmaster completion bash)" in ~/.bashrc)
+  zsh    eval "$(trainmaster completion zsh)" in ~/.zshrc, after compinit
+  fish   trainmaster completion fish > ~/.config/fish/completions/trainmaster.fish
+It needs the package argcomplete: pip install argcomplete"""
+
+
+def add(add_noun: Adder) -> None:
+    parser = add_noun(
+        "completion",
+        help="print what makes Tab complete nouns, verbs and options",
+        epilog=_HOW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell that reads it")
+    parser.set_defaults(run_alone=_print, action="print the completion")
+
+
+def _print(args: argparse.Namespace) -> int:
+    try:
+        from argcomplete.shell_integration import shellcode
+    except ImportError as error:
+        raise CliError("the package argcomplete is needed for it: pip install argcomplete") from error
+    print(shellcode(PROGRAMS, shell=args.shell))
+    return OK
+
+
+def answer(parser: argparse.ArgumentParser) -> None:
+    """While Tab is pressed, the shell runs this program to ask what may follow; it is answered and ended here."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    try:
+        import argcomplete
+    except ImportError:
+        raise SystemExit(1) from None
+    argcomplete.autocomplete(parser)
