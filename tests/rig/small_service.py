@@ -86,7 +86,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 )[0]
             mask, data = self.rfile.read(4), self.rfile.read(size)
             data = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
-            length = bytes([size]) if size < 126 else bytes([126]) + struct.pack(">H", size)
+            form, mark = (">H", 126) if size < 65536 else (">Q", 127)
+            length = bytes([size]) if size < 126 else bytes([mark]) + struct.pack(form, size)
             self.wfile.write(bytes([first]) + length + data)
             if first & 15 == 8:
                 return

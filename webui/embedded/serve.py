@@ -21,7 +21,10 @@ def main() -> None:
         log_level="info",
         server_header=False,
         proxy_headers=False,  # nobody stands in front of us; tunnels come from loopback and must not be believed
-        ws_max_size=1024 * 1024,
+        ws_max_size=16
+        * 1024
+        * 1024,  # of a notebook's; what the console's own take is bounded in webui.live.routing
+        ws_max_queue=4,
         ws_per_message_deflate=False,  # lines go to many viewers at once: compressing for each costs more than it saves
         ssl_certfile=options.cert,
         ssl_keyfile=options.key,

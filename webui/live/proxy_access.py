@@ -105,12 +105,6 @@ def note_use(command: Command) -> None:
     services.used(str(command.pk))
 
 
-def still_used(service_id: str) -> None:
-    """Something passes over an open socket."""
-    if service := _service(service_id):
-        note_use(service.command)
-
-
 def may_use(user: User, command: Command) -> bool:
     """Its owner and admins, by what may change things: whoever uses it acts as the owner on the host."""
     return user.may_edit and (user.is_admin or command.owner_id == user.pk)

@@ -90,6 +90,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
 
 #: the connections to each task that are kept for the next request, those used lately last
 _pools: OrderedDict[Door, httpcore.AsyncConnectionPool] = OrderedDict()
+_closing: set[asyncio.Future[None]] = set()
 
 
 def _pool(door: Door) -> httpcore.AsyncConnectionPool:
@@ -100,10 +101,22 @@ def _pool(door: Door) -> httpcore.AsyncConnectionPool:
             keepalive_expiry=_IDLE_SECONDS,
             network_backend=_Backend(door),
         )
+        asyncio.get_running_loop().call_later(_IDLE_SECONDS, _tidy, door, pool)
     _pools.move_to_end(door)
     while len(_pools) > _TASKS_MAX:
         _pools.popitem(last=False)
     return pool
+
+
+def _tidy(door: Door, pool: httpcore.AsyncConnectionPool) -> None:
+    """Close what nobody uses any more: httpcore looks at its idle connections only when it is asked for one."""
+    if not all(each.has_expired() for each in pool.connections):
+        asyncio.get_running_loop().call_later(_IDLE_SECONDS, _tidy, door, pool)
+        return
+    if _pools.get(door) is pool:
+        del _pools[door]
+    _closing.add(closing := asyncio.ensure_future(pool.aclose()))
+    closing.add_done_callback(_closing.discard)
 
 
 class Exchange:
@@ -121,7 +134,7 @@ class Exchange:
         leaving = asyncio.ensure_future(self._left())
         try:
             await asyncio.wait({carrying, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if carrying.done():
+            if carrying.done() and not carrying.cancelled():  # it is when the browser left amid its body
                 carrying.result()
         finally:
             for task in (carrying, leaving):

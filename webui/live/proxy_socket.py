@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from django.db import Error
 from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from dispatch import doors
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 _BLOCK_BYTES = 65536
 _MESSAGE_BYTES = 64 * 1024 * 1024
 _OPEN_SECONDS = 30.0
-#: an open socket on which something passes is noted as use so often
+#: an open socket on which something passes is noted as use, and its login is looked at again, so often
 _NOTE_SECONDS = 30.0
 
 Pump = Coroutine[Any, Any, None]
@@ -49,11 +50,10 @@ class Tunnelled:
     async def run(self, own_cookies: frozenset[str]) -> None:
         """From the handshake to the end."""
         await self._receive()  # websocket.connect
-        tunnel = "origin" not in self._headers
         if not is_own_origin(self._headers):
             await self._refuse()
             return
-        visit = await reading(proxy_access.visit, self._id, self._headers, tunnel=tunnel)
+        visit = await self._visit()
         if visit.answer != Answer.OPEN or visit.door is None:
             await self._refuse()
             return
@@ -77,14 +77,14 @@ class Tunnelled:
 
         async def inward() -> None:
             while (message := await self._receive())["type"] == "websocket.receive":
+                await self._note()
                 data = message.get("bytes") or (message.get("text") or "").encode()
                 await loop.sock_sendall(connected, data)
-                await self._note()
 
         async def outward() -> None:
             while block := await loop.sock_recv(connected, _BLOCK_BYTES):
-                await self._send({"type": "websocket.send", "bytes": block})
                 await self._note()
+                await self._send({"type": "websocket.send", "bytes": block})
 
         try:
             await _first_of(inward(), outward())
@@ -95,25 +95,28 @@ class Tunnelled:
     async def _as_frames(self, connected: socket.socket, visit: Visit, own_cookies: frozenset[str]) -> None:
         try:
             upstream = await self._dial(connected, visit, own_cookies)
-        except (InvalidHandshake, OSError, TimeoutError, EOFError) as error:
-            log.info("a WebSocket to task %s is refused: %s", self._id, error)
+        except BaseException as error:
             connected.close()
+            # ValueError: a redirection, which has nowhere to lead to
+            if not isinstance(error, (WebSocketException, OSError, EOFError, ValueError)):
+                raise
+            log.info("a WebSocket to task %s is refused: %s", self._id, error)
             await self._refuse()
             return
         await self._send({"type": "websocket.accept", "subprotocol": upstream.subprotocol})
 
         async def inward() -> None:
             while (message := await self._receive())["type"] == "websocket.receive":
+                await self._note()
                 text = message.get("text")
                 await upstream.send(text if text is not None else message["bytes"])
-                await self._note()
             await upstream.close(message.get("code") or 1000)
 
         async def outward() -> None:
             async for frame in upstream:
+                await self._note()
                 key = "text" if isinstance(frame, str) else "bytes"
                 await self._send({"type": "websocket.send", key: frame})
-                await self._note()
 
         try:
             await _first_of(inward(), outward())
@@ -155,9 +158,21 @@ class Tunnelled:
             await self._send({"type": "websocket.close", "code": told, "reason": reason})
 
     async def _note(self) -> None:
-        if time.monotonic() - self._noted > _NOTE_SECONDS:
-            self._noted = time.monotonic()
-            await reading(proxy_access.still_used, self._id)
+        """It is in use. Raises ConnectionAbortedError once whoever opened it may use the task no more."""
+        if time.monotonic() - self._noted <= _NOTE_SECONDS:
+            return
+        self._noted = time.monotonic()
+        try:
+            visit = await self._visit()
+        except Error as error:
+            log.info("the login of a socket to task %s is not checked: %s", self._id, error)
+            return
+        if visit.answer in {Answer.NOT_LOGGED_IN, Answer.FORBIDDEN}:
+            raise ConnectionAbortedError(f"{visit.answer} any more")
+
+    async def _visit(self) -> Visit:
+        tunnel = "origin" not in self._headers
+        return await reading(proxy_access.visit, self._id, self._headers, tunnel=tunnel)
 
 
 async def _first_of(*pumps: Pump) -> None:

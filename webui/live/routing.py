@@ -1,13 +1,18 @@
-"""Addresses of the sockets."""
+"""Addresses of the console's own sockets, and how much their clients may say at once."""
 
 from __future__ import annotations
 
 from channels.routing import URLRouter
+from django.conf import settings
 from django.urls import path, re_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webui.live.log_viewer import LogViewer
 from webui.live.page_topics import PageTopics
 from webui.live.sockets import NOT_FOUND, Closed, Socket
+
+#: the code by which a WebSocket ends when a message is too large (RFC 6455, 7.4.1)
+TOO_LARGE = 1009
 
 
 class Nothing(Socket):
@@ -17,10 +22,29 @@ class Nothing(Socket):
         raise Closed(NOT_FOUND)
 
 
-websocket_application = URLRouter(
-    [
-        path("ws/tasks/<str:task_id>/logs", LogViewer.as_asgi()),
-        path("ws/pages", PageTopics.as_asgi()),
-        re_path(r"", Nothing.as_asgi()),
-    ]
+def short_messages(application: ASGIApp) -> ASGIApp:
+    """Close sockets whose client sends more than SOCKET_MESSAGE_BYTES at once."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        async def bounded_receive() -> Message:
+            message = await receive()
+            sent = len(message.get("bytes") or b"") + len(message.get("text") or "")
+            if sent <= settings.SOCKET_MESSAGE_BYTES:
+                return message
+            await send({"type": "websocket.close", "code": TOO_LARGE})
+            return {"type": "websocket.disconnect", "code": TOO_LARGE}
+
+        await application(scope, bounded_receive, send)
+
+    return guarded
+
+
+websocket_application = short_messages(
+    URLRouter(
+        [
+            path("ws/tasks/<str:task_id>/logs", LogViewer.as_asgi()),
+            path("ws/pages", PageTopics.as_asgi()),
+            re_path(r"", Nothing.as_asgi()),
+        ]
+    )
 )

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from accounts.models import LoginToken, User
@@ -45,6 +46,14 @@ def test_a_ping_says_that_all_is_well(web: Web, headers: dict[str, str]) -> None
     with connect(f"{web.socket_url}/ws/pages?topics=", additional_headers=headers) as socket:
         frame = json.loads(socket.recv(timeout=60))
         assert abs(frame["at"] - time.time()) < 60 and "topic" not in frame
+
+
+def test_a_client_that_says_too_much_at_once_is_hung_up_on(web: Web, headers: dict[str, str]) -> None:
+    with connect(f"{web.socket_url}/ws/pages?topics=", additional_headers=headers) as socket:
+        socket.send("x" * 1_100_000)
+        with pytest.raises(ConnectionClosedError, match="1009"):
+            while True:
+                socket.recv(timeout=60)
 
 
 def test_only_topics_are_watched() -> None:
