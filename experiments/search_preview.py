@@ -13,6 +13,7 @@ from searching.standings import Outcome
 
 #: a search of more trials is not simulated: it would take the web process more than a second
 MOST_TRIALS = 10_000
+_ONE = {"batches": "batch", "records": "record", "epochs": "epoch", "units": "unit"}
 
 
 class TooLarge(Exception):
@@ -77,6 +78,11 @@ def unit_of(searcher: dict[str, Any]) -> str:
         return str(searcher["time_metric"])
     length = searcher.get("max_length")
     return str(next(iter(length))) if isinstance(length, dict) else "units"
+
+
+def in_unit(length: int, unit: str) -> str:
+    """`1 epoch`, `22 batches`; a time metric keeps its name."""
+    return f"{length:,} {_ONE.get(unit, unit) if length == 1 else unit}"
 
 
 def _steps(run: Simulation) -> list[list[Step]]:

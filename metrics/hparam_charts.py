@@ -199,4 +199,5 @@ def _cells(axis: Axis, of: Sweep) -> tuple[Integers, list[str]]:
 
 
 def _word(axis: Axis, place: float) -> str:
-    return f"{10**place if axis.kind == Kind.LOG else place:.2g}"
+    value = 10**place if axis.kind == Kind.LOG else place
+    return f"{value:.2g}" if abs(value) < 100 else f"{value:.3g}"

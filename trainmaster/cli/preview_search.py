@@ -101,9 +101,7 @@ def _lines(summary: Json, cost: Json) -> List[str]:
             f"Cost: {_hours(cost['slotHours'])} slot-hours at {_slots(summary['slotsPerTrial'])} a trial"
         )
         at_once = summary["trialsAtOnce"]
-        lines.append(
-            f"Time: {_hours(cost['hoursAtOnce'])} hours if {_count(at_once, 'trial')} can run at once"
-        )
+        lines.append(f"Time: {_clock(cost['hoursAtOnce'])} if {_count(at_once, 'trial')} can run at once")
     return lines
 
 
@@ -120,6 +118,14 @@ def _length(unit: Json) -> str:
 
 def _hours(hours: float) -> str:
     return f"{hours:,.1f}" if hours >= 0.1 else f"{hours:.2g}"
+
+
+def _clock(hours: float) -> str:
+    """Hours on the clock with the unit that they are read in."""
+    if hours >= 1:
+        return f"{_hours(hours)} hours"
+    minutes = hours * 60
+    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{minutes * 60:.0f} seconds"
 
 
 def _slots(count: int) -> str:

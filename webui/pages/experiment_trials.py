@@ -12,6 +12,7 @@ from django.http import QueryDict
 
 from experiments import phases
 from experiments.models import Experiment, Trial
+from experiments.states import ExperimentState, TrialState
 from metrics.hparam_axes import Bounds, flat
 from metrics.parallel_chart import METRIC
 from webui.api.trial_encoding import trials_in_states, trials_with_numbers
@@ -20,6 +21,8 @@ from webui.pages.hparams import named
 from webui.pages.trial_columns import TRIAL, USUAL, Column, Row
 
 PER_PAGE = 100
+#: why a trial of a running search is paused, though nobody paused it
+PARKED = "parked by the search until it is chosen to go on"
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column], 
     for trial in trials:
         trial.experiment = experiment
     why = verdicts.of_trials(trials, experiment.job.pool)
+    if experiment.state == ExperimentState.ACTIVE:  # nobody else pauses a trial by itself
+        why |= {trial.pk: PARKED for trial in trials if trial.state == TrialState.PAUSED}
     wants_hosts = any(column.key == "host" for column in shown)
     hosts = trial_columns.hosts_of([trial.task_id for trial in trials]) if wants_hosts else {}
     found = [

@@ -10,6 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse
 
 from experiments.models import Experiment
+from experiments.search_preview import unit_of
 from searching.rungs import Bracket, Entry, Rung, tree
 from searching.standings import Outcome
 from webui.pages import experiment as experiment_page
@@ -118,6 +119,7 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     context |= {
         "progress": search_progress.of(experiment, brackets, living),
         "parts": parts,
+        "unit": unit_of(experiment.config.get("searcher") or {}),
         "has_rungs": any(bracket.rungs for bracket in brackets),
         "latest": _latest(brackets, known),
         "one": _one(request, brackets, known, experiment),

@@ -1,10 +1,25 @@
-"""Slot-hours as people read them."""
+"""Slot-hours, hours and lengths of training as people read them."""
 
 from __future__ import annotations
 
 from django import template
 
+from experiments import search_preview
+from webui.templatetags.console import spell
+
 register = template.Library()
+
+
+@register.filter
+def in_unit(length: int, unit: str) -> str:
+    """`22 batches` of a search's lengths."""
+    return search_preview.in_unit(length, unit)
+
+
+@register.filter
+def hours_spelled(value: float) -> str:
+    """Hours on the clock with the unit that they are read in: `4 h`, `5 min`, `20 s`."""
+    return spell(value * 3600)
 
 
 @register.filter

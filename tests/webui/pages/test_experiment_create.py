@@ -106,7 +106,9 @@ def test_what_a_search_would_do_is_said_before_it_is_submitted(client: Client) -
     page = client.post("/experiments/check", {"config": search, "seconds_per_unit": "60"}).content.decode()
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
     assert (
-        "6 train for 10 batches" in text and "In all 60 batches" in text and "That is 1.0 slot-hours" in text
+        "6 train for 10 batches" in text
+        and "In all 60 batches" in text
+        and "That is 1 slot-hours, and 10 min with" in text
     )
     asha = CONFIG.replace("name: single", "name: adaptive_asha, max_trials: 8, max_rungs: 2, divisor: 2")
     page = client.post("/experiments/check", {"config": asha}).content.decode()
