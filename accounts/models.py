@@ -49,6 +49,13 @@ class User(AbstractUser):
     def may_edit(self) -> bool:
         return self.role != self.Role.VIEWER and self.scope != Scope.READ
 
+    @property
+    def acting_role(self) -> User.Role:
+        """The role as far as the scope reaches: for rules that ask for a role by its name."""
+        if self.is_admin:
+            return self.Role.ADMIN
+        return self.Role.EDITOR if self.may_edit else self.Role.VIEWER
+
 
 #: how access tokens begin, so that people and secret scanners know one when they see it
 ACCESS_PREFIX = "tma_"

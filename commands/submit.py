@@ -65,7 +65,7 @@ def _create(
 ) -> Command:
     effective = config.effective()
     resources = effective["resources"]
-    pool = settle(resources, resources["slots"], role=owner.role)
+    pool = settle(resources, resources["slots"], role=owner.acting_role)
     command_id = uuid.uuid4()
     job = jobs.create_job(
         kind=kind,

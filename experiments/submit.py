@@ -119,7 +119,7 @@ def _create(
 def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:
     """The job of an experiment, in the queue of its pool. Raises Refused."""
     resources = effective["resources"]
-    pool = settle(resources, resources["slots_per_trial"], role=owner.role)
+    pool = settle(resources, resources["slots_per_trial"], role=owner.acting_role)
     return jobs.create_job(
         kind=Job.Kind.EXPERIMENT,
         name=effective["name"],

@@ -281,7 +281,7 @@ class CommandPriority(OfKind, ApiView):
         command = self.find(command_id)
         update = queue_edits.Update(str(command.job_id), priority=priority)
         try:
-            queue_edits.apply([update], actor=actor(request), role=person(request).role)
+            queue_edits.apply([update], actor=actor(request), role=person(request).acting_role)
         except queue_edits.Refused as error:
             raise BadRequest(str(error)) from error
         return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})

@@ -74,7 +74,7 @@ class ExperimentContinue(ApiView):
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
         require_owner(user, find(body["id"]))
-        anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.role)
+        anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.acting_role)
         notices = [f"Trial {pk} has no checkpoint of its own and begins anew, from step 0." for pk in anew]
         return Response({"experiment": encode_experiment(find(body["id"]), full=True), "notices": notices})
 

@@ -308,7 +308,7 @@ class OneExperiment(ApiView):
         require_owner(user, experiment)
         fields = {name: body[name] for name in ("name", "description", "labels", "notes") if name in body}
         edits.edit(experiment_id, **fields)
-        _patch_resources(experiment, body.get("resources") or {}, actor(request), user.role)
+        _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
         if storage := body.get("checkpointStorage"):
             patch_policy(experiment, storage)
         return Response({"experiment": encode_experiment(find(experiment_id), full=True)})

@@ -80,7 +80,7 @@ class JobQueue(JobQueueV2):
         """All edits are made, or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
         with refusals():
-            sentences = queue_edits.apply(updates, actor=actor(request), role=person(request).role)
+            sentences = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
         return Response({"changes": sentences, "undo": bool(sentences)})
 
 

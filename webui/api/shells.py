@@ -15,6 +15,7 @@ from jobs.models import Job
 from webui.api import commands
 from webui.api.services import NewService, OfServiceKind
 from webui.api.views import Json
+from webui.live.proxy_access import may_use
 
 
 class OfShells(OfServiceKind):
@@ -22,7 +23,7 @@ class OfShells(OfServiceKind):
     plural = "shells"
 
     def encoded(self, command: Any, request: Request) -> Json:
-        """The private key is told to the owner and to admins: it opens the shell."""
+        """The private key is told to those who may use the shell: it opens it."""
         user = request.user
         record = super().encoded(command, request)
         keys = shell_keys.of_user(command.pk)
@@ -32,7 +33,7 @@ class OfShells(OfServiceKind):
             "addresses": [],
             "agentUserGroup": {"user": account_of(command)},
         }
-        if isinstance(user, User) and (user.is_admin or command.owner_id == user.pk):
+        if isinstance(user, User) and may_use(user, command):
             record["privateKey"] = keys.private
         return record
 

@@ -10,7 +10,7 @@ import pytest
 from django.urls import URLPattern
 from django.utils import timezone
 
-from accounts.models import AccessToken, User
+from accounts.models import AccessToken, Scope, User
 from tests.rig.api import Api, Cast, Json
 from webui.api import urls
 from webui.api.async_routes import urlpatterns as async_routes
@@ -68,6 +68,25 @@ def test_a_lesser_scope_makes_no_greater_one_and_no_password(cast: Cast) -> None
     assert (
         Api(made(cast.admin)["token"]).post("users", {"user": {"username": "y"}})["user"]["username"] == "y"
     )
+
+
+@pytest.mark.parametrize(
+    ("role", "full", "write", "read"),
+    [
+        ("admin", "admin", "editor", "viewer"),
+        ("editor", "editor", "editor", "viewer"),
+        ("viewer", "viewer", "viewer", "viewer"),
+    ],
+)
+def test_rules_that_ask_for_a_role_hear_of_no_more_than_the_scope_reaches(
+    role: str, full: str, write: str, read: str
+) -> None:
+    user = User(role=role)
+    found = []
+    for scope in (Scope.FULL, Scope.WRITE, Scope.READ):
+        user.scope = scope
+        found.append(user.acting_role)
+    assert found == [full, write, read]
 
 
 def addresses() -> list[tuple[str, Any]]:
