@@ -21,6 +21,7 @@ from submissions.models import Context
 #: `type` of an uploaded file is tar's type flag as a number.
 _FILE, _LINK, _FOLDER = ord("0"), ord("2"), ord("5")
 _LARGEST_LISTED = 5
+MOST_FOLDERS = 40  # one inside the other, as pages show them
 _COMPRESSION = 5  # the archive travels to every host of a gang; beyond this gzip costs more than it saves
 
 
@@ -62,7 +63,7 @@ def store_plain(files: Iterable[PlainFile]) -> Context:
     """Keep files whose contents are at hand, as `store` does. Raises BadContext."""
     return _keep(
         [
-            _Entry(_checked_path(path), _FILE, mode & 0o777, mtime, content)
+            _Entry(_checked_path(path), _FILE, mode & 0o777, _clocked(mtime), content)
             for path, mode, mtime, content in files
         ]
     )
@@ -142,13 +143,20 @@ def _entry(file: dict[str, Any]) -> _Entry:
     if kind == _LINK:
         _refuse_link_out(path, content.decode("utf-8", "surrogateescape"))
     mode = mode & 0o777 or (0o755 if kind == _FOLDER else 0o644)
-    return _Entry(path, kind, mode, min(max(mtime, 0), 2**33), b"" if kind == _FOLDER else content)
+    return _Entry(path, kind, mode, _clocked(mtime), b"" if kind == _FOLDER else content)
+
+
+def _clocked(mtime: int) -> int:
+    """A time that hosts' file systems take."""
+    return min(max(mtime, 0), 2**33)
 
 
 def _checked_path(raw: str) -> str:
     """The path without `./`; everything that could leave the folder is refused, not repaired."""
-    if not raw or "\x00" in raw or "\n" in raw:
+    if not raw or "\x00" in raw or "\n" in raw or not _is_text(raw):
         raise BadContext(f"{raw!r} is not a path of a file.")
+    if raw.count("/") > MOST_FOLDERS:
+        raise BadContext(f"{raw[:80]}… lies {raw.count('/')} folders deep; allowed are {MOST_FOLDERS}.")
     if raw.startswith("/") or "\\" in raw.split("/", 1)[0]:
         raise BadContext(f"{raw} is an absolute path; paths are relative to the folder that is submitted.")
     if ".." in raw.split("/"):
@@ -157,6 +165,15 @@ def _checked_path(raw: str) -> str:
     if path == ".":
         raise BadContext(f"{raw!r} is not a path of a file.")
     return path
+
+
+def _is_text(path: str) -> bool:
+    """False for bytes that are no UTF-8: the list of files, which is JSON, has no place for them."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse_link_out(path: str, target: str) -> None:

@@ -6,6 +6,7 @@ What the command line leaves out is left out here too: `.detignore` and what is 
 
 from __future__ import annotations
 
+import lzma
 import os
 import stat
 import struct
@@ -29,6 +30,11 @@ _NEVER = (*ALWAYS_IGNORED, "__MACOSX/", ".DS_Store", "Thumbs.db")
 #: of the record that ends a zip, of what leads to the one of zips beyond 4 GiB, and of a long name in the directory
 _END_BYTES, _LOCATOR_BYTES, _ENTRY_BYTES = 22, 20, 400
 _UNIX = 3  # ZipInfo.create_system of zips that know modes
+#: what zipfile and its decompressors raise over bytes that are no zip of theirs
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, LookupError,
+    ValueError,
+)  # fmt: skip
 
 
 class Unpacked(NamedTuple):
@@ -46,7 +52,7 @@ def from_zip(file: IO[bytes]) -> Unpacked:
             infos = [info for info in archive.infolist() if not info.is_dir()]
             _refuse_too_many(len(infos))
             return _chosen(list(_of_zip(archive, infos)))
-    except (zipfile.BadZipFile, NotImplementedError, zlib.error, EOFError, OSError, UnicodeError) as error:
+    except _DAMAGE as error:
         raise BadContext(f"The zip cannot be read: {error}. Pack the folder anew as .zip.") from error
 
 
@@ -62,7 +68,7 @@ def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
     for entry in manifest:
         try:
             path, size, mtime = str(entry["path"]), int(entry["size"]), int(entry["mtime"]) // 1000
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BadContext("The list of files is damaged; choose the folder again.") from error
         content = contents.read(max(size, 0))
         if len(content) != size:

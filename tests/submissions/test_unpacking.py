@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import stat
 import struct
 import zipfile
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from submissions import contexts, unpacking
-from submissions.contexts import BadContext
+from submissions.contexts import BadContext, PlainFile
 
 
 def zipped(*files: tuple[str | zipfile.ZipInfo, bytes]) -> io.BytesIO:
@@ -45,8 +46,10 @@ def test_a_folder_comes_as_a_list_and_its_contents_in_a_row() -> None:
     for contents, sentence in ((b"ab", "changed while it was sent"), (b"abc#!/bin/shx", "More was sent")):
         with pytest.raises(BadContext, match=sentence):
             unpacking.from_folder(manifest, io.BytesIO(contents))
-    with pytest.raises(BadContext, match="damaged"):
-        unpacking.from_folder([{"path": "a"}], io.BytesIO())
+    damaged: list[dict[str, Any]] = [{"path": "a"}, {"path": "a", "size": math.inf, "mtime": 0}]
+    for entry in damaged:
+        with pytest.raises(BadContext, match="damaged"):
+            unpacking.from_folder([entry], io.BytesIO())
 
 
 def link() -> zipfile.ZipInfo:
@@ -68,6 +71,16 @@ def encrypted() -> io.BytesIO:
     return io.BytesIO(bytes(content))
 
 
+def damaged(compression: int, offset: int) -> io.BytesIO:
+    """One byte of the zip is another: `offset` from its last directory record, or from its content below zero."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        archive.writestr("a.py", b"print()\n" * 100)
+    content = bytearray(out.getvalue())
+    content[content.index(b"PK\5\6") + offset if offset > 0 else content.index(b"a.py") - offset] ^= 0xFF
+    return io.BytesIO(bytes(content))
+
+
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
@@ -78,8 +91,10 @@ def encrypted() -> io.BytesIO:
         (zipped(("a", bytes(1500)), ("b", bytes(1500))), "unpacks to more than"),
         (long_directory(), "too many files"),
         (encrypted(), "encrypted"),
+        (damaged(zipfile.ZIP_LZMA, -14), "cannot be read"),
+        (damaged(zipfile.ZIP_DEFLATED, 17), "cannot be read"),
     ],
-    ids=["no zip", "empty", "link", "bomb", "too large", "long directory", "encrypted"],
+    ids=["no zip", "empty", "link", "bomb", "too large", "long directory", "encrypted", "lzma", "offset"],
 )
 def test_what_is_no_folder_of_code_is_refused(file: io.BytesIO, sentence: str, settings: Any) -> None:
     settings.CONTEXT_BYTES = 2000 if sentence == "unpacks to more than" else 64 * 2**20
@@ -88,11 +103,17 @@ def test_what_is_no_folder_of_code_is_refused(file: io.BytesIO, sentence: str, s
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["../out.py", "/etc/cron.d/x", "a/../../b", "C:\\x\\y"])
-def test_a_path_that_leads_out_is_refused_when_it_is_kept(path: str) -> None:
+@pytest.mark.parametrize("path", ["../out.py", "/etc/cron.d/x", "a/../../b", "C:\\x\\y", "d/" * 50 + "x"])
+def test_a_path_that_leads_out_or_too_deep_is_refused_when_it_is_kept(path: str) -> None:
     found = unpacking.from_zip(zipped((path, b"x"), ("train.py", b"")))
     with pytest.raises(BadContext):
         contexts.store_plain(found.files)
+
+
+def test_a_path_that_is_no_text_is_refused_when_it_is_kept() -> None:
+    for path in ("\ud800.py", "caf\udce9.py"):
+        with pytest.raises(BadContext, match="not a path of a file"):
+            contexts.store_plain([PlainFile(path, 0o644, 0, b"")])
 
 
 def test_too_many_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
