@@ -72,6 +72,8 @@ def _list(client: Client, args: argparse.Namespace) -> int:
     columns = [Column("Name", lambda row: row["name"])]
     if args.details:
         columns.append(Column("Workspace", lambda row: row.get("workspaceId")))
+        columns.append(Column("Changed", lambda row: row.get("changedAt")))
+        columns.append(Column("By", lambda row: row.get("changedBy")))
         columns.append(Column("Config", lambda row: row.get("config")))
     output.show(client.pages("/api/v1/templates", "templates"), columns, args.output)
     return OK

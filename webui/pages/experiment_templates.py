@@ -92,6 +92,8 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
             templates.rename(name, to, user=user_of(request))
     except (ConfigError, templates.BadName, templates.Taken, templates.Changed) as error:
         return _form(request, template, text, name=to, problem=_sentence(error))
+    except Template.DoesNotExist as error:
+        raise Http404(f"Template {name} was removed meanwhile.") from error
     messages.success(request, f"Template {to} was saved.")
     return redirect(_address(to))
 
@@ -101,9 +103,10 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
     _require_editor(request)
-    if templates.find(name) is None:
-        raise Http404(f"There is no template {name}.")
-    templates.remove(name)
+    try:
+        templates.remove(name)
+    except Template.DoesNotExist as error:
+        raise Http404(f"There is no template {name}.") from error
     messages.success(request, f"Template {name} was removed.")
     return redirect("/templates")
 
