@@ -22,7 +22,7 @@ import asyncssh
 from django.conf import settings
 
 from dispatch import local
-from dispatch.contact_errors import SshBusy, Unreachable
+from dispatch.contact_errors import SshBusy, Unreachable, WayRefused
 from dispatch.dialling import dial
 from dispatch.endpoints import Endpoint
 from dispatch.ssh_session import Answer, SessionLimit, execute
@@ -34,6 +34,8 @@ _Result = TypeVar("_Result")
 #: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
 THREAD_SLACK_SECONDS = 5.0
 _REAP_EVERY_SECONDS = 30.0
+#: tcpmux, which nobody has
+_SILENT_PORT = 1
 
 
 class Link:
@@ -358,6 +360,21 @@ async def reach(endpoint: Endpoint, port: int) -> socket.socket:
         return await asyncio.wrap_future(_current().submit(work))
     except TimeoutError:
         raise Unreachable(f"{endpoint} did not answer in time.") from None
+
+
+def way_refused(endpoint: Endpoint) -> str:
+    """Why no port of the host's loopback can be reached through its sshd; "" where one could. Raises RemoteError."""
+
+    async def work(pool: Pool) -> str:
+        try:
+            (await pool.reach(endpoint, _SILENT_PORT)).close()
+        except WayRefused as refusal:
+            return str(refusal)
+        except Unreachable:
+            pass  # it was let through, and nobody listens there
+        return ""
+
+    return _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS)
 
 
 def close_forward(forward: Forward) -> None:

@@ -27,6 +27,10 @@ class Unreachable(RemoteError):
     may_pass = True
 
 
+class WayRefused(Unreachable):
+    """The host answers, and its sshd lets nobody through to the host's own ports."""
+
+
 class SshBusy(RemoteError):
     """The host's sshd (or a jump host's) is at one of its limits (MaxStartups, MaxSessions)."""
 

@@ -6,9 +6,10 @@ import logging
 import time
 import uuid
 
-from dispatch import bundle_push, remote, server_route, tunnel
+from dispatch import bundle_push, connections, remote, server_route, tunnel
 from dispatch.doctor_checks import Check, check, slots_of
 from dispatch.doctor_checks import examine as examine_facts
+from dispatch.endpoints import endpoint_of
 from hosts import admitting, slots
 from hosts.models import Host
 from hosts.pools import mark_dirty
@@ -40,6 +41,7 @@ def examine(host: Host) -> list[Check]:
     skew = clock_skew(host)
     report = examine_facts(host.facts, host.python, host.activate, skew)
     report.append(_find_route(host))
+    report += _ways(host)
     report.append(check("bundle", "ok", f"The host part {host.bundle_sha256[:12]} is in {host.workdir}."))
     admitting.examined(host, report, skew_seconds=skew)
     return report
@@ -50,6 +52,22 @@ def clock_skew(host: Host) -> float:
     sent = time.time()
     answer = remote.verb(host, "status", {"runs": []})
     return float(answer["now"]) - (sent + time.time()) / 2
+
+
+def _ways(host: Host) -> list[Check]:
+    """Whether what listens in a task there can be reached; on this machine it always can."""
+    if host.transport == Host.Transport.LOCAL:
+        return []
+    if refusal := connections.way_refused(endpoint_of(host)):
+        return [
+            check(
+                "forwarding",
+                "warn",
+                f"{refusal} Until then shells, notebooks, TensorBoards and ports of commands cannot be used here; "
+                "other jobs can.",
+            )
+        ]
+    return [check("forwarding", "ok", "Shells and notebooks can be reached through SSH.")]
 
 
 def _find_route(host: Host) -> Check:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import asyncssh
 
-from dispatch.contact_errors import Unreachable
+from dispatch.contact_errors import Unreachable, WayRefused
 
 Ends = tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]
 
@@ -26,7 +26,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def refusal(endpoint: str, port: int, error: asyncssh.ChannelOpenError) -> Unreachable:
     """The sentence of an sshd that did not open the way to a port."""
     if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
-        return Unreachable(
+        return WayRefused(
             f"{endpoint} does not forward connections to its own ports: its sshd needs AllowTcpForwarding yes or local."
         )
     return Unreachable(f"Nothing answers on port {port} of {endpoint}: {error.reason}.")

@@ -42,6 +42,15 @@ def test_one_connection_serves_all_callers(sshd: Sshd) -> None:
     assert len(seen) == 1
 
 
+def test_an_sshd_that_lets_nobody_through_to_its_ports_is_known(
+    sshd: Sshd, start_sshd: Callable[..., Sshd]
+) -> None:
+    assert connections.way_refused(sshd.endpoint()) == ""
+    assert "AllowTcpForwarding yes or local" in connections.way_refused(
+        start_sshd("AllowTcpForwarding remote").endpoint()
+    )
+
+
 def test_the_private_key_is_made_once_and_for_the_server_alone(
     tmp_path: Path, settings: LazySettings
 ) -> None:
