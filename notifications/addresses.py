@@ -10,6 +10,8 @@ from django.conf import settings
 
 Address = IPv4Address | IPv6Address
 URL_CHARACTERS = 2000
+#: a gateway makes IPv4 of the last 32 bits (RFC 6052)
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class Refused(Exception):
@@ -56,6 +58,8 @@ def resolve(host: str, port: int, *, trusted: bool) -> str:
 def _public(address: Address) -> bool:
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             address = inner
     if any(address in network for network in _allowed()):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import smtplib
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +15,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
+from django.db.models import Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from events.announce import announce
@@ -26,7 +27,6 @@ from notifications.sealed import Unreadable, opened
 
 #: at once, and of one rule at once: a receiver that answers slowly leaves room for the others
 AT_ONCE, OF_ONE_RULE = 8, 3
-_LOOKED_AT = 400
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 3600.0
 ANSWER_CHARACTERS = 500
 
@@ -70,18 +70,16 @@ def _claim() -> list[Delivery]:
     """Some that are due, which nobody else takes for as long as sending can last."""
     now = timezone.now()
     with transaction.atomic():
-        waiting = (
-            Delivery.objects.select_for_update(of=("self",), skip_locked=True)
-            .filter(state=Delivery.State.PENDING, next_at__lte=now, rule__paused=False)
+        due_now = Delivery.objects.filter(state=Delivery.State.PENDING, next_at__lte=now, rule__paused=False)
+        # the first of every rule before the second of any, so that nobody stands behind another's backlog
+        place = Window(RowNumber(), partition_by="rule_id", order_by=["next_at", "pk"])
+        first = due_now.annotate(place=place).filter(place__lte=OF_ONE_RULE).order_by("place", "next_at")
+        chosen = list(
+            due_now.select_for_update(of=("self",), skip_locked=True)
+            .filter(pk__in=list(first.values_list("pk", flat=True)[:AT_ONCE]))
             .select_related("rule__owner")
-            .order_by("next_at")[:_LOOKED_AT]
+            .order_by("next_at")
         )
-        of_rule: Counter[int] = Counter()
-        chosen: list[Delivery] = []
-        for delivery in waiting:
-            of_rule[delivery.rule_id] += 1
-            if of_rule[delivery.rule_id] <= OF_ONE_RULE and len(chosen) < AT_ONCE:
-                chosen.append(delivery)
         for delivery in chosen:
             delivery.attempts += 1
             delivery.next_at = now + timedelta(seconds=3 * settings.NOTIFY_TIMEOUT_SECONDS + 30)
