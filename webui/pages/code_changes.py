@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ from submissions.models import Context
 Kind = Literal["added", "removed", "changed"]
 MOST_LINES = 5_000  # of a file: comparing takes time that grows with the square of what differs
 MOST_BYTES = 512 * 1024
+MOST_PAIRS = 2_000_000  # of equal lines, in all files: each is looked at, some of them several times
+MOST_ROWS = 20_000  # of all files
 AROUND = 3  # lines shown before and after what differs
 
 
@@ -42,12 +45,23 @@ def between(old: Context, new: Context) -> list[Change]:
     if old.sha256 == new.sha256:
         return []
     before, after = dict(contexts.files_of(old)), dict(contexts.files_of(new))
-    paths = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    return [of_file(path, before.get(path), after.get(path)) for path in paths]
+    changes, left = [], Budget()
+    for path in sorted(path for path in {*before, *after} if before.get(path) != after.get(path)):
+        changes.append(of_file(path, before.get(path), after.get(path), left))
+    return changes
 
 
-def of_file(path: str, old: bytes | None, new: bytes | None) -> Change:
+@dataclass
+class Budget:
+    """What one page may still take: pairs of equal lines to be looked at, and rows to be shown."""
+
+    pairs: int = MOST_PAIRS
+    rows: int = MOST_ROWS
+
+
+def of_file(path: str, old: bytes | None, new: bytes | None, left: Budget | None = None) -> Change:
     """One file; None where it is not there."""
+    left = left or Budget()
     kind: Kind = "added" if old is None else "removed" if new is None else "changed"
     first, second = old or b"", new or b""
     if b"\0" in first[:8192] or b"\0" in second[:8192]:
@@ -56,10 +70,21 @@ def of_file(path: str, old: bytes | None, new: bytes | None) -> Change:
     if max(len(before), len(after)) > MOST_LINES or max(len(first), len(second)) > MOST_BYTES:
         told = f"Too large to be compared line by line: {len(before):,} lines before, {len(after):,} now."
         return Change(path, kind, [], 0, 0, told)
-    rows = _rows(before, after)
+    pairs = _pairs(before, after)
+    rows = _rows(before, after) if pairs <= left.pairs else []
+    if pairs > left.pairs or len(rows) > left.rows:
+        told = f"Too much differs for one page: {len(before):,} lines before, {len(after):,} now."
+        return Change(path, kind, [], 0, 0, told)
+    left.pairs, left.rows = left.pairs - pairs, left.rows - len(rows)
     marks = [row.mark for row in rows]
     told = "" if rows else "Only the ends of lines differ."
     return Change(path, kind, rows, marks.count("+"), marks.count("-"), told)
+
+
+def _pairs(before: list[str], after: list[str]) -> int:
+    """How many lines of the one are how many of the other: many, where a line stands there again and again."""
+    counts = Counter(before)
+    return sum(counts[line] * count for line, count in Counter(after).items())
 
 
 def _rows(before: list[str], after: list[str]) -> list[Row]:

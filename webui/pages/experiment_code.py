@@ -119,10 +119,16 @@ def _read(request: HttpRequest, found: Experiment) -> dict[str, Any]:
     return {
         "path": path,
         "content": coloured(text, path),
-        "line_numbers": "\n".join(str(number) for number in range(1, len(text.splitlines()) + 1)),
+        "line_numbers": "\n".join(str(number) for number in range(1, _lines(text) + 1)),
         "cut": len(content) > MOST_SHOWN_BYTES,
         "file_bytes": len(content),
     }
+
+
+def _lines(text: str) -> int:
+    """As they are shown: form feeds and the like end none."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return len(lines) - (lines[-1] == "")
 
 
 def _canonical(text: str) -> bytes:

@@ -24,11 +24,14 @@ _TAGS = {
 
 
 def coloured(text: str, name: str) -> SafeString:
-    """Source as HTML with syntax classes (static/css/code.css); the text is escaped by the formatter."""
+    """Source as HTML with syntax classes (static/css/code.css), line by line; the text is escaped by the formatter."""
     try:
-        lexer = YamlLexer() if name.endswith((".yaml", ".yml")) else get_lexer_for_filename(name)
+        if name.endswith((".yaml", ".yml")):
+            lexer = YamlLexer(stripnl=False)
+        else:
+            lexer = get_lexer_for_filename(name, stripnl=False)
     except ClassNotFound:
-        lexer = TextLexer()
+        lexer = TextLexer(stripnl=False)
     return mark_safe(highlight(text, lexer, HtmlFormatter(nowrap=True)))
 
 

@@ -15,6 +15,7 @@ from experiments.models import Checkpoint, Experiment, Project, Workspace
 from submissions import contexts
 from submissions.contexts import PlainFile
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from webui.pages import code_changes
 from webui.pages.source_text import markdown
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +67,13 @@ def test_the_code_is_a_tree_and_what_differs_from_the_parents_is_shown(client: C
     assert (
         'class="from default"' in page and '<span class="origin">config</span><code>name: new</code>' in page
     )
+
+
+def test_files_whose_comparison_would_take_long_are_named_without_their_lines() -> None:
+    many = [f"{number}\n".encode() for number in range(4000)]
+    assert code_changes.of_file("a", b"".join(many), b"".join(many[1:])).removed == 1
+    alike = code_changes.of_file("a", b"x\n" * 2000, b"x\n" * 1999)
+    assert "Too much differs" in alike.told and not alike.rows
 
 
 @pytest.mark.parametrize(
