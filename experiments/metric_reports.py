@@ -126,7 +126,7 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
 
 
 def _time(searcher: Mapping[str, Any], values: Mapping[str, Any]) -> float | None:
-    """How far the trial is in the unit of the search; None: its steps say it.
+    """How far the trial is in the unit of the search; None: its steps say it, NaN: nothing does.
 
     Trial classes report `epoch` or `epochs`, so that lengths in epochs mean epochs.
     """
@@ -135,7 +135,8 @@ def _time(searcher: Mapping[str, Any], values: Mapping[str, Any]) -> float | Non
     name = searcher.get("time_metric") or unit
     if name == "batches" and name not in values:
         return None
-    return number(values.get(name, values.get("epoch") if name == "epochs" else None))
+    found = number(values.get(name, values.get("epoch") if name == "epochs" else None))
+    return math.nan if found is not None and math.isinf(found) else found
 
 
 def validation_row(

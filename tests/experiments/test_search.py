@@ -1,5 +1,7 @@
 """A search hears of every end of its trials, so that an experiment always comes to its own."""
 
+import math
+
 import pytest
 
 from dispatch import passes, settle
@@ -145,6 +147,17 @@ def test_rungs_are_measured_in_the_unit_of_the_search(
     searcher: dict[str, object], values: dict[str, float], time: float | None
 ) -> None:
     assert metric_reports._time(searcher, values) == time
+
+
+def test_a_time_without_end_brings_a_trial_to_no_rung() -> None:
+    time = metric_reports._time({"time_metric": "hours", "max_time": 8}, {"hours": "Infinity"})
+    assert time is not None and math.isnan(time)
+    make_host("gpu0", 2)
+    experiment = submitted(HALVING)
+    trial, _ = trials(experiment)
+    metric_reports.tell(experiments.lock(experiment.pk), trial, metric_reports.Validation(0.5, 4, time))
+    experiment.refresh_from_db()
+    assert experiment.search["told"] == 0
 
 
 def test_a_trial_is_parked_at_its_rung_and_comes_back_when_it_is_promoted() -> None:

@@ -99,7 +99,7 @@ def _wanted(operation: Any, index: int) -> Wanted:
         raise BadRequest(f"{where}: one of {', '.join(_READ)} with its fields.")
     try:
         return _READ[name](content)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BadRequest(f"{where}.{name}: {error!r} is missing or not what it should be.") from error
 
 

@@ -69,6 +69,10 @@ def describe(error: Exception) -> tuple[int, str]:
         return HTTPStatus.NOT_FOUND, str(error) or "not found"
     if isinstance(error, PermissionDenied):
         return HTTPStatus.FORBIDDEN, str(error) or "permission denied"
+    if isinstance(error, (DataError, UnicodeEncodeError)):
+        log.warning("the database takes no such value: %s", error)
+        why = "a number is none or too large, or text has characters that are none, such as U+0000"
+        return HTTPStatus.BAD_REQUEST, f"A value in the request cannot be stored: {why}."
     if isinstance(error, (OperationalError, InterfaceError)):
         log.warning("the database did not answer: %s", error)
         return HTTPStatus.SERVICE_UNAVAILABLE, "The database does not answer; try again in a moment."
@@ -98,10 +102,6 @@ def _inside(path: str, name: str | int) -> str:
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """DRF's hook: every error of the API leaves as JSON with a sentence."""
-    if isinstance(error, (DataError, UnicodeEncodeError)):
-        log.warning("the database takes no such value: %s", error)
-        why = "a number is too large, or text has characters that are none, such as U+0000"
-        error = BadRequest(f"A value in the request cannot be stored: {why}.")
     code, sentence = describe(error)
     headers: dict[str, str] = {}
     if code == HTTPStatus.SERVICE_UNAVAILABLE:

@@ -1,6 +1,7 @@
 """A search that a program of its user runs, over the addresses of older clients."""
 
 import json
+import math
 from collections.abc import Callable
 from uuid import UUID
 
@@ -99,6 +100,8 @@ def test_what_a_program_cannot_ask_for(cast: Cast, submit: Submit) -> None:
         (further(A, 5), "a trial that was created"),
         ({"createTrial": {"requestId": A}}, "createTrial"),
         ({"dance": {}}, "one of createTrial"),
+        ({"trialOperation": {"validateAfter": {"requestId": A, "length": math.inf}}}, "trialOperation"),
+        ({"createTrial": {"requestId": A, "hyperparams": '{"lr": NaN}'}}, "cannot be stored"),
     ):
         body: Json = {"triggeredByEvent": {"id": 1}, "searcherOperations": [operation]}
         status, answer = cast.ada.send("POST", path, body)
