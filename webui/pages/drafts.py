@@ -167,7 +167,7 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
         project = rows.filter(name=name, workspace__name=workspace).first()
         what = f"project {name} in workspace {workspace}"
     else:
-        project = rows.filter(pk=int(chosen) if chosen.isdigit() else 1).first()
+        project = rows.filter(pk=int(chosen) if chosen.isdecimal() and len(chosen) < 10 else 1).first()
         what = "the project"
     if project is None:
         draft.refuse("project", f"there is no {what}.")

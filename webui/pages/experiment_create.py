@@ -70,7 +70,7 @@ def check(request: HttpRequest) -> HttpResponse:
 
 def _parent(request: HttpRequest) -> Experiment | None:
     number = request.POST.get("parent", "")
-    return find(int(number)) if number.isdecimal() else None
+    return find(int(number)) if number.isdecimal() and len(number) < 10 else None
 
 
 def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> HttpResponseBase:

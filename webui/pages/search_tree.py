@@ -114,7 +114,8 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     trials = {str(request_id): pk for request_id, pk in experiment.trials.values_list("request_id", "pk")}
     living = search_progress.living(experiment)
     known = Known(experiment.best_trial_id, trials, living)
-    folded = {int(word) for word in request.GET.get("fold", "").split(".") if word.isdecimal()}
+    words_of_fold = request.GET.get("fold", "").split(".")
+    folded = {int(word) for word in words_of_fold if word.isdecimal() and len(word) < 4}
     parts = [_part(number, bracket, folded, known) for number, bracket in enumerate(brackets, start=1)]
     context |= {
         "progress": search_progress.of(experiment, brackets, living),
