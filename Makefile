@@ -12,7 +12,7 @@ NOT_LONG = not chaos and not compat
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo up test lint chaos compat bench replay clean
+.PHONY: help setup setup-dev demo up test lint chaos compat bench screenshots replay clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,9 +23,11 @@ help: ## list the targets
 
 setup: ## the server in .venv
 	@$(SETUP) venv requirements.txt
+	@$(SETUP) docs
 
 setup-dev: ## what lint and tests need, in .venv
 	@$(SETUP) venv requirements-dev.txt
+	@$(SETUP) docs
 
 demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
 	@$(SETUP) venv examples/requirements.txt
@@ -88,9 +90,13 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.checkpoint_upload
 	$(RUN)/python -m benchmarks.sdk_overhead
 
+screenshots: setup-dev ## the pictures of docs/img, out of a running server
+	@$(SETUP) tools chromium
+	$(RUN)/python -m tests.rig.screenshots
+
 replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)
 
 clean: ## remove .venv and caches; the data folder stays
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

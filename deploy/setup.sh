@@ -2,6 +2,7 @@
 # What the Makefile needs on this machine. Each verb is safe to repeat and says what it does.
 #
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
+#   setup.sh docs               build/docs out of docs/, built again only when that has changed
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest
 #   setup.sh tools NAME...      openssh-server, iproute2, chromium, Slurm: by apt where root may, else a line on what is skipped
 set -eu
@@ -54,6 +55,19 @@ install_requirements() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
+# Beside the old pages and then in their place: a server may be showing them.
+build_docs() {
+    wanted=$(find docs mkdocs.yml requirements.txt -type f | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum)
+    [ "$(cat build/docs/.built 2>/dev/null || true)" = "$wanted" ] && return
+    say "Building the documentation."
+    scratch="build/docs.$$"
+    said=$(NO_MKDOCS_2_WARNING=1 "$VENV/bin/python" -m mkdocs build --site-dir "$scratch" 2>&1) ||
+        { say "$said"; rm -rf "$scratch"; exit 1; }
+    printf '%s\n' "$wanted" >"$scratch/.built"
+    rm -rf build/docs
+    mv "$scratch" build/docs
+}
+
 has_torch() { "$1" -c 'import torch' 2>/dev/null; }
 
 install_torch() {
@@ -102,7 +116,8 @@ verb=$1
 shift
 case $verb in
 venv) install_requirements "$1" ;;
+docs) build_docs ;;
 torch) install_torch ;;
 tools) install_tools "$@" ;;
-*) say "setup.sh: $verb is no verb; allowed: venv, torch, tools"; exit 2 ;;
+*) say "setup.sh: $verb is no verb; allowed: venv, docs, torch, tools"; exit 2 ;;
 esac

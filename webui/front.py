@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from webui import docs_site
 from webui.assets import Assets
 from webui.live import proxy
 from webui.live.routing import websocket_application
@@ -46,7 +47,7 @@ def bounded(application: ASGIApp) -> ASGIApp:
 def build(django_application: ASGIHandler) -> ProtocolTypeRouter:
     """The ASGI application. Nothing starts or ends with it; Starlette's router says so to those who ask."""
     http = Router(
-        [Mount("/runner/v1", runner_application), Mount("/static", Assets())],
+        [Mount("/runner/v1", runner_application), Mount("/static", Assets()), *docs_site.routes()],
         redirect_slashes=False,
         default=bounded(cast(ASGIApp, django_application)),
     )

@@ -177,6 +177,8 @@ USE_TZ = True
 # --- static files: ours, plotly.js from the plotly wheel, htmx from django-htmx ---
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(environment.text("TRAINMASTER_STATIC_ROOT", str(DATA_DIR / "static")))
+# The documentation as `make setup` builds it, served at /docs.
+DOCS_ROOT = Path(environment.text("TRAINMASTER_DOCS_ROOT", str(ROOT / "build" / "docs")))
 STATICFILES_DIRS = [
     ROOT / "static",
     ("plotly", Path(plotly.__file__).parent / "package_data"),
