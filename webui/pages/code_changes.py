@@ -47,7 +47,7 @@ def between(old: Context, new: Context) -> list[Change]:
     before, after = dict(contexts.files_of(old)), dict(contexts.files_of(new))
     changes, left = [], Budget()
     for path in sorted(path for path in {*before, *after} if before.get(path) != after.get(path)):
-        changes.append(of_file(path, before.get(path), after.get(path), left))
+        changes.append(of_file(path, before.get(path), after.get(path), left=left))
     return changes
 
 
@@ -59,7 +59,7 @@ class Budget:
     rows: int = MOST_ROWS
 
 
-def of_file(path: str, old: bytes | None, new: bytes | None, left: Budget | None = None) -> Change:
+def of_file(path: str, old: bytes | None, new: bytes | None, *, left: Budget | None = None) -> Change:
     """One file; None where it is not there."""
     left = left or Budget()
     kind: Kind = "added" if old is None else "removed" if new is None else "changed"
