@@ -113,6 +113,16 @@ class RunPaths:
         return self.control / "storage.json"
 
     @property
+    def container(self) -> Path:
+        """Which runtime has a container of the run, and its name there; gone with the container."""
+        return self.control / "container.json"
+
+    @property
+    def registry_login(self) -> Path:
+        """The folder of a login file, there only while an image is fetched."""
+        return self.control / "registry_login"
+
+    @property
     def stop(self) -> Path:
         return self.control / "stop.json"
 

@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Tuple
 from trainmaster.protocol import MARKER, ProcessRef, RunState
 
 PROC = Path("/proc")
+_SHELLS = ("sh", "bash", "dash", "ash", "busybox", "zsh")
 
 
 def boot_id() -> str:
@@ -54,12 +55,12 @@ def alive(state: RunState, role: str) -> bool:
     return is_alive(process, state.get("boot_id", ""))
 
 
-def signal_group(leader: ProcessRef, boot: str, number: int) -> bool:
-    """Signal the process group that `leader` leads, if it is still that process. True: the signal was sent."""
+def signal_group(leader: ProcessRef, boot: str, number: int, *, alone: bool = False) -> bool:
+    """Signal the group that `leader` leads, or `alone` itself, if it is still that process. True: it was sent."""
     if not is_alive(leader, boot) or os.getpgid(leader["pid"]) != leader["pid"]:
         return False
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader["pid"], number)
+        (os.kill if alone else os.killpg)(leader["pid"], number)
         return True
     return False
 
@@ -84,6 +85,13 @@ def marked(variable: str = MARKER) -> Dict[str, List[ProcessRef]]:
 def marker_of(pid: int, variable: str = MARKER) -> Optional[str]:
     """The run key in the environment of a process, None without one or where this account may not look."""
     return _marker(PROC / str(pid), f"{variable}=".encode())
+
+
+def is_shell(pid: int) -> bool:
+    try:
+        return (PROC / str(pid) / "comm").read_text().strip() in _SHELLS
+    except OSError:
+        return False
 
 
 def parent_of(pid: int) -> Optional[int]:

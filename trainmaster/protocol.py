@@ -16,6 +16,8 @@ MARKER = "TRAINMASTER_RUN"  # in the environment of every process of the job, va
 KEEPER_MARKER = (
     "TRAINMASTER_KEEPER"  # in that of launcher and runner, so that no sweep takes them for the job
 )
+#: in that of processes inside a container beside MARKER, which the program that runs the container carries, too
+CONTAINER_MARKER = "TRAINMASTER_CONTAINER"
 RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
 RANK = (
     "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and so for all of the rank's processes
@@ -31,12 +33,13 @@ SHOW_STACKS = int(signal.SIGRTMIN) + 11
 PROTOCOL_HEADER = "X-Trainmaster-Protocol"
 
 EXIT_NOT_FOUND = 127  # the entrypoint's command does not exist
+EXIT_CONTAINER = 125  # the container could not be made or started, as podman and docker have it
 EXIT_NOT_EXECUTABLE = 126  # it exists and cannot be executed
 
 Json = Any
 Environment = Dict[str, str]
 
-_OPTIONAL = {"unix_user", "user", "python", "activate", "hooks", "trial"}
+_OPTIONAL = {"unix_user", "user", "python", "activate", "hooks", "trial", "container"}
 _RUN_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -91,6 +94,36 @@ class Hooks(TypedDict):
     timeout_seconds: float
 
 
+class ContainerMount(TypedDict):
+    """A path of the host inside a container; a relative `container_path` is below the working directory."""
+
+    host_path: str
+    container_path: str
+    read_only: bool
+    propagation: str
+
+
+class ContainerDevice(TypedDict):
+    """A device of the host inside a container; `mode` is letters of `rwm`."""
+
+    host_path: str
+    container_path: str
+    mode: str
+
+
+class Container(TypedDict):
+    """The image in which a run is to happen; `shm_size` in bytes, None shares the host's memory segments."""
+
+    image: str
+    force_pull: bool
+    registry_auth: Optional[Dict[str, Json]]
+    mounts: List[ContainerMount]
+    devices: List[ContainerDevice]
+    add_capabilities: List[str]
+    drop_capabilities: List[str]
+    shm_size: Optional[int]
+
+
 class Limits(TypedDict):
     spool_bytes: int
     line_bytes: int
@@ -114,12 +147,7 @@ DEFAULT_LIMITS: Limits = {
 }
 
 
-class Spec(TypedDict):
-    """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task.
-
-    `unix_user` is the account on the host, `user` the name of whoever submitted the job.
-    """
-
+class _Spec(TypedDict):
     protocol: int
     run_key: str
     allocation_id: str
@@ -144,6 +172,16 @@ class Spec(TypedDict):
     user_data: Dict[str, Json]
     checkpoint_storage: Dict[str, Json]
     limits: Limits
+
+
+class Spec(_Spec, total=False):
+    """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task.
+
+    `unix_user` is the account on the host, `user` the name of whoever submitted the job. `container` is None for a
+    run that uses the host directly.
+    """
+
+    container: Optional[Container]
 
 
 class _ServerAddress(TypedDict):

@@ -20,6 +20,7 @@ from trainmaster.host.interpreters import find_interpreters
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
 from trainmaster.protocol import PROTOCOL
+from trainmaster.runner import container_runtimes
 
 _NETWORK_SYSTEMS = re.compile(
     r"nfs\d?|cifs|smb\d?|lustre|gpfs|ceph|glusterfs|beegfs|afs|9p|fuse\.(sshfs|glusterfs|ceph|s3fs|juicefs|gcsfuse)"
@@ -53,6 +54,7 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "gpu_source": source,
         "interpreters": find_interpreters(),
         "isolation": _isolation(),
+        "containers": container_runtimes.facts(),
         "logind": _logind(),
         "account": _account(),
         "interfaces": interfaces(),

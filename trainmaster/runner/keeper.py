@@ -30,7 +30,15 @@ from trainmaster.protocol import (
     ServerAddress,
     Spec,
 )
-from trainmaster.runner import gang_interface, hooks, leased_ports, oom_kills, storage_check
+from trainmaster.runner import (
+    container_commands,
+    gang_interface,
+    hooks,
+    in_container,
+    leased_ports,
+    oom_kills,
+    storage_check,
+)
 from trainmaster.runner.detached import spawn_in_session
 from trainmaster.runner.state import read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
@@ -118,7 +126,13 @@ class Keeper:
 
     def _entrypoint_ended(self, code: Optional[int], number: Optional[int]) -> None:
         """The post hook runs first, within what is left of the grace where the run was asked to stop."""
+        container = in_container.of_spec(self.spec)
         self._end, order = (code, number), read_stop(self.paths)
+        if container is not None and order is None:
+            why = in_container.why_not_started(code, container)
+            if why:
+                _say(self.paths, why)
+            in_container.clean_up(self.paths)
         seconds = order["deadline"] - time.time() if order else None
         if hooks.has(self.spec, "post"):
             if seconds is None or seconds > _SHORTEST_HOOK_SECONDS:
@@ -148,6 +162,8 @@ class Keeper:
             storage_check.remove_mark(self.spec)
         if record["stopped"]:
             wait_for_grace(self.paths)
+        if in_container.of_spec(self.spec) is not None:
+            in_container.clean_up(self.paths)
         own = {self.runner}
         strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
         sweep(self.spec["run_key"], _SWEEP_SECONDS, [p for p in strays if not _is_ours(p["pid"])])
@@ -252,6 +268,9 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
         inherited=dict(os.environ),
         account=_account(),
     )
+    if in_container.of_spec(spec) is not None:
+        words = in_container.words_for(words)
+        more = {**_of_runtimes(), **more}
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
     try:
         return subprocess.Popen(
@@ -286,7 +305,8 @@ def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]
     """The words, after `activate` and the steps of the shell where there are any."""
     before = ([f". {spec['activate']} || exit"] if spec["activate"] else []) + steps
     if before:
-        shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"  # conda's activate wants bash
+        bash = spec["activate"] if in_container.of_spec(spec) else Path("/bin/bash").exists()
+        shell = "/bin/bash" if bash else "/bin/sh"  # conda's activate wants bash
         return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]
     return words
 
@@ -320,6 +340,13 @@ def _say(paths: RunPaths, text: str, level: str = "ERROR") -> None:
 
 def _append_only(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _of_runtimes() -> Dict[str, str]:
+    """How this host sets up podman, docker and apptainer, for themselves alone."""
+    return {
+        name: value for name, value in os.environ.items() if container_commands.OF_RUNTIMES.fullmatch(name)
+    }
 
 
 def _account() -> Dict[str, str]:

@@ -9,12 +9,22 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import List, Optional, cast
+from typing import List, Optional, Sequence, cast
 
 from trainmaster.jsonfile import make_json, read_json, write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import alive, boot_id, is_alive, kill, of_run, signal_group
-from trainmaster.protocol import ProcessRef, RunState, StopFile, StopOrder
+from trainmaster.processes import (
+    alive,
+    boot_id,
+    is_alive,
+    is_shell,
+    kill,
+    marked,
+    of_run,
+    parent_of,
+    signal_group,
+)
+from trainmaster.protocol import CONTAINER_MARKER, ProcessRef, RunState, StopFile, StopOrder
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import locked, read_state, try_lock
 
@@ -58,8 +68,7 @@ def carry_out(paths: RunPaths) -> None:
     if lock is None:  # it reads the deadline again and again, so an earlier one has reached it
         return
     try:
-        _terminate(paths)
-        wait_for_grace(paths)
+        wait_for_grace(paths, _terminate(paths))
         sweep(paths.key, _SWEEP_SECONDS)
     finally:
         os.close(lock)
@@ -80,25 +89,58 @@ def sweep(key: str, seconds: float, more: Optional[List[ProcessRef]] = None) -> 
         time.sleep(_POLL_SECONDS)
 
 
-def _terminate(paths: RunPaths) -> None:
-    """SIGTERM to the entrypoint's group, waiting for an entrypoint that is just being started."""
+def _terminate(paths: RunPaths) -> List[ProcessRef]:
+    """SIGTERM to the entrypoint's group, waiting for an entrypoint that is just being started.
+
+    In a container it goes to the groups inside; the shells there that are held until the others have ended.
+    """
     state = read_state(paths)
     until = time.monotonic() + 5.0
     while "entrypoint" not in state and alive(state, "launcher") and time.monotonic() < until:
         if read_json(paths.exit) is not None:
-            return
+            return []
         time.sleep(_POLL_SECONDS)
         state = read_state(paths)
-    if "entrypoint" in state:
+    if "entrypoint" not in state:
+        return []
+    inside = _inside(paths.key)
+    pids = {process["pid"] for process in inside}
+    first = [process for process in inside if parent_of(process["pid"]) not in pids]
+    held = [process for process in first if len(inside) > 1 and is_shell(process["pid"])]
+    for (
+        process
+    ) in held:  # a container ends with its first process, and would take those that still save with it
+        signal_group(process, state["boot_id"], signal.SIGSTOP, alone=True)
+    told = [signal_group(process, state["boot_id"], signal.SIGTERM) for process in first]
+    if not any(told):  # no container, or none yet
         signal_group(state["entrypoint"], state["boot_id"], signal.SIGTERM)
+    return held
 
 
-def wait_for_grace(paths: RunPaths) -> None:
+def _inside(key: str) -> List[ProcessRef]:
+    """The run's processes inside a container; not the program that runs that."""
+    return marked(CONTAINER_MARKER).get(key, [])
+
+
+def _release(key: str, held: List[ProcessRef]) -> List[ProcessRef]:
+    """Let held shells die of their SIGTERM once they are the last inside; those that are held still."""
+    if not held or any(process not in held for process in _inside(key)):
+        return held
+    boot = boot_id()
+    for process in held:
+        signal_group(process, boot, signal.SIGCONT, alone=True)
+    return []
+
+
+def wait_for_grace(paths: RunPaths, held: Sequence[ProcessRef] = ()) -> None:
     """Until the deadline of control/stop.json, or until no process of the run is left.
 
-    A shell as entrypoint dies of the SIGTERM at once while its child still saves: all of the run counts.
+    A shell as entrypoint dies of the SIGTERM at once while its child still saves: all of the run counts. `held` are
+    those that `_terminate` keeps until then.
     """
+    waiting = list(held)
     while True:
+        waiting = _release(paths.key, waiting)
         order = read_stop(paths)
         if order is None or time.time() >= order["deadline"]:
             return

@@ -36,6 +36,8 @@ def by_launcher(spec: Spec) -> Optional[str]:
     section = spec["checkpoint_storage"]
     if spec["task_type"] != "TRIAL" or section.get("type") not in ("shared_fs", "directory"):
         return None
+    if section["type"] == "directory" and spec.get("container"):
+        return None  # a folder of the image, or one that its config mounts there
     folder, host = folder_of(section), spec["host"]["name"]
 
     def attempt() -> str:

@@ -1,0 +1,145 @@
+"""Runs in an image, by this machine's podman; the image and its registry are made here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.images import Registry, podman_settings, root_folder
+from tests.trainmaster.conftest import TestHost, kill, wait_until
+from tests.trainmaster.stream_server import StreamServer
+from trainmaster.processes import marked, of_run
+from trainmaster.protocol import CONTAINER_MARKER
+from trainmaster.runner.state import read_state
+
+pytestmark = pytest.mark.compat
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    if shutil.which("podman") is None or shutil.which("runc") is None:
+        pytest.skip("needs podman and runc")
+    registry = Registry(root_folder(tmp_path_factory.mktemp("root")))
+    yield registry
+    registry.down()
+
+
+@pytest.fixture(scope="module")
+def settings(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return podman_settings(tmp_path_factory.mktemp("podman"), registry.address)
+
+
+@pytest.fixture(autouse=True)
+def podman(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+
+
+def container(registry: Registry, **changes: Any) -> dict[str, Any]:
+    login = {"username": "someone", "password": "se cret"}
+    return {
+        "image": f"{registry.address}/job:1", "force_pull": False, "registry_auth": login, "mounts": [],
+        "devices": [], "add_capabilities": [], "drop_capabilities": [], "shm_size": None, **changes,
+    }  # fmt: skip
+
+
+def containers() -> list[str]:
+    asked = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+
+
+SHOWS = """
+import json, os, sys, determined
+from pathlib import Path
+info = determined.get_cluster_info()
+Path("made").write_text("here")
+print(json.dumps({
+    "task": info.task_id, "cwd": os.getcwd(), "user": os.getuid(), "image": os.environ.get("OF_THE_IMAGE"),
+    "text": os.environ["TEXT"], "path": os.environ["PATH"], "mounted": sorted(os.listdir("/data")),
+    "bundle": os.access(determined.__file__, os.W_OK), "etc": os.path.exists("/etc/debian_version"),
+    "home": os.access(os.environ["HOME"], os.W_OK),
+}))
+sys.exit(3)
+"""
+
+
+def test_a_run_happens_in_its_image_with_its_folder_its_sdk_and_its_variables(
+    host: TestHost, stream_server: StreamServer, registry: Registry, tmp_path: Path
+) -> None:
+    (tmp_path / "digits.csv").write_text("1")
+    mounts = [
+        {"host_path": str(tmp_path), "container_path": "/data", "read_only": True, "propagation": "rprivate"}
+    ]
+    paths = host.run_script(
+        SHOWS,
+        container=container(registry, mounts=mounts),
+        environment={"TEXT": "two\nlines", "KEY": "a secret"},
+    )
+    assert stream_server.wait_for(stream_server.exit, 120)["code"] == 3, stream_server.texts(
+        "launcher.stderr"
+    )
+    shown = json.loads("".join(stream_server.texts("launcher.stdout")))
+    assert shown == {**shown, "cwd": str(paths.code), "user": 0, "image": "yes", "text": "two\nlines",
+                     "path": "/usr/bin:/bin", "mounted": ["digits.csv"], "etc": False, "home": True}  # fmt: skip
+    assert (paths.code / "made").read_text() == "here"
+    log = stream_server.texts("launcher.stderr")
+    assert any("at part 2" in line for line in log) and any("is there" in line for line in log), log
+    assert not paths.registry_login.exists() and not paths.container.exists()
+    wait_until(lambda: containers() == [])
+
+
+def test_a_stop_reaches_every_process_in_the_container_and_leaves_none(
+    host: TestHost, stream_server: StreamServer, registry: Registry
+) -> None:
+    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))\n"
+    files = {"job.py": f"{script}print('up', flush=True)\nwhile True: time.sleep(1)\n"}
+    paths, _ = host.launch("python3 job.py; echo after", files, container=container(registry))
+    wait_until(lambda: stream_server.texts("launcher.stdout") == ["up"])
+    (argv,) = {Path(f"/proc/{one['pid']}/cmdline").read_bytes() for one in [read_state(paths)["entrypoint"]]}
+    assert b"podman" in argv
+    assert host.spec("x")["token"].encode() not in argv, "secrets are not among the words"
+    host.verb("stop", {"runs": {paths.key: {"grace_seconds": 20, "reason": "a test"}}})
+    record = stream_server.wait_for(stream_server.exit, 60)
+    assert record["stopped"] and stream_server.texts("launcher.stdout") == ["up", "saved"]
+    wait_until(lambda: of_run(paths.key) == [] and containers() == [])
+
+
+def test_what_ignores_a_stop_is_killed_and_a_killed_podman_leaves_no_container(
+    host: TestHost, stream_server: StreamServer, registry: Registry
+) -> None:
+    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\n"
+    paths = host.run_script(f"{deaf}time.sleep(600)", container=container(registry))
+    wait_until(lambda: stream_server.texts("launcher.stdout") == ["up"])
+    assert marked(CONTAINER_MARKER)[paths.key]
+    kill(read_state(paths)["entrypoint"]["pid"])
+    assert stream_server.wait_for(stream_server.exit, 60)["signal"] == 9
+    wait_until(lambda: of_run(paths.key) == [] and containers() == [])
+
+
+def test_why_an_image_cannot_be_used_is_a_sentence(
+    host: TestHost, stream_server: StreamServer, registry: Registry
+) -> None:
+    wrong = container(
+        registry, image=f"{registry.address}/other:1", registry_auth={"username": "x", "password": "no"}
+    )
+    paths, _ = host.launch(["true"], container=wrong)
+    assert stream_server.wait_for(stream_server.exit, 60)["code"] == 125
+    log = "\n".join(stream_server.texts("launcher.stderr"))
+    assert (
+        f"image {registry.address}/other:1 could not be pulled: " in log and "unauthorized" in log.lower()
+    ), log
+    assert not paths.registry_login.exists()
+
+
+def test_a_command_that_the_image_lacks_is_a_sentence(
+    host: TestHost, stream_server: StreamServer, registry: Registry
+) -> None:
+    host.launch(["no-such-program"], container=container(registry))
+    assert stream_server.wait_for(stream_server.exit, 60)["code"] in (126, 127)  # by the version of runc
+    assert any("a command was not found in image" in line for line in stream_server.texts("launcher.stderr"))

@@ -1,0 +1,202 @@
+"""The entrypoint of a run in an image: fetches the image, then becomes the program that runs the job in it.
+
+`python3 -m trainmaster.runner.in_container WORD …` in the environment of the job. It is the process whose end is the
+run's, so a stop reaches it while it still fetches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, NoReturn, Optional, Sequence
+
+from trainmaster.environment import visible_devices
+from trainmaster.jsonfile import read_json, write_json
+from trainmaster.paths import RunPaths
+from trainmaster.protocol import EXIT_CONTAINER, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Container, Spec
+from trainmaster.runner import container_commands as commands
+from trainmaster.runner import container_pull as pull
+from trainmaster.runner import hooks
+from trainmaster.runner.container_runtimes import Runtime, choose, describes_gpus, find_runtimes
+from trainmaster.runner.state import read_spec
+
+BUNDLE = Path(__file__).resolve().parents[2]
+_REMOVAL_SECONDS = 30.0
+
+
+def words_for(words: Sequence[str]) -> List[str]:
+    """What the launcher starts in the place of `words`."""
+    return [sys.executable, "-m", "trainmaster.runner.in_container", *words]
+
+
+def of_spec(spec: Spec) -> Optional[Container]:
+    """None where the run uses the host directly."""
+    return spec.get("container")
+
+
+def clean_up(paths: RunPaths) -> None:
+    """Remove what a container of the run has left: itself in the runtime's storage, and the login of its pull."""
+    shutil.rmtree(paths.registry_login, ignore_errors=True)
+    started = read_json(paths.container)
+    if not isinstance(started, dict):
+        return
+    command = commands.remove_command(started["runtime"], started["path"], started["name"])
+    if command:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")
+        }
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_REMOVAL_SECONDS,
+                check=False,
+            )
+    paths.container.unlink(missing_ok=True)
+
+
+def why_not_started(code: Optional[int], container: Container) -> Optional[str]:
+    """A sentence about the exit codes by which runtimes say that the image could not be used; None for others."""
+    image = container["image"]
+    if code == EXIT_CONTAINER:
+        return f"the container of image {image} could not be started; the lines above say why"
+    if code in (EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE):
+        return (
+            f"a command was not found in image {image}, or cannot be executed there. An image needs sh, and python3 "
+            "(3.8 or newer) where the entrypoint or a launch module uses it"
+        )
+    return None
+
+
+def main(words: Sequence[str]) -> None:
+    """Does not return."""
+    paths = RunPaths.from_environment()
+    if paths is None:
+        raise RuntimeError("This is the entrypoint of a run, and there is none.")
+    spec = read_spec(paths)
+    container = of_spec(spec)
+    if container is None:
+        os.execvp(words[0], list(words))
+    gpus = visible_devices(spec)
+    runtime = _runtime(container, spec, bool(gpus))
+    container = _fetched(runtime, container, paths)
+    inside = _inside(spec, paths, gpus)
+    Path(inside.home).mkdir(mode=0o700, exist_ok=True)
+    write_json(paths.container, {"runtime": runtime["name"], "path": runtime["path"], "name": inside.name})
+    command = commands.run_command(runtime["name"], runtime["path"], container, inside, words)
+    environment = commands.client_environment(runtime["name"], os.environ, inside)
+    os.execve(command[0], command, environment)
+
+
+def _runtime(container: Container, spec: Spec, gpus: bool) -> Runtime:
+    runtimes, cdi = find_runtimes(), describes_gpus()
+    chosen = choose(runtimes, gpus, cdi)
+    host = spec["host"]["name"]
+    if chosen is None:
+        reasons = "; ".join(f"{one['name']} cannot be used: {one['problem']}" for one in runtimes)
+        _leave(
+            f"host {host} cannot run image {container['image']}: "
+            + (reasons or "it has no podman, docker or apptainer on its PATH")
+        )
+    if gpus and not cdi and chosen["name"] == "podman":
+        _leave(
+            f"podman on host {host} cannot give GPUs to containers, for no CDI specification names them: run "
+            "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` there"
+        )
+    return chosen
+
+
+def _fetched(runtime: Runtime, container: Container, paths: RunPaths) -> Container:
+    """The container with an image that is on this host."""
+    name, program, image = runtime["name"], runtime["path"], container["image"]
+    if name == "apptainer" and image.startswith("/"):
+        return container
+    anew = container.get("force_pull") and hooks.EXIT_CODE not in os.environ  # not again for the post hook
+    if name != "apptainer" and not anew:
+        there = subprocess.run(
+            commands.exists_command(name, program, image),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        if there.returncode == 0:
+            return container
+    into = str(paths.root / "image.sif")
+    _pull(runtime, container, paths, into)
+    if name == "apptainer":
+        container["image"] = into
+    return container
+
+
+def _pull(runtime: Runtime, container: Container, paths: RunPaths, into: str) -> None:
+    name, image, login = runtime["name"], container["image"], container.get("registry_auth") or {}
+    environment, auth = dict(os.environ), ""
+    if login and name == "apptainer":
+        environment.update(pull.apptainer_login(login))
+    elif login:
+        file = pull.write_auth(paths.registry_login, image, login)
+        auth = str(file if name == "podman" else file.parent)
+    progress = pull.Progress(image)
+    _say("INFO", f"pulling image {image} by {name} {runtime['version']}")
+    try:
+        child = subprocess.Popen(
+            commands.pull_command(name, runtime["path"], image, auth, into),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert child.stdout is not None
+        for line in child.stdout:
+            sentence = progress.take(line)
+            if sentence:
+                _say("INFO", sentence)
+        code = child.wait()
+    finally:
+        shutil.rmtree(paths.registry_login, ignore_errors=True)
+    if code != 0:
+        _leave(f"image {image} could not be pulled: {progress.fault()}")
+    _say("INFO", f"image {image} is there")
+
+
+def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:
+    storage = spec["checkpoint_storage"]
+    folders = [str(storage["host_path"])] if storage.get("type") == "shared_fs" else []
+    return commands.Inside(
+        name=commands.container_name(spec["run_key"]),
+        key=spec["run_key"],
+        run=str(paths.root),
+        home=str(paths.root / "home"),
+        code=str(paths.code),
+        bundle=str(BUNDLE),
+        variables=commands.passed_names(os.environ, spec["environment"]),
+        uid=os.getuid(),
+        gid=os.getgid(),
+        groups=os.getgroups(),
+        gpus=gpus,
+        folders=folders,
+    )
+
+
+def _say(level: str, text: str) -> None:
+    sys.stderr.write(f"{level}: trainmaster: {text}.\n")
+    sys.stderr.flush()
+
+
+def _leave(text: str) -> NoReturn:
+    _say("ERROR", text)
+    raise SystemExit(EXIT_CONTAINER)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
