@@ -48,8 +48,11 @@ class Preview:
     slots_per_trial: int
 
 
-def of(config: dict[str, Any], seed: int = 0) -> Preview:
-    """Simulates the search of a config, which needs no entrypoint. Raises ConfigError, BadSearch or TooLarge."""
+def of(config: dict[str, Any], seed: int = 0, most: int = MOST_TRIALS) -> Preview:
+    """Simulates the search of a config, which needs no entrypoint, of `most` trials at most.
+
+    Raises ConfigError, BadSearch or TooLarge.
+    """
     effective = check(config, managed=False).effective()
     searcher, hparams = effective["searcher"], effective.get("hyperparameters") or {}
     searcher = {name: value for name, value in searcher.items() if value is not None}
@@ -57,7 +60,7 @@ def of(config: dict[str, Any], seed: int = 0) -> Preview:
         raise searching.BadSearch(
             "searcher.name", "custom", "a searcher of the server; this one is run by its user"
         )
-    _check_size(searcher, hparams)
+    _check_size(searcher, hparams, most)
     run = simulate(searcher, hparams, seed)
     return Preview(
         searcher=searcher,
@@ -99,9 +102,9 @@ def _steps(run: Simulation) -> list[list[Step]]:
     ]
 
 
-def _check_size(searcher: dict[str, Any], hparams: dict[str, Any]) -> None:
+def _check_size(searcher: dict[str, Any], hparams: dict[str, Any], most: int) -> None:
     is_grid = searcher["name"] == "grid"
     hyperparameters.check(hparams, grid=is_grid)
     trials = hyperparameters.grid_size(hparams) if is_grid else int(searcher.get("max_trials", 1))
-    if trials > MOST_TRIALS:
-        raise TooLarge(f"The search has {trials:,} trials; a preview makes {MOST_TRIALS:,} at most.")
+    if trials > most:
+        raise TooLarge(f"The search has {trials:,} trials; a preview makes {most:,} at most.")

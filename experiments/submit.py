@@ -21,6 +21,7 @@ from jobs import transitions as jobs
 from jobs.accepting import Refused, once, settle
 from jobs.models import Job
 from jobs.states import Reason
+from searching import BadSearch
 from submissions.models import Context
 
 __all__ = ["Refused", "create"]
@@ -111,9 +112,17 @@ def _create(
         experiment_id=experiment.pk,
     )
     if not unmanaged:
-        search.start(experiment, actor=actor)
+        _begin(experiment, actor)
     announce("experiments")
     return experiment
+
+
+def _begin(experiment: Experiment, actor: str) -> None:
+    """Its search makes the first trials. Raises Refused for one that is too large."""
+    try:
+        search.start(experiment, actor=actor)
+    except BadSearch as error:
+        raise Refused(str(error)) from error
 
 
 def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:

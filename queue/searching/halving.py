@@ -55,7 +55,8 @@ def kept_share(bracket: dict[str, Any], rung: int, divisor: float) -> float:
 
 def _bracket_rungs(searcher: dict[str, Any], divisor: float, trials: int, longest: int) -> list[int]:
     """Rungs of each bracket, most first."""
-    most = min(int(searcher["max_rungs"]), _levels(longest, divisor), _levels(trials, divisor))
+    most = int(searcher["max_rungs"])
+    most = min(_levels(longest, divisor, most), _levels(trials, divisor, most))
     given = [min(int(count), most) for count in searcher.get("bracket_rungs") or []]
     if given:
         return sorted(given, reverse=True)
@@ -63,10 +64,10 @@ def _bracket_rungs(searcher: dict[str, Any], divisor: float, trials: int, longes
     return list(range(most, first - 1, -1))
 
 
-def _levels(size: int, divisor: float) -> int:
-    """1 + the whole part of log_divisor(size), exact for exact powers."""
+def _levels(size: int, divisor: float, most: int) -> int:
+    """1 + the whole part of log_divisor(size), exact for exact powers; at most `most`."""
     levels, length = 1, divisor
-    while length <= size * (1 + 1e-12):
+    while levels < most and length <= size * (1 + 1e-12):
         levels += 1
         length *= divisor
     return levels

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from searching.drawing import Draws, power
 from searching.errors import BadSearch
 
+Found = TypeVar("Found")
 _TYPES = ("const", "int", "double", "log", "categorical")
 
 
@@ -28,20 +29,20 @@ def sample(hparams: dict[str, Any], draws: Draws) -> dict[str, Any]:
 
 def varies(hparams: dict[str, Any]) -> bool:
     """Can two samples differ?"""
-    return any(len(axis) > 1 for axis in _axes(hparams, _ends))
+    return any(len(ends) > 1 for ends in _collected(hparams, _ends))
 
 
 def grid_size(hparams: dict[str, Any]) -> int:
-    return math.prod(len(axis) for axis in _axes(hparams, _grid_axis))
+    """Points of the grid. No axis is written out: a count may be a billion."""
+    return math.prod(_collected(hparams, _steps_of))
 
 
 def grid_point(hparams: dict[str, Any], number: int) -> dict[str, Any]:
     """Point `number` (from 0) of the grid; the last name in sorted order changes fastest."""
-    axes = _axes(hparams, _grid_axis)
     values: list[Any] = []
-    for axis in reversed(axes):
-        number, index = divmod(number, len(axis))
-        values.append(axis[index])
+    for spec in reversed(_collected(hparams, lambda spec: spec)):
+        number, index = divmod(number, _steps_of(spec))
+        values.append(_step_of(spec, index))
     return _mapped(hparams, lambda _: values.pop())
 
 
@@ -72,10 +73,11 @@ def _mapped(hparams: dict[str, Any], value_of: Callable[[dict[str, Any]], Any]) 
     return result
 
 
-def _axes(hparams: dict[str, Any], axis_of: Callable[[dict[str, Any]], list[Any]]) -> list[list[Any]]:
-    axes: list[list[Any]] = []
-    _walk(hparams, "", lambda spec, _: axes.append(axis_of(spec)))
-    return axes
+def _collected(hparams: dict[str, Any], of: Callable[[dict[str, Any]], Found]) -> list[Found]:
+    """What `of` says of each hyperparameter, in the order of their names."""
+    found: list[Found] = []
+    _walk(hparams, "", lambda spec, _: found.append(of(spec)))
+    return found
 
 
 def _sampled(spec: dict[str, Any], draws: Draws) -> Any:
@@ -98,23 +100,31 @@ def _ends(spec: dict[str, Any]) -> list[Any]:
     return [spec["minval"]] if spec["minval"] == spec["maxval"] else [spec["minval"], spec["maxval"]]
 
 
-def _grid_axis(spec: dict[str, Any]) -> list[Any]:
+def _steps_of(spec: dict[str, Any]) -> int:
+    """How many values a grid takes of a hyperparameter."""
     kind = spec["type"]
     if kind in ("const", "categorical"):
-        return _ends(spec)
-    low, high, count = spec["minval"], spec["maxval"], spec["count"]
+        return len(spec["vals"]) if kind == "categorical" else 1
+    count = int(spec["count"])
+    return min(count, spec["maxval"] - spec["minval"] + 1) if kind == "int" else count
+
+
+def _step_of(spec: dict[str, Any], index: int) -> Any:
+    """Value `index` (from 0) of those that a grid takes."""
+    kind = spec["type"]
+    if kind in ("const", "categorical"):
+        return spec["vals"][index] if kind == "categorical" else spec.get("val")
+    value = _spaced(spec["minval"], spec["maxval"], _steps_of(spec), index)
     if kind == "int":
-        return [_rounded(value) for value in _spaced(low, high, min(count, high - low + 1))]
-    values = _spaced(low, high, count)
-    return [power(spec["base"], value) for value in values] if kind == "log" else values
+        return _rounded(value)
+    return power(spec["base"], value) if kind == "log" else value
 
 
-def _spaced(low: float, high: float, count: int) -> list[float]:
-    """Evenly spaced, both ends included; a single value is the middle."""
+def _spaced(low: float, high: float, count: int, index: int) -> float:
+    """One of `count` evenly spaced values, both ends included; a single value is the middle."""
     if count == 1:
-        return [(low + high) / 2]
-    step = (high - low) / (count - 1)
-    return [low + step * index for index in range(count - 1)] + [high]
+        return (low + high) / 2
+    return high if index == count - 1 else low + (high - low) / (count - 1) * index
 
 
 def _rounded(value: float) -> int:
@@ -134,11 +144,36 @@ def _check_one(spec: dict[str, Any], path: str, grid: bool) -> None:
         return
     number = int if kind == "int" else (int, float)
     for end in ("minval", "maxval"):
-        if not isinstance(spec.get(end), number) or isinstance(spec.get(end), bool):
+        if (
+            not isinstance(spec.get(end), number)
+            or isinstance(spec.get(end), bool)
+            or not _is_float(spec[end])
+        ):
             raise BadSearch(f"{path}.{end}", spec.get(end), "a whole number" if kind == "int" else "a number")
     if spec["minval"] > spec["maxval"]:
         raise BadSearch(f"{path}.minval", spec["minval"], f"less than maxval ({spec['maxval']})")
-    if kind == "log" and (not isinstance(spec.get("base"), (int, float)) or spec["base"] <= 0):
-        raise BadSearch(f"{path}.base", spec.get("base"), "a number above 0")
+    if kind == "log":
+        _check_powers(spec, path)
     if grid and (not isinstance(spec.get("count"), int) or spec["count"] < 1):
         raise BadSearch(f"{path}.count", spec.get("count"), "1 or more, since grid search is in use")
+
+
+def _check_powers(spec: dict[str, Any], path: str) -> None:
+    base = spec.get("base")
+    if not isinstance(base, (int, float)) or not _is_float(base) or base <= 0:
+        raise BadSearch(f"{path}.base", base, "a number above 0")
+    for end in ("minval", "maxval"):
+        try:
+            value = power(base, spec[end])
+        except ArithmeticError:
+            value = math.inf
+        if not math.isfinite(value):
+            raise BadSearch(f"{path}.{end}", spec[end], f"an exponent that {base} can be raised to")
+
+
+def _is_float(value: float) -> bool:
+    """False for infinities, NaN and whole numbers beyond what a float holds."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

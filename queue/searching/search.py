@@ -40,6 +40,9 @@ from searching.state import (
 
 #: samples that may turn out invalid before the search is given up
 MAX_INVALID_SAMPLES = 100
+#: trials of one search in all, and of those open at a time: each is a row, made while the experiment is locked
+MOST_TRIALS, MOST_AT_ONCE = 100_000, 2_000
+MOST_RUNGS, MOST_DIVISOR = 100, 1_000
 _HALVING = ("async_halving", "adaptive_asha")
 _DEFAULTS = {"divisor": 4, "max_rungs": 5, "num_rungs": 1, "mode": "standard", "smaller_is_better": True}
 
@@ -58,7 +61,12 @@ def start(searcher: dict[str, Any], hparams: dict[str, Any], seed: int) -> tuple
         raise BadSearch("searcher.max_trials", searcher.get("max_trials"), "1 or more")
     if float(searcher["divisor"]) <= 1:
         raise BadSearch("searcher.divisor", searcher["divisor"], "a number above 1")
-    state = empty(searcher, hparams, seed, _brackets(searcher, hparams))
+    _check_size(searcher, hparams)
+    brackets = _brackets(searcher, hparams)
+    if sum(bracket["concurrent"] for bracket in brackets) > MOST_AT_ONCE:
+        most = searcher.get("max_concurrent_trials", 16)
+        raise BadSearch("searcher.max_concurrent_trials", most, f"{MOST_AT_ONCE:,} trials open at a time")
+    state = empty(searcher, hparams, seed, brackets)
     return state, _fill(state)
 
 
@@ -149,6 +157,23 @@ def _partly_done(state: State) -> list[int]:
 
 def _completed(searcher: dict[str, Any]) -> dict[str, Any]:
     return {**_DEFAULTS, **{key: value for key, value in searcher.items() if value is not None}}
+
+
+def _check_size(searcher: dict[str, Any], hparams: dict[str, Any]) -> None:
+    """Raise BadSearch for a search that no server could carry."""
+    if searcher["name"] == "grid":
+        trials, field = hyperparameters.grid_size(hparams), "hyperparameters"
+    else:
+        trials, field = int(searcher.get("max_trials", 1)), "searcher.max_trials"
+    if trials > MOST_TRIALS:
+        raise BadSearch(field, f"{trials:,} trials", f"{MOST_TRIALS:,} trials at most")
+    if searcher["name"] not in _HALVING:
+        return
+    for name in ("max_rungs", "num_rungs"):
+        if int(searcher[name]) > MOST_RUNGS:
+            raise BadSearch(f"searcher.{name}", searcher[name], f"{MOST_RUNGS} rungs at most")
+    if float(searcher["divisor"]) > MOST_DIVISOR:
+        raise BadSearch("searcher.divisor", searcher["divisor"], f"{MOST_DIVISOR:,} at most")
 
 
 def _brackets(searcher: dict[str, Any], hparams: dict[str, Any]) -> list[dict[str, Any]]:

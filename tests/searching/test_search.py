@@ -1,6 +1,7 @@
 """Searchers as people use them: events in, operations out, the state through JSON each time."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -173,6 +174,14 @@ def test_an_invalid_sample_is_replaced_in_a_random_search_but_not_without_end() 
         ({"name": "single"}, {"a": {"type": "log", "base": 0, "minval": 0, "maxval": 1}}, "a number above 0"),
         ({"name": "single"}, {"a": {"type": "categorical", "vals": []}}, "a list with one value or more"),
         ({"name": "grid"}, {"a": {"type": "int", "minval": 0, "maxval": 1}}, "hyperparameters.a.count"),
+        ({"name": "single"}, {"a": {"type": "double", "minval": 0, "maxval": math.inf}}, "a.maxval"),
+        ({"name": "single"}, {"a": {"type": "log", "base": 10, "minval": 0, "maxval": 400}}, "a.maxval"),
+        ({"name": "single"}, {"a": {"type": "log", "base": 10, "minval": 0, "maxval": 1e9}}, "a.maxval"),
+        ({"name": "grid"}, {"a": {**LR["lr"], "count": 10**12}}, "100,000 trials at most"),
+        ({"name": "random", "max_trials": 10**9}, LR, "100,000 trials at most"),
+        ({"name": "random", "max_trials": 50_000, "max_concurrent_trials": 0}, LR, "2,000 trials open"),
+        ({"name": "async_halving", "max_trials": 9, "num_rungs": 10**9}, LR, "100 rungs at most"),
+        ({"name": "adaptive_asha", "max_trials": 9, "max_length": 9, "divisor": 1e200}, LR, "1,000 at most"),
     ],
 )
 def test_a_bad_search_is_refused_with_the_field_and_what_is_allowed(

@@ -131,11 +131,13 @@ def _accept(draft: Draft, effective: dict[str, Any], given: Mapping[str, str], *
 def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) -> None:
     """What the search would do; a search that cannot be is a fault like others."""
     searcher = effective["searcher"]
-    if searcher["name"] in {"single", "custom"} or int(searcher.get("max_trials") or 1) > MOST_TRIALS:
+    if searcher["name"] in {"single", "custom"}:
         return
     try:
-        found = search_preview.of(effective)
-    except (BadSearch, search_preview.TooLarge) as error:
+        found = search_preview.of(effective, most=MOST_TRIALS)
+    except search_preview.TooLarge:
+        return
+    except BadSearch as error:
         draft.refuse("searcher", str(error))
         return
     hours = (_seconds(given.get("seconds_per_unit", "")) or 0.0) / 3600
