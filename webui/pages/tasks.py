@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -15,12 +16,16 @@ from commands.listing import with_parts
 from commands.models import Command, Service
 from commands.states import CommandState
 from jobs import phases
-from jobs.models import Job
+from jobs.models import Allocation, Job
+from logs import last_words
 from webui.live.proxy_access import may_use
 from webui.pages import commands, verdicts
 from webui.pages.frame import page, show, user_of
 
 ROOM = "Tasks"
+#: how a line of a service begins that says what its host lacks (trainmaster/serving)
+LACKS = "trainmaster: "
+LOOKED_FOR_SECONDS = 2.0
 #: pill -> kind
 KINDS = {
     "notebooks": Job.Kind.NOTEBOOK,
@@ -106,11 +111,19 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "allowed": allowed,
         "open_at": opened,
         "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
+        "lacked": _lacked(attempt) if attempt and command.state == CommandState.ERROR else "",
         "waits": verdicts.waiting(command.task, command.job.pool),
         "shell_command": f"trainmaster shell open {command.short_id}",
         "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
     }
     return show(request, "task", context, room=ROOM, fragment="task")
+
+
+def _lacked(attempt: Allocation) -> str:
+    """What the host lacks to run the service, in the words of its log; empty where that says nothing."""
+    lines = last_words.of_launcher(attempt, until=time.monotonic() + LOOKED_FOR_SECONDS)
+    found = [line.partition(LACKS)[2] for line in lines if line.removeprefix("ERROR: ").startswith(LACKS)]
+    return found[-1] if found else ""
 
 
 def from_determined(request: HttpRequest, task_id: uuid.UUID, rest: str) -> HttpResponse:
