@@ -114,6 +114,10 @@ def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     else:
         try:
             ACTIONS[action][1](experiment_id, actor=actor(request))
+            if action == "delete":  # the others are seen on the page that follows
+                messages.success(
+                    request, f"Experiment {experiment_id} is being deleted, with what is stored of it."
+                )
         except transitions.IllegalStep as refusal:
             messages.error(request, str(refusal))
     if not back.startswith("/") or back.startswith("//"):

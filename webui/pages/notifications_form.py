@@ -8,6 +8,7 @@ from django.http import HttpRequest
 
 from accounts.models import User
 from experiments.models import Project, Workspace
+from experiments.states import ExperimentState
 from notifications.models import Rule
 from notifications.triggers import (
     COMMAND_STATES,
@@ -76,9 +77,12 @@ def _scope_of(rule: Rule) -> str:
 
 def _states(rule: Rule, kind: Trigger, states: tuple[str, ...]) -> list[tuple[str, str, bool]]:
     of_kind = [each["condition"].get("state") for each in rule.triggers if each["type"] == kind]
-    return [
-        (f"{kind.value}:{state}", STATES[state].text, None in of_kind or state in of_kind) for state in states
-    ]
+    return [(f"{kind.value}:{state}", _word(state), None in of_kind or state in of_kind) for state in states]
+
+
+def _word(state: str) -> str:
+    """A state that somebody is told of; being submitted is no change, so active is active after a pause."""
+    return "Active again" if state == ExperimentState.ACTIVE else STATES[state].text
 
 
 def _has(rule: Rule, kind: Trigger) -> bool:
@@ -157,7 +161,7 @@ def _when(trigger: Json) -> str:
         case Trigger.EXPERIMENT_STATE_CHANGE | Trigger.COMMAND_STATE_CHANGE:
             subject = "experiment" if trigger["type"] == Trigger.EXPERIMENT_STATE_CHANGE else "command"
             state = condition.get("state")
-            return f"{subject} {STATES[state].text.lower()}" if state else f"{subject} changes its state"
+            return f"{subject} {_word(state).lower()}" if state else f"{subject} changes its state"
         case Trigger.LONG_WAIT:
             return f"waits {condition['minutes']} min"
         case Trigger.TASK_LOG:
