@@ -30,7 +30,7 @@ class OfServiceKind(OfKind):
 
 def encode_service(command: Command) -> Json:
     """A command's record, and where it is used: `serviceAddress` is a path of this server."""
-    service = Service.objects.filter(pk=command.pk).first()
+    service: Service | None = getattr(command, "service", None)
     if service is None:
         return encode_command(command)
     ready = service.ready_at is not None and phases.of(command) == phases.RUNNING

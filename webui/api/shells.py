@@ -43,10 +43,9 @@ def account_of(command: Command) -> str:
     pool = command.job.pool
     if command.owner.unix_user and not pool.shared_account:
         return str(command.owner.unix_user)
-    hosts = Host.objects.filter(members__allocation__task_id=command.task_id)
-    if not hosts.exists():
-        hosts = Host.objects.filter(pool=pool)
-    names = {host.login_user or getpass.getuser() for host in hosts}
+    attempts = command.task.allocations.all()  # as commands.listing has read them
+    hosts = [member.host for attempt in attempts for member in attempt.members.all()]
+    names = {host.login_user or getpass.getuser() for host in hosts or Host.objects.filter(pool=pool)}
     return names.pop() if len(names) == 1 else ""
 
 

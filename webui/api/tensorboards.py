@@ -29,9 +29,12 @@ class OfTensorboards(OfServiceKind):
     plural = "tensorboards"
 
     def encoded(self, command: Any, request: Request) -> Json:
-        shown = Service.objects.filter(pk=command.pk).values_list("experiment_ids", "trial_ids").first()
-        experiments, trials = shown or ([], [])
-        return {**super().encoded(command, request), "experimentIds": experiments, "trialIds": trials}
+        shown: Service = command.service
+        return {
+            **super().encoded(command, request),
+            "experimentIds": shown.experiment_ids,
+            "trialIds": shown.trial_ids,
+        }
 
 
 class Tensorboards(OfTensorboards, commands.Commands):

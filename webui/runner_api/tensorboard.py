@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,13 @@ async def file(request: Request) -> Response:
 
 
 def _files(token: str) -> list[dict[str, Any]]:
-    found = []
-    for trial in _trials(token):
-        folder = f"trial-{trial.pk}"
-        rows = Group.objects.filter(trial_id=trial.pk, reports__gt=0).values_list(
-            "name", "reports", "last_step"
-        )
-        versions = {name: f"{reports}.{last}" for name, reports, last in rows}
+    found, trials = [], _trials(token)
+    versions_of: dict[int, dict[str, str]] = defaultdict(dict)
+    reported = Group.objects.filter(trial_id__in=[trial.pk for trial in trials], reports__gt=0)
+    for trial_id, name, reports, last in reported.values_list("trial_id", "name", "reports", "last_step"):
+        versions_of[trial_id][name] = f"{reports}.{last}"
+    for trial in trials:
+        folder, versions = f"trial-{trial.pk}", versions_of[trial.pk]
         for group, own in folders(list(versions)).items():
             found.append({"path": f"{folder}/{own}/{_event_file(trial)}", "version": versions[group]})
         for path, written in event_files.of_trial(trial.experiment_id, trial.pk):
