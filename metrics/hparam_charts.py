@@ -117,27 +117,15 @@ def _heat_map(of: Sweep, across: Axis, up: Axis, ends: Floats) -> Figure:
         if best
         else ""
     )
+
+    def numbers(values: list[float]) -> list[str]:
+        return [f"{np.median(values):.6g}", f"{pick(values):.6g}", str(len(values))]
+
     return {
         "name": name,
         "note": f"{len(of):,} of {of.total:,} trials",
         "described": f"median {of.metric} over {name}{told}",
-        "data": [
-            {
-                "type": "heatmap",
-                "x": list(range(len(column_words))),
-                "y": list(range(len(row_words))),
-                "z": medians,
-                "customdata": counts,
-                "hoverongaps": False,
-                "zmin": float(ends[0]),
-                "zmax": float(ends[1]) if ends[1] > ends[0] else float(ends[0]) + 1e-9,
-                "colorscale": [[place / (len(colours) - 1), each] for place, each in enumerate(colours)],
-                "hovertemplate": "median %{z:.6~g} of %{customdata} trials<extra></extra>",
-                "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10}, "nticks": 4},
-                "xgap": 1,
-                "ygap": 1,
-            }
-        ],
+        "data": [_heat(medians, counts, ends, colours)],
         "layout": {
             "showlegend": False,
             "xaxis": {
@@ -156,16 +144,32 @@ def _heat_map(of: Sweep, across: Axis, up: Axis, ends: Floats) -> Figure:
             "caption": f"median {of.metric} over {name}",
             "heads": [up.name, across.name, f"median {of.metric}", "best", "trials"],
             "rows": [
-                [
-                    row_words[row],
-                    column_words[column],
-                    f"{np.median(values):.6g}",
-                    f"{pick(values):.6g}",
-                    str(len(values)),
-                ]
+                [row_words[row], column_words[column], *numbers(values)]
                 for (row, column), values in sorted(cells.items())
             ],
         },
+    }
+
+
+def _heat(
+    medians: list[list[float | None]], counts: list[list[int]], ends: Floats, colours: Sequence[str]
+) -> dict[str, Any]:
+    """The cells, row by row from below; `ends`: where the scale of colours begins and ends, for all maps the same."""
+    low, high = float(ends[0]), float(ends[1])
+    return {
+        "type": "heatmap",
+        "x": list(range(len(medians[0]) if medians else 0)),
+        "y": list(range(len(medians))),
+        "z": medians,
+        "customdata": counts,
+        "hoverongaps": False,
+        "zmin": low,
+        "zmax": high if high > low else low + 1e-9,
+        "colorscale": [[place / (len(colours) - 1), each] for place, each in enumerate(colours)],
+        "hovertemplate": "median %{z:.6~g} of %{customdata} trials<extra></extra>",
+        "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10}, "nticks": 4},
+        "xgap": 1,
+        "ygap": 1,
     }
 
 
