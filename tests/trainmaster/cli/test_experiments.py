@@ -76,6 +76,14 @@ def test_a_followed_experiment_prints_every_line_and_ends_with_its_result(
     assert "To reopen log stream, run: trainmaster trial logs -f" in done.stderr
 
 
+def test_the_folder_of_init_trains_as_it_is(local_host: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "first"
+    assert local_host("init", str(folder)).returncode == 0
+    done = local_host("e", "create", str(folder / "config.yaml"), str(folder), "-f")
+    assert done.returncode == 0, done.stderr
+    assert "batch 100: loss 0.000000" in done.stdout
+
+
 def test_a_followed_experiment_that_fails_ends_with_1(
     local_host: CommandLine, code: Path, tmp_path: Path
 ) -> None:
