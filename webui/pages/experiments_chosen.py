@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
@@ -71,8 +72,10 @@ def _step(request: HttpRequest, action: str) -> Step:
     return lambda each: carry_out(each.pk, actor=actor(request))
 
 
+@transaction.atomic
 def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
-    kept = [label for label in each.labels if adds or label not in labels]
+    """Of what labels it has by now: others may have given it some since the list was shown."""
+    kept = [label for label in transitions.lock(each.pk).labels if adds or label not in labels]
     edits.edit(each.pk, labels=[*kept, *labels] if adds else kept)
 
 
