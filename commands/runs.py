@@ -8,6 +8,7 @@ from commands import shell_keys
 from commands.models import Command
 from jobs.models import Allocation, Job
 from jobs.run import Run
+from submissions.config.containers import container_of
 from submissions.config.environment import hooks_of, sdk_variables, variables
 from trainmaster.serving.shell import AUTHORIZED_KEY, HOST_KEY
 
@@ -31,6 +32,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
         hooks=hooks_of(environment),
+        container=container_of(config, slot_kind),
         unix_user=command.owner.unix_user,
         user_data={},
         checkpoint_storage={"type": "server"},

@@ -11,6 +11,7 @@ from experiments import s3_stores, set_back
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import Run
+from submissions.config.containers import container_of
 from submissions.config.environment import hooks_of, sdk_variables, variables
 
 #: `entrypoint: model_def:TrialClass`
@@ -59,6 +60,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         python=environment.get("python") or "",
         activate=environment.get("activate") or "",
         hooks=hooks_of(environment),
+        container=container_of(config, slot_kind),
         unix_user=experiment.owner.unix_user,
         user_data=config.get("data") or {},
         checkpoint_storage=storage,

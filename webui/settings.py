@@ -298,6 +298,8 @@ LOG_LINE_BYTES = int(environment.number("TRAINMASTER_LOG_LINE_BYTES", 65_536))
 LOG_COLD_SECONDS = environment.number("TRAINMASTER_LOG_COLD_SECONDS", 60.0)
 LOG_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_EVERY_SECONDS", 30.0)
 LOG_MERGE_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_SECONDS", 3.0)
+# Jobs that name an image run in it where their hosts have podman, docker or apptainer; "false": on the host directly.
+RUN_IMAGES = environment.boolean("TRAINMASTER_RUN_IMAGES", True)
 # Hosts of running jobs measure themselves so often (0: never) and ship so many seconds of it together; longer spans
 # hold up a live chart, shorter ones cost the server a transaction each.
 SAMPLE_SECONDS = environment.number("TRAINMASTER_SAMPLE_SECONDS", 1.0)

@@ -71,6 +71,7 @@ def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None
         _clock(skew_seconds),
         _isolation(facts),
         _logind(facts),
+        _containers(facts),
     ]
 
 
@@ -171,6 +172,27 @@ def _isolation(facts: Facts) -> Check:
         )  # fmt: skip
     way = "root" if account["switch"] == "root" else "sudo"
     return check("isolation", "ok", f"Jobs run under their users' accounts by {way}; {limits}.")
+
+
+def usable_runtimes(facts: Facts) -> list[Facts]:
+    """Those of podman, docker and apptainer that the host can run images by; none of a host not asked yet."""
+    runtimes = (facts.get("containers") or {}).get("runtimes") or []
+    return [runtime for runtime in runtimes if runtime["problem"] is None]
+
+
+def _containers(facts: Facts) -> Check:
+    found, usable = facts.get("containers") or {}, usable_runtimes(facts)
+    broken = [one for one in found.get("runtimes") or [] if one["problem"] is not None]
+    reasons = "".join(f" {one['name']} cannot be used: {one['problem'].rstrip('.')}." for one in broken)
+    if not usable:
+        return check("containers", "ok", f"Jobs that name an image run on the host without it.{reasons}")
+    names = ", ".join(f"{one['name']} {one['version']}" for one in usable)
+    if facts.get("gpus") and not found.get("cdi") and [one["name"] for one in usable] == ["podman"]:
+        return check(
+            "containers", "warn",
+            f"{names} has no GPUs for containers: run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` there.",
+        )  # fmt: skip
+    return check("containers", "ok", f"Images are run by the first that fits of: {names}.{reasons}")
 
 
 def _logind(facts: Facts) -> Check:

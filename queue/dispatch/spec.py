@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from accounts.models import Cluster
+from dispatch import doctor_checks
 from hosts.models import Host, Slot
 from jobs.models import Allocation, Member
 from jobs.run import Run
@@ -17,6 +18,9 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
     allocation: Allocation = member.allocation
     host, pool, task = member.host, allocation.pool, allocation.task
     cluster = Cluster.get()
+    in_image = (
+        run.container is not None and settings.RUN_IMAGES and all(_runs_images(peer) for peer in members)
+    )
     slots = Slot.objects.filter(holds__member=member, holds__released_at=None).order_by("index")
     return {
         "protocol": PROTOCOL,
@@ -32,8 +36,8 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "token": run_token(allocation),
         "unix_user": None if pool.shared_account else run.unix_user or None,
         "user": run.user or None,
-        "python": run.python or host.python or None,
-        "activate": run.activate or host.activate or None,
+        "python": run.python or (None if in_image else host.python) or None,
+        "activate": run.activate or (None if in_image else host.activate) or None,
         "hooks": run.hooks,  # type: ignore[typeddict-item]  # checked with the config, plain JSON since
         "entrypoint": run.entrypoint,
         "environment": run.environment,
@@ -49,7 +53,13 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "user_data": run.user_data,
         "checkpoint_storage": run.checkpoint_storage,
         "limits": limits(run.sample_seconds, run.grace_seconds),
+        "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
     }
+
+
+def _runs_images(member: Member) -> bool:
+    """Whether the member's host can: a gang is in its image on all of its hosts or on none."""
+    return bool(doctor_checks.usable_runtimes(member.host.facts))
 
 
 def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> Limits:

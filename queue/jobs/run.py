@@ -26,5 +26,7 @@ class Run:
     user: str = ""
     #: commands before and after the entrypoint: {"pre", "post", "timeout_seconds"}
     hooks: dict[str, Any] | None = None
+    #: the image to run in and what its container has (docs/protocol.md); None runs on the host directly
+    container: dict[str, Any] | None = None
     #: the network interface between its hosts; empty takes the pool's
     interface: str = ""

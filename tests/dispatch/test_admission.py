@@ -70,7 +70,7 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     assert host.server_route == "seen" and host.server_url == f"http://127.0.0.1:{settings.LISTEN_PORT}"
     assert host.boot_id and host.facts["hostname"] and host.bundle_sha256
     assert host.clock_skew_seconds is not None and abs(host.clock_skew_seconds) < 10
-    names = ["python", "torch", "gpu", "disk", "home", "clock", "isolation", "logind", "route"]
+    names = ["python", "torch", "gpu", "disk", "home", "clock", "isolation", "logind", "containers", "route"]
     assert [check["name"] for check in host.doctor["checks"]] == [*names, "forwarding", "bundle"]
     assert checks(host)["python"][0] == checks(host)["route"][0] == "ok"
     steps = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk)).values_list("reason", flat=True)

@@ -125,7 +125,8 @@ def test_images_are_asked_for_fetched_and_removed() -> None:
 def test_a_pull_says_how_far_it_is_and_keeps_its_last_words() -> None:
     docker = pull.Progress("a:1")
     lines = ["1: Pulling from a", "aaaaaaaa: Pulling fs layer", "bbbbbbbb: Pulling fs layer",
-             "cccccccc: Already exists", "aaaaaaaa: Download complete", "aaaaaaaa: Pull complete", "aaaaaaaa: Pull complete"]  # fmt: skip
+             "cccccccc: Already exists", "aaaaaaaa: Download complete",
+             *["aaaaaaaa: Pull complete"] * 2]  # fmt: skip
     assert [said for line in lines if (said := docker.take(line))] == [
         "pulling image a:1: 1 of 3 layers", "pulling image a:1: 2 of 3 layers",
     ]  # fmt: skip

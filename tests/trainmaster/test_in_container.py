@@ -86,7 +86,8 @@ def test_a_run_happens_in_its_image_with_its_folder_its_sdk_and_its_variables(
     )
     shown = json.loads("".join(stream_server.texts("launcher.stdout")))
     assert shown == {**shown, "cwd": str(paths.code), "user": 0, "image": "yes", "text": "two\nlines",
-                     "path": "/usr/bin:/bin", "mounted": ["digits.csv"], "etc": False, "home": True}  # fmt: skip
+                     "path": "/usr/bin:/usr/bin:/bin", "mounted": ["digits.csv"], "etc": False,
+                     "home": True}  # fmt: skip
     assert (paths.code / "made").read_text() == "here"
     log = stream_server.texts("launcher.stderr")
     assert any("at part 2" in line for line in log) and any("is there" in line for line in log), log

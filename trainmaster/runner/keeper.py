@@ -303,12 +303,19 @@ def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[st
 
 def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]:
     """The words, after `activate` and the steps of the shell where there are any."""
-    before = ([f". {spec['activate']} || exit"] if spec["activate"] else []) + steps
+    before = _leading_path(spec) + ([f". {spec['activate']} || exit"] if spec["activate"] else []) + steps
     if before:
         bash = spec["activate"] if in_container.of_spec(spec) else Path("/bin/bash").exists()
         shell = "/bin/bash" if bash else "/bin/sh"  # conda's activate wants bash
         return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]
     return words
+
+
+def _leading_path(spec: Spec) -> List[str]:
+    """An image has a PATH of its own, which the interpreter that the config names is to lead there."""
+    if in_container.of_spec(spec) is None or not spec["python"]:
+        return []
+    return [f'export PATH={shlex.quote(os.path.dirname(spec["python"]))}:"$PATH"']  # noqa: PTH120
 
 
 def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:

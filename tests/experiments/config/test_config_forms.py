@@ -112,7 +112,7 @@ slurm: {gpu_type: v100}
 integrations: {webhooks: {webhook_id: [1]}}
 """
     remarks = parse(GOOD + text).remarks()
-    named = {remark.partition(" has no effect: ")[0] for remark in remarks}
+    named = {remark.partition(" has no effect")[0] for remark in remarks}
     of_jobs = {f"environment.{name}" for name in ("image", "add_capabilities", "pod_spec", "proxy_ports")}
     of_jobs |= {f"resources.{name}" for name in ("shm_size", "devices", "agent_label", "native_parallel")}
     own = {
