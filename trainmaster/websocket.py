@@ -7,6 +7,7 @@ import hashlib
 import os
 import socket
 import struct
+import threading
 from typing import Optional
 
 from trainmaster.http import Answered, ServerClient, Unreachable
@@ -23,6 +24,9 @@ class WebSocket:
         self._socket = connected
         self._file = connected.makefile("rb")
         self._rest = rest
+        self._sending = (
+            threading.Lock()
+        )  # a pong of the thread that reads must not stand amid the other's frame
 
     def send(self, data: bytes, kind: int = _BINARY) -> None:
         """One frame. OSError when the other side is gone."""
@@ -35,7 +39,9 @@ class WebSocket:
         else:
             head += bytes([0x80 | 127]) + struct.pack(">Q", size)
         mask = os.urandom(4)
-        self._socket.sendall(head + mask + _masked(data, mask))
+        frame = head + mask + _masked(data, mask)
+        with self._sending:
+            self._socket.sendall(frame)
 
     def receive(self) -> bytes:
         """What the next frame carries; empty at the end. OSError when the other side is gone."""
@@ -46,8 +52,8 @@ class WebSocket:
             kind, size = head[0] & 15, head[1] & 127
             if size > 125:
                 form = ">H" if size == 126 else ">Q"
-                (size,) = struct.unpack(form, self._read(struct.calcsize(form)))
-            data = self._read(size)
+                (size,) = struct.unpack(form, self._whole(struct.calcsize(form)))
+            data = self._whole(size)
             if kind == _PING:
                 self.send(data, _PONG)
             elif kind == _CLOSE:
@@ -62,6 +68,12 @@ class WebSocket:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def _whole(self, size: int) -> bytes:
+        data = self._read(size)
+        if len(data) < size:
+            raise ConnectionResetError("the server hung up amid a frame")
+        return data
 
     def _read(self, size: int) -> bytes:
         taken, self._rest = self._rest[:size], self._rest[size:]
