@@ -2,6 +2,7 @@
 // indentation, and all faults as one types: the form is sent to be checked once no key was pressed for a while.
 
 const CHECK_AFTER_MS = 400;
+const AGAIN_AFTER_MS = 3_000;
 const INDENT = "  ";
 
 for (const box of document.querySelectorAll("[data-editor]")) setUp(box);
@@ -115,14 +116,15 @@ function keepChecked(form, kind) {
     try {
       answer = await fetch("/experiments/check", { method: "POST", body, headers: { "X-CSRFToken": form.elements.csrfmiddlewaretoken.value } });
     } catch {
-      return; // offline: what is shown stays, and submitting checks anyhow
+      if (mine === asked) soon(AGAIN_AFTER_MS); // offline: what is shown stays, and submitting checks anyhow
+      return;
     }
     if (mine !== asked || !answer.ok || answer.redirected) return;
     showChecked(await answer.text());
   };
-  const soon = () => { clearTimeout(timer); timer = setTimeout(ask, CHECK_AFTER_MS); };
-  form.addEventListener("input", soon);
-  form.addEventListener("change", soon);
+  const soon = (delayMs) => { clearTimeout(timer); timer = setTimeout(ask, delayMs); };
+  form.addEventListener("input", () => soon(CHECK_AFTER_MS));
+  form.addEventListener("change", () => soon(CHECK_AFTER_MS));
 }
 
 /** Put what was found about the config beside it. */

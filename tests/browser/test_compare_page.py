@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.test_pages import look_at, shell
-from tests.rig.browser import WIDE, programs, running_browser
+from tests.rig.browser import WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -95,6 +95,14 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         assert wrong == []
 
 
+def submitted(window: Browser) -> bool:
+    """Press Submit, again where the request was lost, and say whether the page of the experiment has come."""
+    if window.run("return document.querySelector('#submit')?.disabled === false"):
+        window.one("#submit").focus()
+        window.press(Keys.ENTER)
+    return window.path() not in {"/experiments/new", "/login"}
+
+
 def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server, tmp_path: Path) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
@@ -121,9 +129,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         wrong += window.violations()
         window.one("#zip").send_keys(str(code))
         window.wait(lambda: "code.zip" in window.text("#code-chosen"), "the zip to be chosen")
-        window.one("#submit").focus()
-        window.press(Keys.ENTER)
-        window.wait(lambda: window.path() not in {"/experiments/new", "/login"}, "the experiment")
+        window.wait(lambda: submitted(window), "the experiment")
         window.open(f"{window.path()}/code")
         window.wait(lambda: "trained" in window.text("pre.numbered"), "its code")
         wrong += look_at(window, window.path().replace("/code", "/config"), {})
