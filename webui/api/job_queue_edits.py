@@ -76,7 +76,9 @@ class JobQueuePreview(ApiView):
     def post(self, request: Request) -> Response:
         updates = updates_of(self.body(request))
         with refusals():
-            found = preview.of(updates, actor=actor(request), role=person(request).acting_role, now=timezone.now())
+            found = preview.of(
+                updates, actor=actor(request), role=person(request).acting_role, now=timezone.now()
+            )
         return Response(encode_preview(found))
 
 

@@ -56,7 +56,9 @@ def _with_numbers() -> QuerySet[Trial]:
     """Resolving the subqueries takes Django 4 ms, as long as all the rest of a short request."""
     kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state__in=GONE).order_by()
     per_trial = kept.values("trial")
-    experiments = Trial.objects.select_related("experiment").defer("experiment__search")  # it may be megabytes
+    experiments = Trial.objects.select_related("experiment").defer(
+        "experiment__search"
+    )  # it may be megabytes
     return phases.annotated(experiments).annotate(
         checkpoint_count=Coalesce(
             Subquery(per_trial.annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0
