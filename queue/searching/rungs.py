@@ -71,9 +71,11 @@ def tree(state: State) -> tuple[Bracket, ...]:
 
 
 def _reached(state: State, entries: list[list[Any]]) -> tuple[Entry, ...]:
-    found = []
-    for place, entry in enumerate(entries, start=1):
+    found, place = [], 0
+    for entry in entries:
         number, outcome = entry[NUMBER], Outcome(entry[OUTCOME])
+        # one that was killed while it was parked stays among those that have places
+        place += outcome != Outcome.GAVE_UP
         found.append(
             Entry(
                 None if number is None else request_id_of(state, number),

@@ -60,6 +60,16 @@ def test_rungs_say_who_waits_who_was_promoted_and_who_is_on_the_way() -> None:
     assert [rung.share for rung in rungs.tree(state)[0].rungs] == [0.5, 0.0]
 
 
+def test_a_trial_that_is_killed_while_it_is_parked_takes_no_place() -> None:
+    state, operations = searching.start({**HALVING, "divisor": 4, "max_concurrent_trials": 3}, LR, 1)
+    a, b, c = (each.request_id for each in operations if isinstance(each, Create))
+    for request_id, metric in ((a, 0.9), (b, 0.5), (c, 0.1)):
+        state, _ = searching.on_event(state, ValidationReported(request_id, metric, 2, at=100))
+    state, _ = searching.on_event(state, TrialExited(b, ExitReason.CANCELED, at=101))
+    places = {each[0]: each[2] for each in of(state)[0]}
+    assert (places[a], places[b], places[c]) == (1, None, 2)
+
+
 def test_a_search_that_compares_nothing_has_a_bracket_without_rungs() -> None:
     state, _ = searching.start({"name": "random", "max_trials": 3}, LR, 1)
     assert rungs.tree(state) == (rungs.Bracket((), 3, 3),)
