@@ -183,7 +183,7 @@ def usable_runtimes(facts: Facts) -> list[Facts]:
 def _containers(facts: Facts) -> Check:
     found, usable = facts.get("containers") or {}, usable_runtimes(facts)
     broken = [one for one in found.get("runtimes") or [] if one["problem"] is not None]
-    reasons = "".join(f" {one['name']} cannot be used: {one['problem'].rstrip('.')}." for one in broken)
+    reasons = "".join(f" {one['name']} cannot be used: {one['problem'].rstrip('.?')}." for one in broken)
     if not usable:
         return check("containers", "ok", f"Jobs that name an image run on the host without it.{reasons}")
     names = ", ".join(f"{one['name']} {one['version']}" for one in usable)

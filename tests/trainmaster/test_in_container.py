@@ -143,4 +143,6 @@ def test_a_command_that_the_image_lacks_is_a_sentence(
 ) -> None:
     host.launch(["no-such-program"], container=container(registry))
     assert stream_server.wait_for(stream_server.exit, 60)["code"] in (126, 127)  # by the version of runc
-    assert any("a command was not found in image" in line for line in stream_server.texts("launcher.stderr"))
+    assert any(
+        "a command could not be started in image" in line for line in stream_server.texts("launcher.stderr")
+    )

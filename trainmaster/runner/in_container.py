@@ -69,8 +69,8 @@ def why_not_started(code: Optional[int], container: Container) -> Optional[str]:
         return f"the container of image {image} could not be started; the lines above say why"
     if code in (EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE):
         return (
-            f"a command was not found in image {image}, or cannot be executed there. An image needs sh, and python3 "
-            "(3.8 or newer) where the entrypoint or a launch module uses it"
+            f"a command could not be started in image {image}; the lines above say why. An image needs sh, and "
+            "python3 (3.8 or newer) where the entrypoint or a launch module uses it"
         )
     return None
 
