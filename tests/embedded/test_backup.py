@@ -1,15 +1,23 @@
-"""What `restore` refuses, without a server; that a backup brings a server back is tests/chaos/test_restore.py."""
+"""A backup and a restore of a database without a server, and what `restore` refuses.
+
+That a server goes on from one is tests/chaos/test_restore.py.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import stat
 import tarfile
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
+from accounts.models import Cluster
 from webui.embedded import backup, restore
+from webui.embedded.postgres import Postgres
 
 
 def archive_of(path: Path, files: dict[str, bytes], link: str = "") -> Path:
@@ -72,3 +80,38 @@ def test_links_of_an_archive_are_refused(tmp_path: Path) -> None:
         (member,) = archive.getmembers()
         with pytest.raises(restore.CannotRestore):
             restore._place(archive, member, tmp_path, tmp_path / "dump")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_backed_up_is_restored_into_another_database(
+    postgres: Postgres, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster.get()
+    settings.DATA_DIR = tmp_path / "old"
+    for name in ("ssh/id_ed25519", "checkpoints/0a/model.pt", "checkpoints/.incoming/0a.part", "log/web.log"):
+        (settings.DATA_DIR / name).parent.mkdir(parents=True, exist_ok=True)
+        (settings.DATA_DIR / name).write_text(name)
+    saved = tmp_path / "saved"
+    assert backup.write(saved).files == 2
+    with pytest.raises(backup.CannotBackUp, match="is there already"):
+        backup.write(saved)
+
+    postgres.create_database("restored")
+    monkeypatch.setenv("DATABASE_URL", postgres.url("restored"))
+    data = tmp_path / "new"
+    assert restore.read(saved, data)["cluster"] == settings.CLUSTER_NAME
+    assert (data / "secret_key").read_text() == settings.SECRET_KEY
+    assert stat.S_IMODE((data / "secret_key").stat().st_mode) == 0o600
+    found = sorted(str(path.relative_to(data)) for path in data.rglob("*") if path.is_file())
+    assert [name for name in found if name != "up.lock"] == [
+        "checkpoints/0a/model.pt",
+        "secret_key",
+        "ssh/id_ed25519",
+    ]
+    with psycopg.connect(postgres.url("restored")) as connection:
+        (row,) = connection.execute("SELECT cluster_id, attempts_above FROM accounts_cluster").fetchall()
+    assert row == (cluster.cluster_id, 1000), "new attempts have names that no host knows"
+
+    with pytest.raises(restore.CannotRestore, match="tables already"):
+        restore.read(saved, tmp_path / "third")
+    assert not (tmp_path / "third" / "secret_key").exists()

@@ -75,7 +75,7 @@ def _refuse_full(data: Path) -> None:
 
 
 def _restore(archive: tarfile.TarFile, data: Path) -> None:
-    owner = account.for_databases()
+    owner = account.current() if environment.text("DATABASE_URL") else account.for_databases()
     folder.prepare(data, owner)
     with lock.held(data), _database(data, owner) as database:
         _refuse_used(database)
