@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 
 from experiments.models import Experiment
 from experiments.search_preview import unit_of
+from experiments.states import TrialState
 from searching.rungs import Bracket, Entry, Rung, tree
 from searching.standings import Outcome
 from webui.pages import experiment as experiment_page
@@ -32,20 +33,28 @@ WORDS = {
     Outcome.FINISHED: ("finished", "rest"),
     Outcome.GAVE_UP: ("failed", "failed"),
 }
+KILLED = ("killed", "rest")
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the page knows of the experiment's trials: by request id, and where those that have not ended stand."""
+    """What the page knows of the experiment's trials: by request id, which were killed, and where the living stand."""
 
     best: int | None
     trials: dict[str, int]
+    killed: frozenset[int]
     phases: dict[int, str]
 
     def word(self, entry: Entry) -> tuple[str, str]:
-        """What became of a trial at a rung, and its lamp; one on the way may be running, or wait for slots."""
+        """What became of a trial at a rung, and its lamp; one on the way may be running, or wait for slots.
+
+        To its search a killed trial has failed like any other; people are told who ended it.
+        """
+        trial = self.trials.get(entry.request_id or "", 0)
+        if entry.outcome == Outcome.GAVE_UP and trial in self.killed:
+            return KILLED
         word, lamp = WORDS[entry.outcome]
-        phase = self.phases.get(self.trials.get(entry.request_id or "", 0))
+        phase = self.phases.get(trial)
         if entry.outcome != Outcome.RUNNING or phase is None:
             return word, lamp
         state = words.state(phase)
@@ -111,9 +120,11 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     if request.GET.get("part") == "head":
         return show(request, "search_tree", context, room="Experiments", fragment="experiment")
     brackets = tree(experiment.search)
-    trials = {str(request_id): pk for request_id, pk in experiment.trials.values_list("request_id", "pk")}
+    rows = list(experiment.trials.values_list("request_id", "pk", "state"))
+    trials = {str(request_id): pk for request_id, pk, _ in rows}
+    killed = frozenset(pk for _, pk, state in rows if state == TrialState.CANCELED)
     living = search_progress.living(experiment)
-    known = Known(experiment.best_trial_id, trials, living)
+    known = Known(experiment.best_trial_id, trials, killed, living)
     words_of_fold = request.GET.get("fold", "").split(".")
     folded = {int(word) for word in words_of_fold if word.isdecimal() and len(word) < 4}
     parts = [_part(number, bracket, folded, known) for number, bracket in enumerate(brackets, start=1)]

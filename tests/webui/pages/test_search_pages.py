@@ -97,6 +97,8 @@ def test_those_ticked_are_killed_by_who_may_and_the_others_stay(client: Client, 
     assert answer.redirect_chain[0][0] == back
     assert "2 trials are being killed. 1 was left as it is" in answer.content.decode()
     assert set(search.trials.filter(pk__in=living).values_list("state", flat=True)) == {"CANCELED"}
+    tree = page(client, f"/experiments/{search.pk}/search")
+    assert re.search(r"\d killed<", tree) and not re.search(r"\d failed<", tree)
 
 
 def test_each_way_to_look_at_a_search_has_its_figures_with_tables(client: Client, search: Experiment) -> None:
