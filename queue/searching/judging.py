@@ -31,12 +31,19 @@ def give_up(state: State, number: int, at: float | None) -> list[Operation]:
 
 
 def left(state: State, number: int, end: Standing, at: float | None) -> None:
-    """A parked trial has ended without being asked to: it is promoted no more."""
+    """A parked trial has ended without being asked to: it is promoted no more. If not well, it counts as the worst.
+
+    In its old place it would use up a promotion when the share of those kept reaches it, and the next best would wait.
+    """
     rung = _last_rung(state, number)
     place = entries.place_of(rung, number)
-    if place is not None and rung["entries"][place][OUTCOME] == Outcome.WAITING:
-        outcome = Outcome.FINISHED if end == Standing.COMPLETED else Outcome.GAVE_UP
-        _decide(rung["entries"][place], outcome, at)
+    if place is None or rung["entries"][place][OUTCOME] != Outcome.WAITING:
+        return
+    if end == Standing.COMPLETED:
+        _decide(rung["entries"][place], Outcome.FINISHED, at)
+    else:
+        del rung["entries"][place]
+        entries.enter(rung, number, math.inf, at, Outcome.GAVE_UP)
 
 
 def close(state: State, index: int, at: float | None) -> list[Operation]:

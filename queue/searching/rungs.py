@@ -74,7 +74,7 @@ def _reached(state: State, entries: list[list[Any]]) -> tuple[Entry, ...]:
     found, place = [], 0
     for entry in entries:
         number, outcome = entry[NUMBER], Outcome(entry[OUTCOME])
-        # one that was killed while it was parked stays among those that have places
+        # one that gave up may stand before others: before those that came later without a number
         place += outcome != Outcome.GAVE_UP
         found.append(
             Entry(

@@ -17,7 +17,10 @@ class Standing(StrEnum):
 
 
 class Outcome(StrEnum):
-    """`PROMOTED`: goes on to the next rung, or went on. `GAVE_UP`: ended before it got there, counts as the worst."""
+    """`PROMOTED`: goes on to the next rung, or went on.
+
+    `GAVE_UP`: ended before it got there, or was parked there when it failed or was killed; counts as the worst.
+    """
 
     PROMOTED = "promoted"
     STOPPED = "stopped"

@@ -152,7 +152,7 @@ def check_rungs(world: World) -> None:
                 sign * (each.metric or 0) for each in reached
             )
             if not searching.halving.stops_once(world.searcher):
-                waiting = [each.place for each in rung.entries if each.outcome == "waiting"]
+                waiting = [each.place for each in reached if each.outcome == "waiting"]
                 came = sum(each.place is not None or each.outcome == "gave up" for each in rung.entries)
                 share = int(came / world.searcher["divisor"]) if rung.share else 0
                 assert all(place is not None and place > share for place in waiting), (

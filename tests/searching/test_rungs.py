@@ -70,6 +70,18 @@ def test_a_trial_that_is_killed_while_it_is_parked_takes_no_place() -> None:
     assert (places[a], places[b], places[c]) == (1, None, 2)
 
 
+def test_a_trial_that_is_killed_while_it_is_parked_uses_up_no_promotion() -> None:
+    state, operations = searching.start({**HALVING, "max_trials": 5, "max_concurrent_trials": 5}, LR, 1)
+    a, b, c, d, e = (each.request_id for each in operations if isinstance(each, Create))
+    for request_id, metric in ((a, 0.9), (b, 0.5), (c, 0.3)):
+        state, _ = searching.on_event(state, ValidationReported(request_id, metric, 4, at=100))
+    state, operations = searching.on_event(state, TrialExited(b, ExitReason.CANCELED, at=101))
+    assert operations == [], "nobody is among the best yet who was not before"
+    state, operations = searching.on_event(state, ValidationReported(d, 0.1, 4, at=102))
+    assert operations == [Park(d), Promote(c)], "the best two of four: the one that was killed is the worst"
+    assert [(each[0], each[2]) for each in of(state)[0]] == [(a, 1), (c, 2), (d, 3), (b, None), (e, None)]
+
+
 def test_a_search_that_compares_nothing_has_a_bracket_without_rungs() -> None:
     state, _ = searching.start({"name": "random", "max_trials": 3}, LR, 1)
     assert rungs.tree(state) == (rungs.Bracket((), 3, 3),)
