@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.rig.browser import NARROW, WIDE, Browser
+from tests.rig.browser import LOOKS, WIDE, Browser
 from tests.rig.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
@@ -70,7 +70,7 @@ def test_every_look_of_the_pages_is_whole(browser: Browser, stack: Stack) -> Non
     for address in ["/commands", f"/commands/{waits}", *tabs]:
         browser.open(address)
         browser.live()
-        for dark, width in ((False, WIDE), (False, NARROW), (True, NARROW), (True, WIDE)):
+        for dark, width in LOOKS:
             browser.look(dark=dark, width=width)
             where = f"{address} at {width} px, {'dark' if dark else 'light'}"
             wrong += [f"{where}: {each}" for each in browser.sticking_out() + browser.violations()]

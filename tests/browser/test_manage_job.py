@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.test_pages import shell
-from tests.rig.browser import NARROW, WIDE, Browser
+from tests.rig.browser import LOOKS, WIDE, Browser
 from tests.rig.stack import Stack, config, counting
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
@@ -99,7 +99,7 @@ def said(page: Browser, *words: str) -> None:
 def looks_right(page: Browser) -> list[str]:
     """What is wrong with the page as it stands, in both themes, wide and narrow."""
     wrong = []
-    for dark, width in ((False, WIDE), (False, NARROW), (True, NARROW), (True, WIDE)):
+    for dark, width in LOOKS:
         page.look(dark=dark, width=width)
         where = f"{width} px, {'dark' if dark else 'light'}"
         wrong += [f"{where}: wider than the window by {each}" for each in page.sticking_out()]

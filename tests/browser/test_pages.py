@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
+from tests.rig.browser import LOOKS, NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.hosts import Host, make_key
 from tests.rig.server import ROOT, Server
 from tests.rig.stack import LAUNCHER, Stack, config, counting
@@ -113,7 +113,7 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
         browser.run("document.getElementById('charts').scrollIntoView()")
         browser.wait(lambda: browser.all("#charts .main-svg"), "the charts")
     wrong = []
-    for dark, width in ((False, WIDE), (False, NARROW), (True, NARROW), (True, WIDE)):
+    for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
         where = f"{address} at {width} px, {'dark' if dark else 'light'}"
         wrong += [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]

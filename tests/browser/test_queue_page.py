@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rig import crowd
-from tests.rig.browser import Browser, programs, running_browser
+from tests.rig.browser import LOOKS, Browser, programs, running_browser
 from tests.rig.server import Server
 
 pytestmark = [pytest.mark.browser]
@@ -53,7 +53,7 @@ def job_id(server: Server, name: str) -> str:
 def test_the_board_is_clean_in_both_themes_wide_and_narrow(browser: Browser, address: str) -> None:
     opened(browser, address)
     wrong = []
-    for dark, width in ((False, 1440), (True, 1440), (True, 390), (False, 390)):
+    for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
         where = f"{address} at {width} px, {'dark' if dark else 'light'}"
         wrong += [f"{where}: {each}" for each in (*browser.violations(), *browser.sticking_out())]

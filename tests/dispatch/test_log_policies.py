@@ -198,7 +198,9 @@ def test_all_forms_of_a_policy_are_read(written: dict[str, Any], stored: dict[st
 
 def test_a_built_in_is_switched_off_by_its_name() -> None:
     base = {"searcher": {"name": "single", "metric": "loss", "max_length": 1}, "entrypoint": "true"}
-    template = {"log_policies": [{"name": "Mine", "pattern": "x"}, {"pattern": "y"}]}
+    template = {
+        "log_policies": [{"name": "Mine", "pattern": "x"}, {"pattern": "y", "action": "exclude_node"}]
+    }
     config = {
         **base,
         "log_policies": [{"name": "CUDA OOM", "pattern": None}, {"name": "Mine", "pattern": "z"}],

@@ -128,6 +128,7 @@ def weights(stack: Stack, experiment: int, folder: Path) -> dict[str, Any]:
     return dict(model)
 
 
+@pytest.mark.chaos  # two trainings of a minute each
 def test_a_gang_paused_in_an_epoch_and_resumed_on_other_hosts_ends_with_the_weights_of_one_that_was_not(
     stack: Stack, tmp_path: Path
 ) -> None:

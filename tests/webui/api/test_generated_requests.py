@@ -21,7 +21,7 @@ def test_a_few_requests_of_each_kind_are_answered_as_described(
     submit: Callable[..., Json], host: Host
 ) -> None:
     submit()
-    tried, wrong = answered(lambda method, path: method == "GET" or path in MAKES, examples=2)
+    tried, wrong = answered(lambda method, path: method == "GET" or path in MAKES, examples=1)
     assert not wrong, "\n\n".join(wrong)
     assert tried > 80
 
