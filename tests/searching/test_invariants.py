@@ -37,7 +37,7 @@ def searchers(draw: st.DrawFn) -> dict[str, Any]:
         "max_concurrent_trials": draw(st.sampled_from([0, 1, 3, 7])),
         "max_length": draw(st.sampled_from([1, 5, LONGEST])),
     }
-    name = draw(st.sampled_from(["single", "grid", "random", "async_halving", "adaptive_asha"]))
+    name = draw(st.sampled_from(["single", "grid", "random", *["async_halving", "adaptive_asha"] * 3]))
     if name in ("single", "grid"):
         return {"name": name, **common}
     common["max_trials"] = draw(st.integers(1, 12))
@@ -89,7 +89,11 @@ class World:
                 self.ending.add(name)
 
     def step(self) -> None:
-        """One event of a trial that has not ended; parked ones seldom say anything."""
+        """One event of a trial that has not ended; parked ones say nothing, but are killed now and then."""
+        parked = sorted(searching.parked(self.state))
+        if parked and self.chance.random() < 0.1:
+            self.tell(TrialExited(self.chance.choice(parked), ExitReason.CANCELED))
+            return
         living = sorted(self.on | self.ending) or sorted(self.at)
         name, chance = self.chance.choice(living), self.chance.random()
         if name in self.ending and chance < 0.5:
