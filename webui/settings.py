@@ -238,9 +238,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None
-CELERY_WORKER_PREFETCH_MULTIPLIER = (
-    1  # what a busy worker has fetched, nobody else takes, and no priority overtakes
-)
+# What a busy worker has fetched, nobody else takes, and no priority overtakes.
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
@@ -403,54 +402,24 @@ LOGGING = {
     },
 }
 
+
 # --- the beat: each entry only makes somebody look; one that waits behind launches still counts for a while ---
+def _every(seconds: float, task: str, *, counts_for: float = 1.0) -> dict[str, object]:
+    """An entry of the beat. A message is dropped when nobody took it within `counts_for` rounds."""
+    return {"task": task, "schedule": seconds, "options": {"expires": counts_for * seconds}}
+
+
 CELERY_BEAT_SCHEDULE = {
-    "tick": {
-        "task": "dispatch.tasks.tick",
-        "schedule": TICK_SECONDS,
-        "options": {"expires": 5 * TICK_SECONDS},
-    },
-    "sweep": {
-        "task": "dispatch.tasks.sweep",
-        "schedule": SWEEP_SECONDS,
-        "options": {"expires": 5 * SWEEP_SECONDS},
-    },
-    "notify": {
-        "task": "notifications.tasks.look",
-        "schedule": NOTIFY_SECONDS,
-        "options": {"expires": 5 * NOTIFY_SECONDS},
-    },
-    "notify_watch": {
-        "task": "notifications.tasks.watch",
-        "schedule": NOTIFY_WATCH_SECONDS,
-        "options": {"expires": NOTIFY_WATCH_SECONDS},
-    },
-    "merge_cold_logs": {
-        "task": "dispatch.tasks.merge_cold_logs",
-        "schedule": LOG_MERGE_EVERY_SECONDS,
-        "options": {"expires": LOG_MERGE_EVERY_SECONDS},
-    },
-    "merge_samples": {
-        "task": "dispatch.tasks.merge_samples",
-        "schedule": SAMPLE_MERGE_EVERY_SECONDS,
-        "options": {"expires": SAMPLE_MERGE_EVERY_SECONDS},
-    },
-    "probe": {
-        "task": "dispatch.host_tasks.probe_all",
-        "schedule": SWEEP_SECONDS,
-        "options": {"expires": SWEEP_SECONDS},
-    },
-    "tunnels": {
-        "task": "dispatch.host_tasks.keep_tunnels",
-        "schedule": SWEEP_SECONDS,
-        "options": {"expires": SWEEP_SECONDS},
-    },
-    "clean_logs": {
-        "task": "dispatch.tasks.clean_logs",
-        "schedule": LOG_CLEANUP_SECONDS,
-        "options": {"expires": LOG_CLEANUP_SECONDS},
-    },
-    "look_back": {"task": "dispatch.tasks.look_back", "schedule": 60.0, "options": {"expires": 60.0}},
-    "garbage": {"task": "dispatch.tasks.collect_garbage", "schedule": 60.0, "options": {"expires": 60.0}},
+    "tick": _every(TICK_SECONDS, "dispatch.tasks.tick", counts_for=5),
+    "sweep": _every(SWEEP_SECONDS, "dispatch.tasks.sweep", counts_for=5),
+    "notify": _every(NOTIFY_SECONDS, "notifications.tasks.look", counts_for=5),
+    "notify_watch": _every(NOTIFY_WATCH_SECONDS, "notifications.tasks.watch"),
+    "merge_cold_logs": _every(LOG_MERGE_EVERY_SECONDS, "dispatch.tasks.merge_cold_logs"),
+    "merge_samples": _every(SAMPLE_MERGE_EVERY_SECONDS, "dispatch.tasks.merge_samples"),
+    "probe": _every(SWEEP_SECONDS, "dispatch.host_tasks.probe_all"),
+    "tunnels": _every(SWEEP_SECONDS, "dispatch.host_tasks.keep_tunnels"),
+    "clean_logs": _every(LOG_CLEANUP_SECONDS, "dispatch.tasks.clean_logs"),
+    "look_back": _every(60.0, "dispatch.tasks.look_back"),
+    "garbage": _every(60.0, "dispatch.tasks.collect_garbage"),
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import config_schema, output
-from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
+from trainmaster.cli import config_schema, output, run_options
+from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, follow, show_log
 from trainmaster.cli.output import Bar, Column, done, local_time, say
 from trainmaster.cli.prefixes import SHOWN
-from trainmaster.cli.submission import config_text, packed
+from trainmaster.cli.submission import packed
 from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client
 from trainmaster.http import HttpError
-from trainmaster.overrides import BadOverride, apply_overrides
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
@@ -75,28 +72,7 @@ def _add_run(verbs: Any) -> None:
     parser.add_argument(
         "words", metavar="CMD", nargs=argparse.REMAINDER, help="the program and its arguments"
     )
-    parser.add_argument("--slots", type=int, metavar="N", help="slots (GPUs), all on one host; default 1")
-    parser.add_argument("--resource-pool", metavar="POOL", help="default: the default pool")
-    parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a field of the config, such as resources.priority=10",
-    )
-    parser.add_argument("--template", metavar="NAME", help="the template to build on")
-    parser.add_argument("-c", "--context", type=Path, metavar="DIR", help="run it in a copy of this folder")
-    parser.add_argument(
-        "-i",
-        "--include",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a file or folder to take along",
-    )
-    parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
+    run_options.add(parser, "run", "resources.priority=10", slots="; default 1")
     parser.set_defaults(run=_run, action="run the command")
 
 
@@ -124,15 +100,7 @@ def _run(client: Client, args: argparse.Namespace) -> int:
 
 def _config_of(args: argparse.Namespace) -> Json:
     """The file's config with the options on top. Raises CliError, UsageError."""
-    config: Json = {}
-    if args.config_file:
-        config = yamltext.load(config_text(args.config_file, []))
-    short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
-    overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
-    try:
-        config = apply_overrides(config, [*args.config, *overrides])
-    except BadOverride as error:
-        raise CliError(f"{error}.") from error
+    config = run_options.config_of(args)
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     if words:
         config["entrypoint"] = words

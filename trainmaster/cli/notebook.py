@@ -8,7 +8,6 @@ from typing import Any, Callable
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import services
 from trainmaster.cli.errors import OK
-from trainmaster.cli.output import say
 from trainmaster.client import Client
 
 _KIND = services.Kind("notebook", "The notebook")
@@ -22,7 +21,9 @@ def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--preview", action="store_true", help="only show the config that it would have")
     _add_browser(parser)
     parser.set_defaults(run=_start, action="start the notebook")
-    _add_browser(services.add_one(verbs, "open", "open it in the browser once it is ready", _KIND, _open))
+    _add_browser(
+        services.add_one(verbs, "open", "open it in the browser once it is ready", _KIND, services.open_one)
+    )
     services.add_verbs(verbs, _KIND)
 
 
@@ -36,15 +37,4 @@ def _start(client: Client, args: argparse.Namespace) -> int:
         print(yamltext.dump(answer["config"]), end="")
         return OK
     notebook_id = str(answer["notebook"]["id"])
-    if args.detach:
-        print(notebook_id)
-        return OK
-    say(f"Launched notebook {notebook_id}")
-    record = services.wait_until_ready(client, _KIND, notebook_id, args)
-    return services.show(client, _KIND, record, not args.no_browser)
-
-
-def _open(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
-    notebook_id = str(kind.record(client, args.id)["id"])
-    record = services.wait_until_ready(client, kind, notebook_id, args)
-    return services.show(client, kind, record, not args.no_browser)
+    return services.show_started(client, _KIND, notebook_id, args)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import webbrowser
-from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output
+from trainmaster.cli import output, run_options
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, show_log
 from trainmaster.cli.output import Bar, Column, done, local_time, say
 from trainmaster.cli.prefixes import SHOWN
-from trainmaster.cli.submission import config_text, packed
+from trainmaster.cli.submission import packed
 from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client
 from trainmaster.http import HttpError
-from trainmaster.overrides import BadOverride, apply_overrides
 
 Json = Dict[str, Any]
 Run = Callable[[Client, argparse.Namespace], int]
@@ -81,29 +78,13 @@ def add_one(
 
 
 def add_start_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--slots", type=int, metavar="N", help="slots (GPUs), all on one host")
-    parser.add_argument("--resource-pool", metavar="POOL", help="default: the default pool")
-    parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a field of the config, such as idle_timeout=2h",
-    )
-    parser.add_argument("--template", metavar="NAME", help="the template to build on")
-    parser.add_argument("-c", "--context", type=Path, metavar="DIR", help="start it in a copy of this folder")
-    parser.add_argument(
-        "-i", "--include", type=Path, action="append", default=[], metavar="PATH",
-        help="a file or folder to take along",
-    )  # fmt: skip
-    parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
+    run_options.add(parser, "start", "idle_timeout=2h")
 
 
 def start(client: Client, args: argparse.Namespace, kind: Kind, more: Optional[Json] = None) -> Json:
     """Send it; {<noun>, config, …}. Raises CliError."""
     request: Json = {
-        "config": _config_of(args),
+        "config": run_options.config_of(args),
         "files": packed(args.context, args.include),
         **(more or {}),
     }
@@ -117,16 +98,6 @@ def start(client: Client, args: argparse.Namespace, kind: Kind, more: Optional[J
     for notice in answer.get("notices") or []:
         say(notice, "yellow")
     return answer
-
-
-def _config_of(args: argparse.Namespace) -> Json:
-    config: Json = yamltext.load(config_text(args.config_file, [])) if args.config_file else {}
-    short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
-    overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
-    try:
-        return apply_overrides(config, [*args.config, *overrides])
-    except BadOverride as error:
-        raise CliError(f"{error}.") from error
 
 
 def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> Json:
@@ -148,6 +119,21 @@ def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse
             why = record.get("exitStatus") or record["phase"].lower()
             raise CliError(f"it has ended: {why}. Its log: trainmaster {kind.noun} logs {short}.")
         time.sleep(_POLL_SECONDS)
+
+
+def show_started(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+    """With --detach its id; else where it is used, once it is ready. Raises CliError when it ends instead."""
+    if args.detach:
+        print(service_id)
+        return OK
+    say(f"Launched {kind.noun} {service_id}")
+    return show(client, kind, wait_until_ready(client, kind, service_id, args), not args.no_browser)
+
+
+def open_one(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    """`open`: where it is used, once it is ready. Raises CliError when it ends instead."""
+    service_id = str(kind.record(client, args.id)["id"])
+    return show(client, kind, wait_until_ready(client, kind, service_id, args), not args.no_browser)
 
 
 def show(client: Client, kind: Kind, record: Json, browse: bool) -> int:

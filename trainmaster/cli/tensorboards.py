@@ -6,8 +6,8 @@ import argparse
 from typing import Callable
 
 from trainmaster.cli import services
-from trainmaster.cli.errors import OK, UsageError
-from trainmaster.cli.output import Column, say
+from trainmaster.cli.errors import UsageError
+from trainmaster.cli.output import Column
 from trainmaster.client import Client
 
 _KIND = services.Kind(
@@ -31,7 +31,9 @@ def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
     services.add_start_options(parser)
     _add_browser(parser)
     parser.set_defaults(run=_start, action="start TensorBoard")
-    _add_browser(services.add_one(verbs, "open", "open it in the browser once it is ready", _KIND, _open))
+    _add_browser(
+        services.add_one(verbs, "open", "open it in the browser once it is ready", _KIND, services.open_one)
+    )
     services.add_verbs(verbs, _KIND)
 
 
@@ -44,15 +46,4 @@ def _start(client: Client, args: argparse.Namespace) -> int:
         raise UsageError("nothing to show was named, allowed: ids of experiments, or trials by -t.")
     shown = {"experimentIds": args.experiment_ids, "trialIds": args.trial_ids}
     tensorboard_id = str(services.start(client, args, _KIND, shown)["tensorboard"]["id"])
-    if args.detach:
-        print(tensorboard_id)
-        return OK
-    say(f"Launched tensorboard {tensorboard_id}")
-    record = services.wait_until_ready(client, _KIND, tensorboard_id, args)
-    return services.show(client, _KIND, record, not args.no_browser)
-
-
-def _open(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
-    tensorboard_id = str(kind.record(client, args.id)["id"])
-    record = services.wait_until_ready(client, kind, tensorboard_id, args)
-    return services.show(client, kind, record, not args.no_browser)
+    return services.show_started(client, _KIND, tensorboard_id, args)

@@ -1,0 +1,54 @@
+"""What commands, shells, notebooks and TensorBoards are started with: their options, and the config from them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli.errors import CliError
+from trainmaster.cli.submission import config_text
+from trainmaster.overrides import BadOverride, apply_overrides
+
+Json = Dict[str, Any]
+
+
+def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "") -> None:
+    """`verb`: what is done with it ("run", "start"); `example`: a KEY=VALUE; `slots`: what holds without --slots."""
+    parser.add_argument("--slots", type=int, metavar="N", help=f"slots (GPUs), all on one host{slots}")
+    parser.add_argument("--resource-pool", metavar="POOL", help="default: the default pool")
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"set a field of the config, such as {example}",
+    )
+    parser.add_argument("--template", metavar="NAME", help="the template to build on")
+    parser.add_argument(
+        "-c", "--context", type=Path, metavar="DIR", help=f"{verb} it in a copy of this folder"
+    )
+    parser.add_argument(
+        "-i",
+        "--include",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder to take along",
+    )
+    parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
+
+
+def config_of(args: argparse.Namespace) -> Json:
+    """The file's config with the options on top. Raises CliError."""
+    config: Json = yamltext.load(config_text(args.config_file, [])) if args.config_file else {}
+    short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
+    overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
+    try:
+        return apply_overrides(config, [*args.config, *overrides])
+    except BadOverride as error:
+        raise CliError(f"{error}.") from error
