@@ -158,6 +158,7 @@ if OIDC_ISSUER:
     SOCIALACCOUNT_LOGIN_ON_GET = True  # the page's policy lets no form lead to another server
     SOCIALACCOUNT_PROVIDERS = {
         "openid_connect": {
+            "provider_class": "webui.single_sign_on.Provider",
             "APPS": [
                 {
                     "provider_id": "oidc",
@@ -166,7 +167,7 @@ if OIDC_ISSUER:
                     "secret": environment.text("TRAINMASTER_OIDC_CLIENT_SECRET"),
                     "settings": {"server_url": OIDC_ISSUER, "oauth_pkce_enabled": True},
                 }
-            ]
+            ],
         }
     }
 

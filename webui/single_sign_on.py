@@ -1,17 +1,20 @@
 """Login by an OpenID Connect provider (django-allauth): who a stranger becomes here, and where a login that fails ends.
 
-Part of the server only where TRAINMASTER_OIDC_ISSUER names a provider. State and PKCE are the library's.
+Part of the server only where TRAINMASTER_OIDC_ISSUER names a provider. State and PKCE are the library's; the nonce,
+which it has not, is ours.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Any
 from urllib.parse import urlencode
 
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.providers.base.constants import AuthProcess
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -25,10 +28,33 @@ NAME_CHARACTERS = 150
 FAILED, INACTIVE = "failed", "inactive"
 
 
+class Provider(OpenIDConnectProvider):
+    """Sends a nonce with each login, kept with its state in the session that began it (OpenID Connect Core 15.5.2)."""
+
+    def redirect(self, request: HttpRequest, process: str, *args: Any, **kwargs: Any) -> HttpResponse:
+        nonce = secrets.token_urlsafe(32)
+        # what the address asks for beside (?auth_params=) is left out: it could name another nonce or state
+        kwargs["auth_params"] = {**self.get_auth_params(), "nonce": nonce}
+        answer: HttpResponse = super().redirect(request, process, *args, nonce=nonce, **kwargs)
+        return answer
+
+
+def is_answer_to(state: dict[str, Any], said: dict[str, Any]) -> bool:
+    """Whether the ID token was made for the login that this session began, and the other claims are of its subject.
+
+    `said` is what the provider said: {"id_token"?, "userinfo"?} (OpenID Connect Core 3.1.3.7 (11) and 5.3.2).
+    """
+    token, sent = said.get("id_token") or {}, state.get("nonce")
+    same = bool(sent) and secrets.compare_digest(str(token.get("nonce", "")).encode(), str(sent).encode())
+    return same and said.get("userinfo", token).get("sub") == token.get("sub")
+
+
 class Adapter(DefaultSocialAccountAdapter):
     """An account is known by the provider's `sub`; at its first login by a verified address, or it is a new one."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        if not is_answer_to(sociallogin.state, sociallogin.account.extra_data):
+            raise ImmediateHttpResponse(_back(FAILED))
         if sociallogin.state.get("process") == AuthProcess.CONNECT:
             # a link could have somebody add another's account at the provider to the one that is open here
             raise ImmediateHttpResponse(_back(FAILED))

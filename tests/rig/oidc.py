@@ -20,14 +20,15 @@ CLIENT_ID, CLIENT_SECRET = "trainmaster", "the-secret-of-the-client"
 
 
 class Provider:
-    """`claims` is who logs in; `asked` what came to the authorization endpoint."""
+    """`claims` is who logs in, `forged` what its ID token says instead; `asked` came to the authorization endpoint."""
 
     def __init__(self) -> None:
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.claims: dict[str, Any] = {}
+        self.forged: dict[str, Any] = {}
         self.asked: list[dict[str, str]] = []
         self.issuer = ""
-        self.codes: dict[str, str] = {}
+        self.codes: dict[str, dict[str, str]] = {}
 
     def configuration(self) -> dict[str, Any]:
         return {
@@ -43,17 +44,18 @@ class Provider:
         """Where the browser goes on, with a code."""
         self.asked.append(query)
         code = f"code-{len(self.asked)}"
-        self.codes[code] = query["code_challenge"]
+        self.codes[code] = query
         return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
 
     def tokens(self, form: dict[str, str]) -> dict[str, Any] | None:
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        known = self.codes.pop(form.get("code", ""), None)
-        if form.get("client_secret") != CLIENT_SECRET or known != challenge:
+        asked = self.codes.pop(form.get("code", ""), {})
+        if form.get("client_secret") != CLIENT_SECRET or asked.get("code_challenge") != challenge:
             return None
         now = int(time.time())
-        claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 300, **self.claims}
+        claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 300}
+        claims |= {"nonce": asked.get("nonce"), **self.claims, **self.forged}
         identity = jwt.encode(claims, self.key, algorithm="RS256", headers={"kid": "1"})
         return {"access_token": "access", "token_type": "Bearer", "expires_in": 300, "id_token": identity}
 

@@ -64,6 +64,15 @@ def test_strangers_come_in_and_known_people_are_recognised(server: Server, provi
     assert urlsplit(str(first.last.url)).path == "/hosts"  # type: ignore[attr-defined]
     assert (person(first)["username"], person(first)["role"]) == ("grace", "viewer")
     assert provider.asked[0]["code_challenge_method"] == "S256" and provider.asked[0]["state"]
+    nonce = provider.asked[0]["nonce"]
+    assert len(nonce) >= 32
+    for forged in ({"nonce": nonce}, {"nonce": ""}, {"nonce": None}, {"sub": "2"}):
+        provider.forged = forged
+        refused = came_in({"sub": "1", "preferred_username": "grace"})
+        assert "did not confirm the login" in refused.last.text, forged  # type: ignore[attr-defined]
+        assert refused.get("/api/v1/me").status_code == 401
+    provider.forged = {}
+    assert len({each["nonce"] for each in provider.asked}) == len(provider.asked), "one for each login"
     assert person(came_in({"sub": "1", "preferred_username": "renamed"}))["username"] == "grace", (
         "known by sub"
     )
@@ -92,6 +101,6 @@ def test_strangers_come_in_and_known_people_are_recognised(server: Server, provi
     server.request("PATCH", f"/api/v1/users/{ada['id']}", {"active": False}, admin)
     refused = came_in({"sub": "4", "preferred_username": "a.l"})
     assert "is not active" in refused.last.text  # type: ignore[attr-defined]
-    forged = httpx.Client(base_url=server.url, follow_redirects=True, timeout=30)
-    answer = forged.get("/sso/oidc/oidc/login/callback/", params={"code": "code-1", "state": "made-up"})
+    visitor = httpx.Client(base_url=server.url, follow_redirects=True, timeout=30)
+    answer = visitor.get("/sso/oidc/oidc/login/callback/", params={"code": "code-1", "state": "made-up"})
     assert "did not confirm the login" in answer.text
