@@ -113,5 +113,6 @@ def example(rule: Rule) -> Delivery:
         "description": "0.02 after 900 steps", "level": "INFO", "host": "gpu1", "line": "120",
         "link": "/experiments/1", "time": "2026-01-31 12:00:00 UTC", "cluster": "trainmaster", "lines": "",
     }  # fmt: skip
-    now = timezone.now()
-    return Delivery(rule=rule, source="test", trigger=facts["trigger"], facts=facts, created_at=now)
+    delivery = Delivery(rule=rule, trigger=facts["trigger"], facts=facts, created_at=timezone.now())
+    delivery.source = f"test:{delivery.pk}"
+    return delivery

@@ -64,7 +64,7 @@ class Delivery(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     rule = models.ForeignKey(Rule, on_delete=models.CASCADE, related_name="deliveries")
-    #: what it tells of: "event:<id>", "wait:<job>:<since>", "idle:<allocation>"
+    #: what it tells of: "event:<id>", "wait:<job>:<since>", "idle:<allocation>", "test:<own id>"
     source = models.CharField(max_length=160)
     trigger = models.CharField(max_length=32)
     #: notifications.occurrences.Facts as they were when it happened
@@ -88,6 +88,11 @@ class Delivery(models.Model):
             models.Index(fields=["rule", "-created_at"], name="deliveries_of_rule"),
             models.Index(fields=["created_at"], name="deliveries_by_age"),
         ]
+
+    @property
+    def is_test(self) -> bool:
+        """Somebody pressed the button; it tells of nothing real."""
+        return self.source.startswith("test:")
 
 
 class Cursor(models.Model):

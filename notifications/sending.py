@@ -9,7 +9,7 @@ import random
 import smtplib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -57,9 +57,14 @@ def send_due(seconds: float) -> bool:
     return False
 
 
-def send_now(delivery: Delivery) -> Answer:
-    """One message in the caller's thread; nothing is written down. For the test button."""
-    return _send(_job(delivery))
+def send_test(rule: Rule) -> Answer:
+    """An example, in the caller's thread. It stands among the deliveries, and is tried once: somebody looks at it."""
+    delivery = messages.example(rule)
+    delivery.attempts, delivery.next_at = 1, timezone.now() + _taken_for()
+    delivery.save(force_insert=True)
+    answer = replace(_send(_job(delivery)), passing=False)
+    _settle(delivery, answer)
+    return answer
 
 
 def due(now: datetime) -> bool:
@@ -82,9 +87,13 @@ def _claim() -> list[Delivery]:
         )
         for delivery in chosen:
             delivery.attempts += 1
-            delivery.next_at = now + timedelta(seconds=3 * settings.NOTIFY_TIMEOUT_SECONDS + 30)
+            delivery.next_at = now + _taken_for()
         Delivery.objects.bulk_update(chosen, ["attempts", "next_at"])
     return chosen
+
+
+def _taken_for() -> timedelta:
+    return timedelta(seconds=3 * settings.NOTIFY_TIMEOUT_SECONDS + 30)
 
 
 def _job(delivery: Delivery) -> _Job | Answer:

@@ -119,7 +119,7 @@ _DELIVERIES = [
     Column("ID", lambda row: row["id"]),
     Column("When", lambda row: local_time(row["createdAt"])),
     Column("What", lambda row: row["sentence"]),
-    Column("State", lambda row: row["state"]),
+    Column("State", lambda row: row["state"] + (" (test)" if row.get("test") else "")),
     Column("Tries", lambda row: row["attempts"]),
     Column("Answer", lambda row: row.get("answer")),
 ]

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from experiments.models import Experiment, Trial
 from logs import alerts
-from notifications import messages, rules, sending, text
+from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.triggers import CONDITIONS, Trigger
 from webui.api import encoding
@@ -62,6 +62,7 @@ def encode_delivery(delivery: Delivery) -> Json:
             "webhookId": delivery.rule_id,
             "triggerType": _PREFIX + delivery.trigger,
             "sentence": delivery.facts.get("sentence", ""),
+            "test": delivery.is_test,
             "state": delivery.state,
             "attempts": delivery.attempts,
             "answer": delivery.answer,
@@ -187,10 +188,13 @@ class OneWebhook(ApiView):
 
 
 class WebhookTest(ApiView):
-    """Send an example now. `completed` says whether the receiver took it, `answer` what it said."""
+    """Send an example now. `completed` says whether the receiver took it, `answer` what it said.
+
+    It is listed among the deliveries.
+    """
 
     def post(self, request: Request, rule_id: int) -> Response:
-        answer = sending.send_now(messages.example(find(request, rule_id)))
+        answer = sending.send_test(find(request, rule_id))
         return Response({"completed": answer.good, "status": answer.status, "answer": answer.words})
 
 

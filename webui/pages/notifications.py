@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from notifications import messages, rules, sending, text
+from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from webui.pages import notifications_form as form
 from webui.pages.frame import page, show, user_of
@@ -23,10 +23,11 @@ DELIVERIES = 50
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """One's own rules, and as admin all."""
+    real = ~Q(deliveries__source__startswith="test:")
     rows = rules.of(user_of(request)).annotate(
-        sent=Count("deliveries", filter=Q(deliveries__state=Delivery.State.SENT)),
-        failed=Count("deliveries", filter=Q(deliveries__state=Delivery.State.FAILED)),
-        pending=Count("deliveries", filter=Q(deliveries__state=Delivery.State.PENDING)),
+        sent=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.SENT)),
+        failed=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.FAILED)),
+        pending=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.PENDING)),
     )
     listed = [{"rule": rule, "words": form.in_words(rule)} for rule in rows]
     may_act = user_of(request).may_edit
@@ -118,7 +119,7 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     rule, user = _find(request, rule_id), user_of(request)
     match action:
         case "test":
-            answer = sending.send_now(messages.example(rule))
+            answer = sending.send_test(rule)
             word = "The receiver took it" if answer.good else "The receiver did not take it"
             (banners.success if answer.good else banners.error)(request, f"{word}. {answer.words}")
         case "pause" | "resume":

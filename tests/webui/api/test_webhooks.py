@@ -41,6 +41,9 @@ def test_a_webhook_is_made_tested_told_changed_and_removed(
         assert cast.bob.refused("PATCH", f"webhooks/{pk}", {"name": "x"})[0] == 404
         tested = cast.ada.post(f"webhooks/{pk}/test")
         assert tested == {"completed": True, "status": 200, "answer": "200 OK: done"}
+        [listed] = cast.ada.get(f"webhooks/{pk}/deliveries")["deliveries"]
+        assert (listed["test"], listed["state"], listed["answer"]) == (True, "sent", "200 OK: done")
+        assert receiver.got[-1].content["event_id"] == listed["id"]
         outbox.look(timezone.now())
         data = {"title": "Look", "level": "LOG_LEVEL_ERROR"}
         cast.ada.post("webhooks/custom", {"experimentId": experiment["id"], "data": data})
@@ -50,7 +53,8 @@ def test_a_webhook_is_made_tested_told_changed_and_removed(
         )
         outbox.look(timezone.now())
         sending.send_due(5)
-        [delivery] = cast.ada.get(f"webhooks/{pk}/deliveries")["deliveries"]
+        delivery, _ = cast.ada.get(f"webhooks/{pk}/deliveries")["deliveries"]
+        assert delivery["test"] is False
         assert (delivery["state"], delivery["answer"]) == ("sent", "200 OK: done")
         assert "says: Look" in delivery["sentence"]
         assert receiver.got[-1].content["event_data"]["custom"]["level"] == "ERROR"
