@@ -1,13 +1,18 @@
-"""Workspaces and projects by the names that people give them."""
+"""Workspaces and projects: found by the names that people give them, and the verbs that both have."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+import argparse
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from trainmaster.cli.errors import CliError
+from trainmaster.cli import output
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.output import done, say
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
+#: the workspace or project that the arguments name
+Finder = Callable[[Client, argparse.Namespace], Json]
 
 #: how the lists may be sorted, by the words of the command line
 ORDERS = {"asc": "ORDER_BY_ASC", "desc": "ORDER_BY_DESC"}
@@ -39,3 +44,59 @@ def _chosen(rows: Sequence[Json], name: str, none: str) -> Json:
 def query(sort_by: str, order_by: str) -> List[Tuple[str, Any]]:
     """sortBy and orderBy of the API for `--sort-by` and `--order-by`."""
     return [("sortBy", f"SORT_BY_{sort_by.upper()}"), ("orderBy", ORDERS[order_by])]
+
+
+def add_paging(parser: argparse.ArgumentParser, sorts: Sequence[str]) -> None:
+    """--sort-by, --order-by, --limit, --offset and the forms of output."""
+    parser.add_argument("--sort-by", choices=sorts, default=sorts[0], help="what the rows are sorted by")
+    parser.add_argument("--order-by", choices=sorted(ORDERS), default="asc", help="upwards or downwards")
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="so many rows; 0: all")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="without the first N")
+    output.add_format(parser)
+
+
+def show_page(
+    client: Client, args: argparse.Namespace, path: str, field: str, columns: Sequence[output.Column]
+) -> int:
+    """The rows that the options of `add_paging` ask for."""
+    rows = client.pages(path, field, query(args.sort_by, args.order_by), args.limit, args.offset)
+    output.show(rows, columns, args.output)
+    return OK
+
+
+def told(row: Json, columns: Sequence[output.Column], args: argparse.Namespace, sentence: str) -> int:
+    """What was done as a sentence, or the record where a form was asked for."""
+    if args.output == "table":
+        done(sentence)
+    else:
+        output.show_one(row, columns, args.output)
+    return OK
+
+
+def add_ends(
+    add_one: Callable[[str, str], argparse.ArgumentParser], word: str, holds: str, found: Finder
+) -> None:
+    """archive, unarchive and delete. `word`: workspace or project; `holds`: what must be gone before."""
+    about = {"word": word, "found": found}
+    for verb, text in (("archive", "take it out of the lists"), ("unarchive", "put it back into the lists")):
+        add_one(verb, text).set_defaults(run=_archive, verb=verb, action=f"{verb} the {word}", **about)
+    parser = add_one("delete", f"delete a {word} that has no {holds} left")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_delete, action=f"delete the {word}", **about)
+
+
+def _archive(client: Client, args: argparse.Namespace) -> int:
+    found = args.found(client, args)
+    client.post(f"/api/v1/{args.word}s/{found['id']}/{args.verb}")
+    done(f"{args.verb.capitalize()}d {args.word} {found['name']}")
+    return OK
+
+
+def _delete(client: Client, args: argparse.Namespace) -> int:
+    found = args.found(client, args)
+    if not args.yes and not output.ask(f"Delete the {args.word} {found['name']}?", default=False):
+        say("Nothing was deleted.")
+        return FAILED
+    client.call("DELETE", f"/api/v1/{args.word}s/{found['id']}")
+    done(f"Deleted {args.word} {found['name']}")
+    return OK

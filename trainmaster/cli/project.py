@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any, Callable, Dict, List
 
 from trainmaster.cli import output, places
-from trainmaster.cli.errors import FAILED, OK, UsageError
+from trainmaster.cli.errors import OK, UsageError
 from trainmaster.cli.experiment import EXPERIMENTS
-from trainmaster.cli.output import Column, done, say
-from trainmaster.cli.workspace import PROJECTS, add_paging, told
+from trainmaster.cli.output import Column, done
+from trainmaster.cli.workspace import PROJECTS, list_projects
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
@@ -23,11 +24,11 @@ def add(add_noun: Adder) -> None:
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     parser = verbs.add_parser("list", aliases=["ls"], help="the projects of a workspace")
     parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
-    add_paging(parser, ["id", "name", "description"])
-    parser.set_defaults(run=_list, action="list the projects")
+    places.add_paging(parser, ["id", "name", "description"])
+    parser.set_defaults(run=list_projects, action="list the projects")
     parser = _add_one(verbs, "list-experiments", "the experiments of a project")
     parser.add_argument("-a", "--all", action="store_true", help="of all users, archived ones too")
-    add_paging(parser, ["id", "name", "start_time", "end_time", "state"])
+    places.add_paging(parser, ["id", "name", "start_time", "end_time", "state"])
     parser.set_defaults(run=_list_experiments, action="list the experiments")
     parser = _add_one(verbs, "describe", "its key, its owner and its experiments")
     parser.add_argument("-a", "--all", action="store_true", help="archived experiments too")
@@ -46,12 +47,10 @@ def _add_changes(verbs: Any) -> None:
     parser.add_argument("--new-name", "--new_name", metavar="NAME", help="another name")
     _add_fields(parser)
     parser.set_defaults(run=_edit, action="edit the project")
-    for verb, text in (("archive", "take it out of the lists"), ("unarchive", "put it back into the lists")):
-        parser = _add_one(verbs, verb, text)
-        parser.set_defaults(run=_archive, verb=verb, action=f"{verb} the project")
-    parser = _add_one(verbs, "delete", "delete a project that has no experiments left")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.set_defaults(run=_delete, action="delete the project")
+    parser = _add_one(verbs, "move", "put it, with its experiments, into another workspace")
+    parser.add_argument("destination", metavar="DESTINATION", help="name or number of the other workspace")
+    parser.set_defaults(run=_move, action="move the project")
+    places.add_ends(partial(_add_one, verbs), "project", "experiments", _found)
 
 
 def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
@@ -71,13 +70,6 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
 
 def _found(client: Client, args: argparse.Namespace) -> Json:
     return places.project(client, args.workspace_name, args.project_name)
-
-
-def _list(client: Client, args: argparse.Namespace) -> int:
-    found = places.workspace(client, args.workspace_name)
-    path, query = f"/api/v1/workspaces/{found['id']}/projects", places.query(args.sort_by, args.order_by)
-    output.show(client.pages(path, "projects", query, args.limit, args.offset), PROJECTS, args.output)
-    return OK
 
 
 def _experiments(client: Client, found: Json, archived_too: bool, query: List[Any]) -> List[Any]:
@@ -113,7 +105,9 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     given = {"name": args.name, "description": args.description, "key": args.key}
     body = {field: value for field, value in given.items() if value is not None}
     made = client.post(f"/api/v1/workspaces/{workspace['id']}/projects", body)["project"]
-    return told(made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}")
+    return places.told(
+        made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}"
+    )
 
 
 def _edit(client: Client, args: argparse.Namespace) -> int:
@@ -123,21 +117,11 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
         raise UsageError("name what to change: --new-name, --description or --key.")
     found = _found(client, args)
     changed = client.call("PATCH", f"/api/v1/projects/{found['id']}", changes)["project"]
-    return told(changed, _DETAILS, args, f"Changed project {changed['name']}")
+    return places.told(changed, _DETAILS, args, f"Changed project {changed['name']}")
 
 
-def _archive(client: Client, args: argparse.Namespace) -> int:
-    found = _found(client, args)
-    client.post(f"/api/v1/projects/{found['id']}/{args.verb}")
-    done(f"{args.verb.capitalize()}d project {found['name']}")
-    return OK
-
-
-def _delete(client: Client, args: argparse.Namespace) -> int:
-    found = _found(client, args)
-    if not args.yes and not output.ask(f"Delete the project {found['name']}?", default=False):
-        say("Nothing was deleted.")
-        return FAILED
-    client.call("DELETE", f"/api/v1/projects/{found['id']}")
-    done(f"Deleted project {found['name']}")
+def _move(client: Client, args: argparse.Namespace) -> int:
+    found, to = _found(client, args), places.workspace(client, args.destination)
+    client.post(f"/api/v1/projects/{found['id']}/move", {"destinationWorkspaceId": to["id"]})
+    done(f"Moved project {found['name']} to workspace {to['name']}")
     return OK

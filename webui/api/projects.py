@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import Count, Max, Q, QuerySet
+from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from experiments.models import Project
-from experiments.states import ExperimentState
+from experiments import places
 from webui.api import encoding, workspaces
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -25,16 +22,6 @@ _SORT = {
     "SORT_BY_CREATION_TIME": "id",
     "SORT_BY_LAST_EXPERIMENT_START_TIME": "last_started",
 }
-
-
-def projects_with_numbers() -> QuerySet[Project]:
-    active = Q(experiments__state=ExperimentState.ACTIVE)
-    return Project.objects.select_related("owner", "workspace").annotate(
-        num_experiments=Count("experiments", distinct=True),
-        num_active=Count("experiments", filter=active, distinct=True),
-        num_runs=Count("experiments__trials", distinct=True),
-        last_started=Max("experiments__started_at"),
-    )
 
 
 def encode_project(row: Any) -> Json:
@@ -62,7 +49,7 @@ def encode_project(row: Any) -> Json:
 
 
 def find(project_id: int) -> Any:
-    row = projects_with_numbers().filter(pk=project_id).first()
+    row = places.projects_with_numbers().filter(pk=project_id).first()
     if row is None:
         raise Missing(f"project {project_id} not found")
     return row
@@ -78,15 +65,19 @@ class NotesBody(serializers.Serializer[Any]):
 
 
 class ProjectBody(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=80, min_length=1)
+    name = serializers.CharField(max_length=places.NAME_CHARACTERS, min_length=1)
     description = serializers.CharField(required=False, allow_blank=True, allow_null=True)
-    key = serializers.RegexField(r"^[A-Za-z0-9]{1,5}$", required=False, allow_null=True)
+    key = serializers.RegexField(rf"^{places.KEY.pattern}$", required=False, allow_null=True)
 
 
 class ProjectPatch(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=80, required=False, allow_null=True)
+    name = serializers.CharField(max_length=places.NAME_CHARACTERS, required=False, allow_null=True)
     description = serializers.CharField(required=False, allow_blank=True, allow_null=True)
-    key = serializers.RegexField(r"^[A-Za-z0-9]{1,5}$", required=False, allow_null=True)
+    key = serializers.RegexField(rf"^{places.KEY.pattern}$", required=False, allow_null=True)
+
+
+class MoveBody(serializers.Serializer[Any]):
+    destinationWorkspaceId = serializers.IntegerField()
 
 
 class ProjectsQuery(encoding.PageQuery):
@@ -103,7 +94,7 @@ class WorkspaceProjects(ApiView):
 
     def get(self, request: Request, workspace_id: int) -> Response:
         query = self.query(request)
-        rows = projects_with_numbers()
+        rows = places.projects_with_numbers()
         if workspace_id:
             workspaces.find(workspace_id)
             rows = rows.filter(workspace_id=workspace_id)
@@ -116,28 +107,15 @@ class WorkspaceProjects(ApiView):
 
     def post(self, request: Request, workspace_id: int) -> Response:
         body = self.body(request)
-        workspace = workspaces.find(workspace_id)
-        if workspace.archived:
-            raise BadRequest(f"workspace {workspace.name} is archived; nothing can be added to it.")
-        try:
-            with transaction.atomic():
-                row = Project.objects.create(
-                    workspace_id=workspace_id,
-                    name=body["name"],
-                    description=body.get("description") or "",
-                    key=(body.get("key") or _free_key(body["name"])).upper(),
-                    owner=person(request),
-                )
-        except IntegrityError as error:
-            raise Conflict(f"there is already a project {body['name']} here, or one with this key") from error
+        with workspaces.refusals():
+            row = places.make_project(
+                person(request),
+                workspaces.find(workspace_id),
+                body["name"],
+                description=body.get("description") or "",
+                key=body.get("key") or "",
+            )
         return Response({"project": encode_project(find(row.pk))})
-
-
-def _free_key(name: str) -> str:
-    """A short key from the name that no project has yet."""
-    stem = (re.sub(r"[^A-Za-z0-9]", "", name).upper() or "P")[:3]
-    taken = set(Project.objects.filter(key__startswith=stem).values_list("key", flat=True))
-    return next(key for key in (stem, *(f"{stem}{n}" for n in range(2, 100_000))) if key not in taken)
 
 
 class OneProject(ApiView):
@@ -149,24 +127,14 @@ class OneProject(ApiView):
         return Response({"project": encode_project(find(project_id))})
 
     def patch(self, request: Request, project_id: int) -> Response:
-        workspaces.require_changeable(person(request), find(project_id), "project")
         changes = {name: value for name, value in self.body(request).items() if value is not None}
-        if "key" in changes:
-            changes["key"] = changes["key"].upper()
-        try:
-            with transaction.atomic():
-                if changes:
-                    Project.objects.filter(pk=project_id).update(**changes)
-        except IntegrityError as error:
-            raise Conflict("there is already a project of this name or key") from error
+        with workspaces.refusals():
+            places.change(person(request), find(project_id), changes)
         return Response({"project": encode_project(find(project_id))})
 
     def delete(self, request: Request, project_id: int) -> Response:
-        row = find(project_id)
-        workspaces.require_changeable(person(request), row, "project")
-        if row.num_experiments:
-            raise BadRequest(f"project {row.name} still has experiments; delete or move them first.")
-        Project.objects.filter(pk=project_id).delete()
+        with workspaces.refusals():
+            places.delete(person(request), find(project_id))
         return Response({"completed": True})
 
 
@@ -174,7 +142,7 @@ class ProjectByKey(ApiView):
     """One project by its key."""
 
     def get(self, request: Request, key: str) -> Response:
-        row = projects_with_numbers().filter(key=key.upper()).first()
+        row = places.projects_with_numbers().filter(key=key.upper()).first()
         if row is None:
             raise Missing(f"project {key} not found")
         return Response({"project": encode_project(row)})
@@ -186,8 +154,20 @@ class ProjectArchive(ApiView):
     archived = True
 
     def post(self, request: Request, project_id: int) -> Response:
-        workspaces.require_changeable(person(request), find(project_id), "project")
-        Project.objects.filter(pk=project_id).update(archived=self.archived)
+        with workspaces.refusals():
+            places.archive(person(request), find(project_id), self.archived)
+        return Response({})
+
+
+class ProjectMove(ApiView):
+    """Put a project, with all that is in it, into another workspace."""
+
+    bodies = {"POST": MoveBody}
+
+    def post(self, request: Request, project_id: int) -> Response:
+        workspace = workspaces.find(self.body(request)["destinationWorkspaceId"])
+        with workspaces.refusals():
+            places.move(person(request), find(project_id), workspace)
         return Response({})
 
 
@@ -204,8 +184,6 @@ class ProjectNotes(ApiView):
         return self._store(request, project_id, [dict(note) for note in self.body(request)["notes"]])
 
     def _store(self, request: Request, project_id: int, notes: list[Json]) -> Response:
-        user, row = person(request), find(project_id)
-        if not row.immutable:  # everybody writes into Uncategorized
-            workspaces.require_changeable(user, row, "project")
-        Project.objects.filter(pk=project_id).update(notes=notes)
+        with workspaces.refusals():
+            places.write_notes(person(request), find(project_id), notes)
         return Response({"notes": notes})

@@ -260,6 +260,7 @@ _places = [
     _at("projects/key/<str:key>", projects.ProjectByKey),
     _at("projects/<int:project_id>/archive", projects.ProjectArchive, archived=True),
     _at("projects/<int:project_id>/unarchive", projects.ProjectArchive, archived=False),
+    _at("projects/<int:project_id>/move", projects.ProjectMove),
     _at("projects/<int:project_id>/notes", projects.ProjectNotes),
     _at("preview-hp-search", search_preview.PreviewSearch),
     _at("templates", templates.Templates),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import Count, QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.models import User
-from experiments.models import Template, Workspace
+from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
 from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
@@ -19,13 +18,6 @@ from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
 _SORT = {"SORT_BY_NAME": "name", "SORT_BY_ID": "id"}
-
-
-def workspaces_with_numbers() -> QuerySet[Workspace]:
-    return Workspace.objects.select_related("owner").annotate(
-        num_projects=Count("projects", distinct=True),
-        num_experiments=Count("projects__experiments", distinct=True),
-    )
 
 
 def encode_workspace(row: Any) -> Json:
@@ -45,20 +37,23 @@ def encode_workspace(row: Any) -> Json:
 
 
 def find(workspace_id: int) -> Any:
-    row = workspaces_with_numbers().filter(pk=workspace_id).first()
+    row = places.workspaces_with_numbers().filter(pk=workspace_id).first()
     if row is None:
         raise Missing(f"workspace {workspace_id} not found")
     return row
 
 
-def require_changeable(user: User, thing: Any, what: str) -> None:
-    """Its owner and admins change a workspace or project; nobody changes the ones that came with the server."""
-    if thing.immutable:
-        raise BadRequest(f"{what} {thing.name} came with the server and cannot be changed.")
-    if not user.is_admin and thing.owner_id != user.pk:
-        raise Forbidden(
-            f"{what} {thing.name} belongs to another user; only its owner or an admin may change it."
-        )
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the rules of workspaces and projects refuse becomes an answer."""
+    try:
+        yield
+    except places.NameTaken as refusal:
+        raise Conflict(str(refusal)) from refusal
+    except places.NotYours as refusal:
+        raise Forbidden(str(refusal)) from refusal
+    except places.Refused as refusal:
+        raise BadRequest(str(refusal)) from refusal
 
 
 class WorkspacesQuery(encoding.PageQuery):
@@ -70,7 +65,7 @@ class WorkspacesQuery(encoding.PageQuery):
 
 
 class WorkspaceBody(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=80, min_length=1)
+    name = serializers.CharField(max_length=places.NAME_CHARACTERS, min_length=1)
 
 
 class Workspaces(ApiView):
@@ -81,7 +76,7 @@ class Workspaces(ApiView):
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
-        rows = workspaces_with_numbers()
+        rows = places.workspaces_with_numbers()
         if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
             rows = rows.filter(name__iexact=query["name"])
         if query.get("nameCaseSensitive"):
@@ -94,12 +89,8 @@ class Workspaces(ApiView):
         return Response(encoding.page(rows, query, "workspaces", encode_workspace))
 
     def post(self, request: Request) -> Response:
-        name = self.body(request)["name"]
-        try:
-            with transaction.atomic():
-                row = Workspace.objects.create(name=name, owner=person(request))
-        except IntegrityError as error:
-            raise Conflict(f"there is already a workspace {name}") from error
+        with refusals():
+            row = places.make_workspace(person(request), self.body(request)["name"])
         # the client walks over the bindings of Kubernetes namespaces; there are none here
         return Response({"workspace": encode_workspace(find(row.pk)), "namespaceBindings": {}})
 
@@ -113,23 +104,13 @@ class OneWorkspace(ApiView):
         return Response({"workspace": encode_workspace(find(workspace_id))})
 
     def patch(self, request: Request, workspace_id: int) -> Response:
-        row = find(workspace_id)
-        require_changeable(person(request), row, "workspace")
-        try:
-            with transaction.atomic():
-                Workspace.objects.filter(pk=workspace_id).update(name=self.body(request)["name"])
-        except IntegrityError as error:
-            raise Conflict("there is already a workspace of this name") from error
+        with refusals():
+            places.change(person(request), find(workspace_id), {"name": self.body(request)["name"]})
         return Response({"workspace": encode_workspace(find(workspace_id))})
 
     def delete(self, request: Request, workspace_id: int) -> Response:
-        row = find(workspace_id)
-        require_changeable(person(request), row, "workspace")
-        if row.num_projects or Template.objects.filter(workspace_id=workspace_id).exists():
-            raise BadRequest(
-                f"workspace {row.name} still has projects or templates; delete or move them first."
-            )
-        Workspace.objects.filter(pk=workspace_id).delete()
+        with refusals():
+            places.delete(person(request), find(workspace_id))
         return Response({"completed": True})
 
 
@@ -139,8 +120,8 @@ class WorkspaceArchive(ApiView):
     archived = True
 
     def post(self, request: Request, workspace_id: int) -> Response:
-        require_changeable(person(request), find(workspace_id), "workspace")
-        Workspace.objects.filter(pk=workspace_id).update(archived=self.archived)
+        with refusals():
+            places.archive(person(request), find(workspace_id), self.archived)
         return Response({})
 
 

@@ -52,6 +52,12 @@ def test_projects_have_keys_notes_and_counts(cast: Cast, submit: Submit) -> None
     assert cast.ada.refused("DELETE", f"workspaces/{pk}")[0] == 400
     cast.ada.delete(f"projects/{second['id']}")
     assert [row["name"] for row in cast.vic.get(f"workspaces/{pk}/projects")["projects"]] == ["Vision"]
+    other = cast.ada.post("workspaces", {"name": "other"})["workspace"]["id"]
+    assert (
+        cast.bob.refused("POST", f"projects/{first['id']}/move", {"destinationWorkspaceId": other})[0] == 403
+    )
+    cast.ada.post(f"projects/{first['id']}/move", {"destinationWorkspaceId": other})
+    assert cast.vic.get(f"projects/{first['id']}")["project"]["workspaceName"] == "other"
     assert len(cast.vic.get("workspaces/0/projects")["projects"]) == 2
     assert cast.stranger.refused("GET", "projects/1")[0] == 401
     assert cast.vic.refused("POST", f"workspaces/{pk}/projects", {"name": "x"})[0] == 403

@@ -1,0 +1,178 @@
+"""Workspaces and projects, which group experiments: how they are made, changed, archived, deleted, and by whom.
+
+Number 1 of each, "Uncategorized", came with the server and stays as it is. Sources: features.md 4.8, 11.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Max, Q, QuerySet
+
+from accounts.models import User
+from events.announce import announce
+from experiments.models import Experiment, Project, Template, Workspace
+from experiments.states import ExperimentState
+
+NAME_CHARACTERS = 80
+KEY = re.compile(r"[A-Za-z0-9]{1,5}")
+
+Place = Workspace | Project
+Made = TypeVar("Made")
+
+
+class Refused(Exception):
+    """What cannot be done, in a sentence."""
+
+
+class NameTaken(Refused):
+    """Another one has the name or key."""
+
+
+class NotYours(Refused):
+    """Only its owner or an admin may."""
+
+
+def workspaces_with_numbers() -> QuerySet[Workspace]:
+    """With `num_projects` and `num_experiments`."""
+    return Workspace.objects.select_related("owner").annotate(
+        num_projects=Count("projects", distinct=True),
+        num_experiments=Count("projects__experiments", distinct=True),
+    )
+
+
+def projects_with_numbers() -> QuerySet[Project]:
+    """With `num_experiments`, `num_active`, `num_runs` (trials) and `last_started`."""
+    active = Q(experiments__state=ExperimentState.ACTIVE)
+    return Project.objects.select_related("owner", "workspace").annotate(
+        num_experiments=Count("experiments", distinct=True),
+        num_active=Count("experiments", filter=active, distinct=True),
+        num_runs=Count("experiments__trials", distinct=True),
+        last_started=Max("experiments__started_at"),
+    )
+
+
+def open_projects() -> QuerySet[Project]:
+    """Those that experiments can be put into, by workspace and name."""
+    rows = Project.objects.select_related("workspace").filter(archived=False, workspace__archived=False)
+    return rows.order_by("workspace__name", "name")
+
+
+def may_change(user: User, place: Place) -> bool:
+    return not place.immutable and (user.is_admin or (user.may_edit and place.owner_id == user.pk))
+
+
+def require_changeable(user: User, place: Place) -> None:
+    """Its owner and admins change a workspace or project, nobody those that came with the server. Raises Refused."""
+    what = _word(place)
+    if place.immutable:
+        raise Refused(f"{what} {place.name} came with the server and cannot be changed.")
+    if not may_change(user, place):
+        raise NotYours(
+            f"{what} {place.name} belongs to another user; only its owner or an admin may change it."
+        )
+
+
+def _word(place: Place) -> str:
+    return "workspace" if isinstance(place, Workspace) else "project"
+
+
+def make_workspace(user: User, name: str) -> Workspace:
+    """Raises NameTaken."""
+    return _unique(
+        lambda: Workspace.objects.create(name=name, owner=user), f"there is already a workspace {name}."
+    )
+
+
+def make_project(user: User, workspace: Workspace, name: str, description: str, key: str) -> Project:
+    """`key`: empty takes a free one from the name. Raises Refused."""
+    _require_open(workspace)
+    return _unique(
+        lambda: Project.objects.create(
+            workspace=workspace,
+            name=name,
+            description=description,
+            key=(key or _free_key(name)).upper(),
+            owner=user,
+        ),
+        f"there is already a project {name} here, or one with this key.",
+    )
+
+
+def _require_open(workspace: Workspace) -> None:
+    if workspace.archived:
+        raise Refused(f"workspace {workspace.name} is archived; nothing can be added to it.")
+
+
+def _free_key(name: str) -> str:
+    """A short key from the name that no project has yet."""
+    stem = (re.sub(r"[^A-Za-z0-9]", "", name).upper() or "P")[:3]
+    taken = set(Project.objects.filter(key__startswith=stem).values_list("key", flat=True))
+    return next(key for key in (stem, *(f"{stem}{n}" for n in range(2, 100_000))) if key not in taken)
+
+
+def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
+    """Give it these columns. Raises Refused."""
+    require_changeable(user, place)
+    if "key" in changes:
+        changes = {**changes, "key": str(changes["key"]).upper()}
+    if changes:
+        _unique(
+            lambda: type(place).objects.filter(pk=place.pk).update(**changes),
+            f"there is already a {_word(place)} of this name or key.",
+        )
+
+
+def _unique(step: Callable[[], Made], taken: str) -> Made:
+    try:
+        with transaction.atomic():
+            made = step()
+    except IntegrityError as error:
+        raise NameTaken(taken) from error
+    announce("experiments")
+    return made
+
+
+def archive(user: User, place: Place, archived: bool) -> None:
+    """Out of the lists, or back into them. What an archived one holds stays as it is. Raises Refused."""
+    change(user, place, {"archived": archived})
+
+
+def move(user: User, project: Project, workspace: Workspace) -> None:
+    """Put a project, with all that is in it, into another workspace. Raises Refused."""
+    require_changeable(user, project)
+    if project.archived:
+        raise Refused(f"project {project.name} is archived; unarchive it before moving it.")
+    _require_open(workspace)
+    _unique(
+        lambda: Project.objects.filter(pk=project.pk).update(workspace=workspace),
+        f"workspace {workspace.name} already has a project {project.name}.",
+    )
+
+
+@transaction.atomic
+def delete(user: User, place: Place) -> None:
+    """Only an empty one. Raises Refused."""
+    require_changeable(user, place)
+    type(place).objects.select_for_update().filter(pk=place.pk).first()  # nothing is put into it meanwhile
+    if isinstance(place, Project):
+        if Experiment.objects.filter(project=place).exists():
+            raise Refused(f"project {place.name} still has experiments; delete or move them first.")
+    elif (
+        Project.objects.filter(workspace=place).exists() or Template.objects.filter(workspace=place).exists()
+    ):
+        raise Refused(f"workspace {place.name} still has projects or templates; delete or move them first.")
+    type(place).objects.filter(pk=place.pk).delete()
+    announce("experiments")
+
+
+def write_notes(user: User, project: Project, notes: list[dict[str, str]]) -> None:
+    """All its pages of notes, each with `name` and `contents`. Raises Refused."""
+    if not project.immutable:  # everybody writes into Uncategorized
+        require_changeable(user, project)
+    elif not user.may_edit:
+        raise NotYours("Viewers may read the notes of a project; editors write them.")
+    Project.objects.filter(pk=project.pk).update(notes=notes)
