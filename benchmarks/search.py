@@ -103,7 +103,7 @@ def kept(state: dict[str, Any], events: int) -> list[str]:
             with transaction.atomic():
                 experiment = lock(trial.experiment_id)
                 of_event = Trial.objects.get(pk=trial.pk)
-                search.validation_reported(experiment, of_event, 0.5, steps)
+                search.validations_reported(experiment, of_event, [search.Validation(0.5, steps)])
             told[name].append((time.perf_counter() - begin) * 1000)
         cpu[name] = (time.process_time() + cpu_seconds(backend) - before) * 1000 / events
     assert experiment.search["trials"][numbers[-1]][RUNG] == 1

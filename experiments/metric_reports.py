@@ -1,11 +1,10 @@
-"""Metrics that training code reports: a batch is stored at once, and its validations reach the searcher one by one."""
+"""Metrics that training code reports: a batch is stored at once, and so its validations reach the searcher."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from events.announce import announce
 from experiments import search
 from experiments.models import Experiment, Trial
-from experiments.states import GOING_ON
+from experiments.search import Validation
 from metrics import ingest
 from metrics.ingest import MOST_STEPS, Report, group_name
 from metrics.table import Table
@@ -23,15 +22,6 @@ from metrics.values import number, storable
 VALIDATION = "validation"
 #: Times beyond these years are no clock's.
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """What the searcher is told of one report."""
-
-    metric: float
-    steps_completed: int
-    time: float | None
 
 
 def report_of(trial: Trial, data: Mapping[str, Any]) -> Report:
@@ -66,23 +56,25 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
     trial.summary_metrics = summarised(trial.summary_metrics, fresh)
     fields = {"steps_completed", "summary_metrics"}
     if VALIDATION in fresh:
+        standing = experiment.best_metric
         new = set(fresh[VALIDATION].steps[_any(fresh[VALIDATION])].tolist())
         for place, report in enumerate(reports):
             if report and report.group == VALIDATION and report.steps_completed in new:
                 told[place] = _validated(experiment, trial, report, fresh[VALIDATION])
         told = _once(told)
+        if experiment.best_metric != standing:
+            best = {"best_metric": experiment.best_metric, "best_trial_id": experiment.best_trial_id}
+            Experiment.objects.filter(pk=experiment.pk).update(**best)
         fields |= {"latest_validation", "best_validation", "searcher_metric"}
     trial.save(update_fields=fields)
     announce(f"experiment:{experiment.pk}")
     return told
 
 
-def tell(experiment: Experiment, trial: Trial, validation: Validation) -> None:
-    """Hand a validation to the searcher, unless the experiment is being ended or has none."""
-    if experiment.state in GOING_ON and not experiment.unmanaged:
-        search.validation_reported(
-            experiment, trial, validation.metric, validation.steps_completed, validation.time
-        )
+def tell(experiment: Experiment, trial: Trial, validations: Sequence[Validation]) -> None:
+    """Hand validations to the searcher, in their order, as long as the experiment is not being ended and has one."""
+    if not experiment.unmanaged:
+        search.validations_reported(experiment, trial, validations)
 
 
 def _any(table: Table) -> Any:
@@ -104,7 +96,7 @@ def _once(told: list[Validation | None]) -> list[Validation | None]:
 
 
 def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Table) -> Validation | None:
-    """Keep a validation as the trial's latest, and as the best of trial and experiment if it is."""
+    """Note a validation as the trial's latest, and as the best of trial and experiment if it is; nothing is written."""
     searcher = experiment.config.get("searcher") or {}
     values, name, steps = storable(report.values), searcher.get("metric", ""), report.steps_completed
     row = validation_row(steps, values, datetime.fromtimestamp(report.at, UTC), number(values.get(name)))
@@ -121,7 +113,6 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
     standing = experiment.best_metric
     if standing is None or better(metric, standing, smaller):
         experiment.best_metric, experiment.best_trial_id = metric, trial.pk
-        Experiment.objects.filter(pk=experiment.pk).update(best_metric=metric, best_trial_id=trial.pk)
     return Validation(metric, steps, _time(searcher, values))
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time as clock
 import uuid
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import searching
 from experiments import sources
 from experiments.models import Experiment, Trial
-from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
+from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
     finish_if_done,
     rest_trial,
@@ -46,12 +47,30 @@ def carry_on(
     _apply(experiment, state, operations, actor)
 
 
-def validation_reported(
-    experiment: Experiment, trial: Trial, metric: float, steps_completed: int, time: float | None = None
-) -> None:
-    """`time` is the value of the config's `time_metric`, which then measures the rungs instead of the steps."""
-    event = searching.ValidationReported(str(trial.request_id), metric, steps_completed, time=time, at=_now())
-    _feed(experiment, event, "searcher")
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What a search is told of one report. `time` is the value of the config's `time_metric`, which then measures the
+    rungs instead of the steps."""
+
+    metric: float
+    steps_completed: int
+    time: float | None = None
+
+
+def validations_reported(experiment: Experiment, trial: Trial, validations: Sequence[Validation]) -> None:
+    """In their order, as far as the experiment goes on. The state of the search is kept once, after the last of them:
+    a backlog of thousands, as an absence leaves it, costs what one costs."""
+    state = searching.upgraded(experiment.search)
+    told = state["told"]
+    for each in validations:
+        if experiment.state not in GOING_ON:
+            break
+        event = searching.ValidationReported(
+            str(trial.request_id), each.metric, each.steps_completed, time=each.time, at=_now()
+        )
+        _follow(experiment, state, searching.advance(state, event), "searcher")
+    if state["told"] > told:
+        _keep(experiment, state)
 
 
 def trial_exited(
@@ -72,7 +91,15 @@ def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
 def _apply(
     experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str
 ) -> None:
-    """Do what the search asks for, tell it of what that ended at once, and save its state when it wants no more."""
+    """Do what the search asks for, and save its state when it wants no more."""
+    _follow(experiment, state, operations, actor)
+    _keep(experiment, state)
+
+
+def _follow(
+    experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str
+) -> None:
+    """Do what the search asks for, and tell it of what that ended at once."""
     experiment.search = state
     left = list(operations)
     while left:
@@ -81,6 +108,9 @@ def _apply(
             left += searching.advance(
                 state, searching.TrialExited(ended, searching.ExitReason.COMPLETED, _now())
             )
+
+
+def _keep(experiment: Experiment, state: dict[str, Any]) -> None:
     Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=_progress(experiment))
 
 

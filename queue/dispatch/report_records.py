@@ -1,4 +1,5 @@
-"""Reports of training code within a batch of a runner: metrics all at once, the rest one by one, in order."""
+"""Reports of training code within a batch of a runner, in order: metrics all at once, the searcher is told of as many
+validations as follow each other, the rest one by one."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from experiments import metric_reports, reports
-from experiments.metric_reports import Validation
 from experiments.models import Trial
+from experiments.search import Validation
 from jobs.models import Member
 from logs import store as log_store
 from logs.lines import NewLine, blocks_of
@@ -34,9 +35,9 @@ class Reporting:
         self._data: list[Any] = [record.get("d") if record["k"] == "core" else {} for record in records]
         found = [self._read(data) for data in self._data]
         self._validations = self._stored(found)
-        #: a report that was stored has only its searcher to tell
+        #: a report that was stored has only its searcher to tell, one that cannot be read nobody
         self._done = [
-            bool(report) and not told for report, told in zip(found, self._validations, strict=True)
+            _is_metrics(data) and not told for data, told in zip(self._data, self._validations, strict=True)
         ]
 
     def is_done(self, place: int) -> bool:
@@ -45,14 +46,34 @@ class Reporting:
 
     def apply(self, place: int) -> None:
         """The record at this place; of metrics, what the searcher has to hear."""
-        data, validation = self._data[place], self._validations[place]
+        data = self._data[place]
         if _is_metrics(data):
-            if validation:
-                self._tried(data, lambda: metric_reports.tell(self._experiment, self._trial, validation))
+            self._tell(self._following(place))
         else:
             self._tried(
                 data, lambda: reports.apply(self._experiment, self._trial, self._member, _object(data))
             )
+
+    def _following(self, place: int) -> list[int]:
+        """The places of this validation and of those after it, as far as no record of another kind stands between."""
+        found = []
+        for at in range(place, len(self._data)):
+            if self._validations[at]:
+                found.append(at)
+            elif not self._done[at]:
+                break
+        return found
+
+    def _tell(self, places: Sequence[int]) -> None:
+        def tell(some: Sequence[int]) -> None:
+            validations = [each for at in some if (each := self._validations[at])]
+            metric_reports.tell(self._experiment, self._trial, validations)
+
+        for at in places:
+            self._done[at] = True
+        if not self._together(lambda: tell(places)):
+            for at in places:
+                self._tried(self._data[at], lambda at=at: tell([at]))  # type: ignore[misc]
 
     def _read(self, data: Any) -> Report | None:
         if not _is_metrics(data):
@@ -67,19 +88,27 @@ class Reporting:
         def store(some: list[Report | None]) -> list[Validation | None]:
             return metric_reports.store(self._experiment, self._trial, some)
 
-        try:
-            with transaction.atomic():
-                return store(found)
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:  # one of them must be odd in a way of its own: it alone is left behind
-            log.exception("metrics of %s could not be stored together", self._member.run_key)
-            self._undone()
+        together: list[Validation | None] = []
+        if self._together(lambda: together.extend(store(found))):
+            return together
         alone: list[Validation | None] = []
         for data, report in zip(self._data, found, strict=True):
             told = self._tried(data, lambda report=report: store([report])) if report else None  # type: ignore[misc]
             alone += told or [None]
         return alone
+
+    def _together(self, action: Callable[[], None]) -> bool:
+        """False: one of several must be odd in a way of its own; nothing is done, and it alone is to be left behind."""
+        try:
+            with transaction.atomic():
+                action()
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            log.exception("metrics of %s could not be taken in together", self._member.run_key)
+            self._undone()
+            return False
+        return True
 
     def _tried(self, data: Any, action: Callable[[], Answer]) -> Answer | None:
         try:

@@ -42,7 +42,7 @@ def completed_single() -> tuple[Experiment, Trial, Checkpoint]:
         storage={"type": "server"}, reported_at=timezone.now(),
     )  # fmt: skip
     Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint, restarts=3, early_exit="X")
-    search.validation_reported(experiment, trial, 0.5, 10)
+    search.validations_reported(experiment, trial, [search.Validation(0.5, 10)])
     end(trial)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.COMPLETED

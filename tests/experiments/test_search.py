@@ -1,12 +1,15 @@
 """A search hears of every end of its trials, so that an experiment always comes to its own."""
 
 import math
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dispatch import passes, settle
 from events.models import Event
-from experiments import metric_reports, outcomes, submit
+from experiments import metric_reports, outcomes, search, submit
 from experiments import transitions as experiments
 from experiments.config import parse
 from experiments.models import Experiment, Trial
@@ -55,6 +58,25 @@ def trials(experiment: Experiment) -> list[Trial]:
     return list(experiment.trials.select_related("experiment", "task").order_by("pk"))
 
 
+def story(experiment: Experiment) -> dict[str, Any]:
+    """All that a search has done, but for its clock; of two experiments with the same seed it can be compared."""
+    experiment.refresh_from_db()
+    rows = trials(experiment)
+    state = experiment.search
+    for rung in (rung for bracket in state["brackets"] for rung in bracket["rungs"]):
+        rung["entries"] = [[metric, number, outcome] for metric, number, _, outcome in rung["entries"]]
+    number = {str(trial.pk): place for place, trial in enumerate(rows)}
+    events = Event.objects.filter(experiment_id=experiment.pk).order_by("id")
+    return {
+        "search": state,
+        "progress": experiment.progress,
+        "state": experiment.state,
+        "trials": [(str(row.request_id), row.hparams, row.seed, row.state, row.task.state) for row in rows],
+        "events": [(each.kind, number.get(each.subject), each.from_state, each.to_state, each.reason, each.detail)
+                   for each in events],
+    }  # fmt: skip
+
+
 def end(trial: Trial, code: int = 0) -> None:
     member = Member.objects.get(allocation__task=trial.task, ended_at=None)
     settle.member_exited(member.pk, code=code, signal=None, ended_at=None, first_failure=None)
@@ -62,7 +84,7 @@ def end(trial: Trial, code: int = 0) -> None:
 
 def validated(trial: Trial, loss: float, steps: int) -> None:
     experiment = experiments.lock(trial.experiment_id)
-    metric_reports.tell(experiment, trial, metric_reports.Validation(loss, steps, None))
+    metric_reports.tell(experiment, trial, [search.Validation(loss, steps)])
 
 
 def test_a_trial_killed_while_it_waits_does_not_keep_its_experiment_open() -> None:
@@ -111,7 +133,7 @@ def test_a_validation_that_comes_while_the_experiment_is_canceled_makes_no_new_t
             }
             (validation,) = metric_reports.store(experiment, trial, [metric_reports.report_of(trial, data)])
             assert validation
-            metric_reports.tell(experiment, trial, validation)
+            metric_reports.tell(experiment, trial, [validation])
     assert len(trials(experiment)) == 2
     end(first)
     end(second)
@@ -155,7 +177,7 @@ def test_a_time_without_end_brings_a_trial_to_no_rung() -> None:
     make_host("gpu0", 2)
     experiment = submitted(HALVING)
     trial, _ = trials(experiment)
-    metric_reports.tell(experiments.lock(experiment.pk), trial, metric_reports.Validation(0.5, 4, time))
+    metric_reports.tell(experiments.lock(experiment.pk), trial, [search.Validation(0.5, 4, time)])
     experiment.refresh_from_db()
     assert experiment.search["told"] == 0
 
@@ -191,3 +213,27 @@ def test_a_trial_is_parked_at_its_rung_and_comes_back_when_it_is_promoted() -> N
     assert told == [(Reason.SEARCHER_PARKED, 1, 1), (Reason.SEARCHER_PROMOTED, 2, 4)]
     sentences = [entry.sentence for entry in timeline.of(Event.objects.filter(subject=str(one.pk)))]
     assert any("2nd of 4 at rung 1 (4 units), 0.9; the best 2 go on" in sentence for sentence in sentences)
+
+
+#: (of which trial, its (loss, steps further)): what one batch of a runner brings after an absence
+BACKLOG = st.tuples(st.integers(0, 7), st.lists(st.tuples(st.floats(0, 1), st.integers(1, 6)), max_size=6))
+
+
+@settings(max_examples=8, deadline=None)
+@given(stop_once=st.booleans(), backlogs=st.lists(BACKLOG, min_size=3, max_size=10))
+def test_a_backlog_of_validations_is_heard_as_if_they_had_come_one_by_one(
+    stop_once: bool, backlogs: list[tuple[int, list[tuple[float, int]]]]
+) -> None:
+    text = f"{HALVING.rstrip()}\nreproducibility: {{experiment_seed: 7}}\n"
+    text = text.replace("num_rungs", f"divisor: 2, stop_once: {str(stop_once).lower()}, num_rungs")
+    at_once, one_by_one = submitted(text), submitted(text)
+    reached: dict[int, int] = {}
+    for which, steps in backlogs:
+        place, heard = which % len(trials(at_once)), []
+        for loss, more in steps:
+            reached[place] = reached.get(place, 0) + more
+            heard.append(search.Validation(loss, reached[place]))
+        metric_reports.tell(experiments.lock(at_once.pk), trials(at_once)[place], heard)
+        for each in heard:
+            metric_reports.tell(experiments.lock(one_by_one.pk), trials(one_by_one)[place], [each])
+        assert story(at_once) == story(one_by_one)

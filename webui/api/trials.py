@@ -170,7 +170,7 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
             raise BadRequest(f"The report cannot be stored: {error}.") from error
         (validation,) = metric_reports.store(experiment, row, [read])
         if validation:
-            metric_reports.tell(experiment, row, validation)
+            metric_reports.tell(experiment, row, [validation])
 
 
 class ProgressBody(serializers.Serializer[Any]):

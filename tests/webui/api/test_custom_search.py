@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from experiments.metric_reports import Validation, tell
+from experiments.metric_reports import tell
 from experiments.models import Experiment, Trial
 from experiments.outcomes import kill_trial
+from experiments.search import Validation
 from tests.rig.api import Cast, Json
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,7 +47,7 @@ def further(request_id: str, length: int) -> Json:
 @transaction.atomic
 def validated(trial: Trial, metric: float, steps: int) -> None:
     experiment = Experiment.objects.get(pk=trial.experiment_id)
-    tell(experiment, trial, Validation(metric, steps, None))
+    tell(experiment, trial, [Validation(metric, steps)])
 
 
 def test_a_program_makes_trials_trains_them_further_and_ends_the_search(cast: Cast, submit: Submit) -> None:
