@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.rig import crowd
 from tests.rig.stack import Stack, config
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts]
 
 LIMIT_SECONDS = 600.0
 BEST_LR = 0.3
-#: The better a trial's lr, the better it is at every step; it goes on from where it was saved.
+LENGTH, DIVISOR = 16, 4
+#: The better a trial's lr, the better it is at every step; it goes on from where it was saved. No two trials of this
+#: seed are closer to each other than what a trial gains by its steps, so their order depends on nobody's speed.
 TRAINING = """
 import pathlib, time
 import determined as det
@@ -40,10 +45,24 @@ with det.core.init() as context:
 SEARCHER = {
     "name": "adaptive_asha",
     "metric": "loss",
-    "max_length": {"batches": 16},
+    "max_length": {"batches": LENGTH},
+    "divisor": DIVISOR,
     "max_trials": 16,
     "max_concurrent_trials": 4,
 }
+#: For the server's Django: of each rung of each bracket (lr, went on?) of those that came there, the best first.
+RUNGS = """
+import json
+from experiments.models import Experiment
+from searching.rungs import tree
+experiment = Experiment.objects.get(pk={experiment})
+lr = {{str(name): hparams["lr"] for name, hparams in experiment.trials.values_list("request_id", "hparams")}}
+rungs = [
+    [[(lr[entry.request_id], entry.outcome == "promoted") for entry in rung.entries] for rung in bracket.rungs]
+    for bracket in tree(experiment.search)
+]
+print(json.dumps(rungs))
+"""
 
 
 def trials(stack: Stack, experiment: int) -> list[dict[str, Any]]:
@@ -64,15 +83,37 @@ def processes_of(tasks: set[str]) -> list[int]:
     return found
 
 
+def running(stack: Stack, experiment: int) -> list[int]:
+    return processes_of({trial["taskId"] for trial in trials(stack, experiment)})
+
+
 def kill_everything(stack: Stack, experiment: int) -> None:
     """The server with its databases, and on the hosts runners, keepers and training, all by kill -9."""
     tasks = {trial["taskId"] for trial in trials(stack, experiment)}
+    stack.wait(lambda: processes_of(tasks), LIMIT_SECONDS, "something to run that can be killed")
     stack.server.kill()
     for process in processes_of(tasks):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     stack.server.start()
     stack.token = stack.server.token()
+
+
+def away(lr: float) -> float:
+    """How bad a trial is."""
+    return abs(float(lr) - BEST_LR)
+
+
+def finds_the_better_ones(rungs: list[list[tuple[float, bool]]], stop_once: bool) -> None:
+    """In whatever order trials came to a rung of one bracket, the best of them went on: of those that are stopped for
+    good the very best, which is never behind; of those that are parked the whole share that is kept.
+    """
+    for rung, following in pairwise(rungs):
+        found = [lr for lr, _ in rung]
+        assert found == sorted(found, key=away)
+        sure = min(1, len(rung)) if stop_once else len(rung) // DIVISOR
+        assert all(went_on for _, went_on in rung[:sure])
+        assert sorted(lr for lr, _ in following) == sorted(lr for lr, went_on in rung if went_on)
 
 
 @pytest.mark.parametrize("stop_once", [False, True])
@@ -93,9 +134,11 @@ def test_an_adaptive_search_survives_that_everything_is_killed_twice(stack: Stac
     assert len({trial["hparams"]["lr"] for trial in found}) == 16
     assert {trial["state"] for trial in found} == {"STATE_COMPLETED"}
 
-    by_truth = sorted(found, key=lambda trial: abs(float(trial["hparams"]["lr"]) - BEST_LR))
-    best = stack.experiment(experiment)["bestTrialId"]
-    assert best in [trial["id"] for trial in by_truth[:8]]
-    stack.wait(
-        lambda: not processes_of({trial["taskId"] for trial in found}), 60, "the last processes to leave"
-    )
+    by_truth = sorted(found, key=lambda trial: away(trial["hparams"]["lr"]))
+    assert stack.experiment(experiment)["bestTrialId"] == by_truth[0]["id"]
+    assert max(trial["totalBatchesProcessed"] for trial in found) == LENGTH
+    brackets = json.loads(crowd.shell(stack.server, RUNGS.format(experiment=experiment)))
+    assert sum(len(rungs[0]) for rungs in brackets) == 16, "each came to the first rung of its bracket, once"
+    for rungs in brackets:
+        finds_the_better_ones(rungs, stop_once)
+    stack.wait(lambda: not running(stack, experiment), 60, "the last processes to leave")
