@@ -58,10 +58,6 @@ def test_podman_and_docker_get_the_same_folders_user_network_and_no_secret() -> 
         )
         assert command[:2] == [f"/usr/bin/{runtime}", "run"] and "--rm" in command
         assert command[-5:] == ["--entrypoint", "sh", "team/train:1", "-c", "train"]
-        assert pairs(command, "--volume") == [
-            "/w/runs/t.1.0:/w/runs/t.1.0:rw,rprivate", "/shared:/shared:rw,rprivate", "/w/bundle:/w/bundle:ro,rprivate",
-            "/data:/in:ro,rslave", "/out:/w/runs/t.1.0/code/kept:rw,rprivate",
-        ]  # fmt: skip
         options = ("--network", "--pid", "--ipc", "--user")
         assert [pairs(command, option) for option in options] == [["host"], ["host"], ["host"], ["1000:100"]]
         assert pairs(command, "--cap-add") == ["SYS_PTRACE", "IPC_LOCK"]
@@ -69,6 +65,22 @@ def test_podman_and_docker_get_the_same_folders_user_network_and_no_secret() -> 
         assert "/dev/a:/dev/b:rwm" in pairs(command, "--device")
         assert "KEY" in pairs(command, "--env") and not any("secret" in word for word in command)
         assert pairs(command, "--workdir") == ["/w/runs/t.1.0/code"]
+
+
+def test_folders_are_mounted_where_they_are_asked_for_and_docker_makes_none_that_is_missing() -> None:
+    podman = commands.run_command("podman", "podman", container(), inside(), ["a"])
+    assert pairs(podman, "--volume") == [
+        "/w/runs/t.1.0:/w/runs/t.1.0:rw,rprivate", "/shared:/shared:rw,rprivate", "/w/bundle:/w/bundle:ro,rprivate",
+        "/data:/in:ro,rslave", "/out:/w/runs/t.1.0/code/kept:rw,rprivate",
+    ]  # fmt: skip
+    docker = commands.run_command("docker", "docker", container(), inside(folders=["/a,b"]), ["a"])
+    assert "--volume" not in docker and pairs(docker, "--mount") == [
+        "type=bind,source=/w/runs/t.1.0,target=/w/runs/t.1.0,bind-propagation=rprivate",
+        'type=bind,"source=/a,b","target=/a,b",bind-propagation=rprivate',
+        "type=bind,source=/w/bundle,target=/w/bundle,bind-propagation=rprivate,readonly",
+        "type=bind,source=/data,target=/in,bind-propagation=rslave,readonly",
+        "type=bind,source=/out,target=/w/runs/t.1.0/code/kept,bind-propagation=rprivate",
+    ]
 
 
 def test_each_runtime_gives_gpus_groups_and_shared_memory_in_its_way() -> None:
@@ -82,7 +94,9 @@ def test_each_runtime_gives_gpus_groups_and_shared_memory_in_its_way() -> None:
         "100",
         "44",
     ]
-    assert "--gpus" not in commands.run_command("docker", "docker", container(), inside(gpus=[]), ["a"])
+    assert pairs(docker, "--ulimit") == ["memlock=-1:-1"]
+    without = commands.run_command("docker", "docker", container(), inside(gpus=[]), ["a"])
+    assert "--gpus" not in without and "--ulimit" not in without
 
 
 def test_apptainer_gets_variables_under_its_own_names() -> None:

@@ -1,4 +1,7 @@
-"""Runs in an image, by this machine's podman; the image and its registry are made here."""
+"""Runs in an image, by this machine's podman and by a Docker daemon made here, as are the image and its registry.
+
+Each test runs once per runtime, and is skipped with the reason for one that this machine lacks.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig import docker
 from tests.rig.images import Registry, podman_settings, root_folder
 from tests.trainmaster.conftest import TestHost, kill, wait_until
 from tests.trainmaster.stream_server import StreamServer
@@ -23,22 +27,40 @@ pytestmark = pytest.mark.compat
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    if shutil.which("podman") is None or shutil.which("runc") is None:
-        pytest.skip("needs podman and runc")
     registry = Registry(root_folder(tmp_path_factory.mktemp("root")))
     yield registry
     registry.down()
 
 
-@pytest.fixture(scope="module")
-def settings(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return podman_settings(tmp_path_factory.mktemp("podman"), registry.address)
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def runtime(
+    request: pytest.FixtureRequest, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Its name, and the variables by which it keeps to a folder of its own and is the one that is chosen."""
+    name = str(request.param)
+    why_not = docker.why_not() if name == "docker" else None
+    if name == "podman" and (shutil.which("podman") is None or shutil.which("runc") is None):
+        why_not = "podman and runc are not installed here."
+    if why_not is not None:
+        pytest.skip(why_not)
+    folder = tmp_path_factory.mktemp(name)
+    if name == "podman":
+        yield name, podman_settings(folder, registry.address)
+        return
+    daemon = docker.Daemon(folder)
+    yield (
+        name,
+        {"DOCKER_HOST": daemon.host, "CONTAINERS_CONF": "/nonexistent"},
+    )  # podman refuses to start with that
+    daemon.down()
 
 
 @pytest.fixture(autouse=True)
-def podman(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
+def program(runtime: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> str:
+    name, variables = runtime
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    return name
 
 
 def container(registry: Registry, **changes: Any) -> dict[str, Any]:
@@ -49,8 +71,8 @@ def container(registry: Registry, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def containers() -> list[str]:
-    asked = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+def containers(program: str) -> list[str]:
+    asked = [program, "ps", "--all", "--format", "{{.Names}}"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
 
 
@@ -70,7 +92,7 @@ sys.exit(3)
 
 
 def test_a_run_happens_in_its_image_with_its_folder_its_sdk_and_its_variables(
-    host: TestHost, stream_server: StreamServer, registry: Registry, tmp_path: Path
+    host: TestHost, stream_server: StreamServer, registry: Registry, program: str, tmp_path: Path
 ) -> None:
     (tmp_path / "digits.csv").write_text("1")
     mounts = [
@@ -90,29 +112,31 @@ def test_a_run_happens_in_its_image_with_its_folder_its_sdk_and_its_variables(
                      "home": True}  # fmt: skip
     assert (paths.code / "made").read_text() == "here"
     log = stream_server.texts("launcher.stderr")
-    assert any("at part 2" in line for line in log) and any("is there" in line for line in log), log
+    assert any(words in line for line in log for words in ("at part 2", "2 of 2 layers")) and any(
+        "is there" in line for line in log
+    ), log
     assert not paths.registry_login.exists() and not paths.container.exists()
-    wait_until(lambda: containers() == [])
+    wait_until(lambda: containers(program) == [])
 
 
 def test_a_stop_reaches_every_process_in_the_container_and_leaves_none(
-    host: TestHost, stream_server: StreamServer, registry: Registry
+    host: TestHost, stream_server: StreamServer, registry: Registry, program: str
 ) -> None:
     script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))\n"
     files = {"job.py": f"{script}print('up', flush=True)\nwhile True: time.sleep(1)\n"}
     paths, _ = host.launch("python3 job.py; echo after", files, container=container(registry))
     wait_until(lambda: stream_server.texts("launcher.stdout") == ["up"])
     (argv,) = {Path(f"/proc/{one['pid']}/cmdline").read_bytes() for one in [read_state(paths)["entrypoint"]]}
-    assert b"podman" in argv
+    assert program.encode() in argv
     assert host.spec("x")["token"].encode() not in argv, "secrets are not among the words"
     host.verb("stop", {"runs": {paths.key: {"grace_seconds": 20, "reason": "a test"}}})
     record = stream_server.wait_for(stream_server.exit, 60)
     assert record["stopped"] and stream_server.texts("launcher.stdout") == ["up", "saved"]
-    wait_until(lambda: of_run(paths.key) == [] and containers() == [])
+    wait_until(lambda: of_run(paths.key) == [] and containers(program) == [])
 
 
 def test_what_ignores_a_stop_is_killed_and_a_killed_podman_leaves_no_container(
-    host: TestHost, stream_server: StreamServer, registry: Registry
+    host: TestHost, stream_server: StreamServer, registry: Registry, program: str
 ) -> None:
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\n"
     paths = host.run_script(f"{deaf}time.sleep(600)", container=container(registry))
@@ -120,11 +144,11 @@ def test_what_ignores_a_stop_is_killed_and_a_killed_podman_leaves_no_container(
     assert marked(CONTAINER_MARKER)[paths.key]
     kill(read_state(paths)["entrypoint"]["pid"])
     assert stream_server.wait_for(stream_server.exit, 60)["signal"] == 9
-    wait_until(lambda: of_run(paths.key) == [] and containers() == [])
+    wait_until(lambda: of_run(paths.key) == [] and containers(program) == [])
 
 
 def test_why_an_image_cannot_be_used_is_a_sentence(
-    host: TestHost, stream_server: StreamServer, registry: Registry
+    host: TestHost, stream_server: StreamServer, registry: Registry, program: str
 ) -> None:
     wrong = container(
         registry, image=f"{registry.address}/other:1", registry_auth={"username": "x", "password": "no"}
@@ -139,7 +163,7 @@ def test_why_an_image_cannot_be_used_is_a_sentence(
 
 
 def test_a_command_that_the_image_lacks_is_a_sentence(
-    host: TestHost, stream_server: StreamServer, registry: Registry
+    host: TestHost, stream_server: StreamServer, registry: Registry, program: str
 ) -> None:
     host.launch(["no-such-program"], container=container(registry))
     assert stream_server.wait_for(stream_server.exit, 60)["code"] in (126, 127)  # by the version of runc

@@ -6,6 +6,8 @@ the environment of the program, or under another name where it wants that (appta
 
 from __future__ import annotations
 
+import csv
+import io
 import posixpath
 import re
 from typing import Dict, List, Mapping, NamedTuple, Sequence
@@ -61,7 +63,7 @@ def run_command(
     """The words that run `words` in the image by `runtime` (podman, docker, apptainer), which is at `program`."""
     if runtime == "apptainer":
         return [program, *_apptainer(container, inside), *words]
-    own = _podman(inside) if runtime == "podman" else _docker(inside)
+    own = _podman(container, inside) if runtime == "podman" else _docker(container, inside)
     return [program, "run", *_alike(container, inside), *own, *_started(container, words)]
 
 
@@ -110,10 +112,6 @@ def _alike(container: Container, inside: Inside) -> List[str]:
     words += ["--shm-size", str(size)] if size else ["--ipc", _SHARED_MEMORY]
     words += ["--security-opt", "label=disable", "--workdir", inside.code]
     words += ["--user", f"{inside.uid}:{inside.gid}"]
-    for mount in _own_mounts(inside):
-        words += ["--volume", _volume(mount, inside.code)]
-    for mount in container.get("mounts") or []:
-        words += ["--volume", _volume(mount, inside.code)]
     for device in container.get("devices") or []:
         words += ["--device", f"{device['host_path']}:{device['container_path']}:{_mode(device['mode'])}"]
     for option, names in (("--cap-add", "add_capabilities"), ("--cap-drop", "drop_capabilities")):
@@ -126,20 +124,28 @@ def _alike(container: Container, inside: Inside) -> List[str]:
     return words
 
 
-def _podman(inside: Inside) -> List[str]:
+def _podman(container: Container, inside: Inside) -> List[str]:
     words = ["--log-driver", "passthrough"]  # straight to the spool: nothing is lost if podman is killed
     words += [] if inside.uid == 0 else ["--userns", "keep-id", "--group-add", "keep-groups"]
+    for mount in _all_mounts(container, inside):
+        words += ["--volume", _volume(mount, inside.code)]
     for gpu in inside.gpus:
         words += ["--device", f"nvidia.com/gpu={gpu}"]
     return words
 
 
-def _docker(inside: Inside) -> List[str]:
-    words = ["--log-driver", "none", "--ulimit", "memlock=-1:-1"]
+def _docker(container: Container, inside: Inside) -> List[str]:
+    words = ["--log-driver", "none"]
+    for mount in _all_mounts(container, inside):
+        words += ["--mount", _mount(mount, inside.code)]
     for group in inside.groups:
         words += ["--group-add", str(group)]
-    if inside.gpus:  # quoted, for docker reads the value as a line of comma-separated values
-        words += ["--gpus", f'"device={",".join(inside.gpus)}"']
+    if inside.gpus:
+        words += ["--gpus", _comma_separated([f"device={','.join(inside.gpus)}"])]
+        words += [
+            "--ulimit",
+            "memlock=-1:-1",
+        ]  # what nccl pins for InfiniBand; only a whole root may raise it
     return words
 
 
@@ -151,8 +157,7 @@ def _started(container: Container, words: Sequence[str]) -> List[str]:
 def _apptainer(container: Container, inside: Inside) -> List[str]:
     words = ["exec", "--cleanenv", "--no-mount", "tmp,cwd", "--home", inside.home, "--pwd", inside.code]
     words += ["--writable-tmpfs"]
-    mounts = [*_own_mounts(inside), *(container.get("mounts") or [])]
-    for mount in mounts:
+    for mount in _all_mounts(container, inside):
         words += ["--bind", _bind(mount, inside.code)]
     for device in container.get("devices") or []:
         words += ["--bind", f"{device['host_path']}:{device['container_path']}"]
@@ -165,10 +170,10 @@ def _apptainer(container: Container, inside: Inside) -> List[str]:
     return [*words, container["image"]]
 
 
-def _own_mounts(inside: Inside) -> List[ContainerMount]:
-    """The run's folder, which holds its code; Trainmaster itself, which is not to be written; its storage."""
-    writable = [inside.run, *inside.folders]
-    return [_same_place(folder, False) for folder in writable] + [_same_place(inside.bundle, True)]
+def _all_mounts(container: Container, inside: Inside) -> List[ContainerMount]:
+    """The run's folder, which holds its code; its storage; Trainmaster, which is not to be written; the config's."""
+    own = [_same_place(folder, False) for folder in (inside.run, *inside.folders)]
+    return [*own, _same_place(inside.bundle, True), *(container.get("mounts") or [])]
 
 
 def _same_place(folder: str, read_only: bool) -> ContainerMount:
@@ -178,6 +183,24 @@ def _same_place(folder: str, read_only: bool) -> ContainerMount:
 def _volume(mount: ContainerMount, code: str) -> str:
     options = f"{'ro' if mount['read_only'] else 'rw'},{mount['propagation']}"
     return f"{mount['host_path']}:{posixpath.join(code, mount['container_path'])}:{options}"
+
+
+def _mount(mount: ContainerMount, code: str) -> str:
+    """For docker, whose --volume would make a folder of root's where the host has none; --mount says so instead."""
+    parts = [
+        "type=bind",
+        f"source={mount['host_path']}",
+        f"target={posixpath.join(code, mount['container_path'])}",
+        f"bind-propagation={mount['propagation']}",
+    ]
+    return _comma_separated([*parts, "readonly"] if mount["read_only"] else parts)
+
+
+def _comma_separated(fields: Sequence[str]) -> str:
+    """A line of comma-separated values, as docker reads some of its options."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
 
 
 def _bind(mount: ContainerMount, code: str) -> str:
