@@ -76,7 +76,7 @@ class ProjectPatch(serializers.Serializer[Any]):
     key = serializers.RegexField(rf"^{places.KEY.pattern}$", required=False, allow_null=True)
 
 
-class MoveBody(serializers.Serializer[Any]):
+class ProjectMoveBody(serializers.Serializer[Any]):
     destinationWorkspaceId = serializers.IntegerField()
 
 
@@ -162,7 +162,7 @@ class ProjectArchive(ApiView):
 class ProjectMove(ApiView):
     """Put a project, with all that is in it, into another workspace."""
 
-    bodies = {"POST": MoveBody}
+    bodies = {"POST": ProjectMoveBody}
 
     def post(self, request: Request, project_id: int) -> Response:
         workspace = workspaces.find(self.body(request)["destinationWorkspaceId"])

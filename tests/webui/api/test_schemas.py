@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from uuid import UUID
+
 import pytest
 from django.test import Client
+from django.urls import resolve
 
+from experiments.config.reading import check, parse
+from webui.api import examples
+from webui.api.docs import schema
 from webui.management.commands import write_reference
 
 pytestmark = pytest.mark.django_db
@@ -27,3 +34,20 @@ def test_schemas_are_served_to_everybody_and_cached() -> None:
 def test_what_is_generated_is_what_the_models_say() -> None:
     for path, text in write_reference.generated().items():
         assert path.read_text(encoding="utf-8") == text, f"run manage.py write_reference: {path.name} is old"
+
+
+def test_every_body_has_an_example_that_its_view_takes() -> None:
+    bodies = set()
+    for path, operations in schema()["paths"].items():
+        for method, operation in operations.items():
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                place = path.replace("{checkpoint_uuid}", str(UUID(int=1)))
+                view = resolve(re.sub(r"{\w+}", "1", place)).func
+                body = view.cls.bodies[method.upper()]  # type: ignore[attr-defined]
+                checked = body(data=media["example"])
+                assert checked.is_valid(), (method, path, checked.errors)
+                assert set(media["example"]) <= set(checked.fields), (method, path)
+                bodies.add(body)
+    assert len(bodies) > 50
+    assert parse(examples.BODIES["NewExperiment"]["config"]).name == "digits"
+    assert check(examples.BODIES["PreviewBody"]["config"]).name == "digits"
