@@ -1,5 +1,7 @@
 """What every test may ask for. The parts are real, and start only for the tests that need them."""
 
+import os
+import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -29,7 +31,12 @@ hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers that run side by side share no network, but what the first of them makes for all."""
+    """Workers that run side by side share no network, but what the first of them makes for all.
+
+    Each answer of the API is held against its declaration, in this process and in servers.
+    """
+    settings.CHECK_ANSWERS = True
+    os.environ["TRAINMASTER_CHECK_ANSWERS"] = "true"
     parts.shared_folder()
     if hasattr(config, "workerinput"):
         network.leave()

@@ -219,7 +219,10 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "webui.api.errors.exception_handler",
     "UNAUTHENTICATED_USER": None,
 }
+#: Fail a request whose answer is not as its view declares (webui.api.answers): for tests.
+CHECK_ANSWERS = environment.boolean("TRAINMASTER_CHECK_ANSWERS", False)
 SPECTACULAR_SETTINGS = {
+    "OAS_VERSION": "3.1.0",  # whose schemas are JSON Schema's, as pydantic writes them
     "TITLE": "Trainmaster",
     "VERSION": VERSION,
     "DESCRIPTION": "Determined's REST dialect, and what Trainmaster adds beside it.",

@@ -242,6 +242,7 @@ def _clean_environment() -> dict[str, str]:
     prefixes = ("TRAINMASTER_", "DET_", "DATABASE_URL", "REDIS_URL")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     kept["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "queue")])
-    if account := os.environ.get("TRAINMASTER_DB_ACCOUNT"):
-        kept["TRAINMASTER_DB_ACCOUNT"] = account
+    for name in ("TRAINMASTER_DB_ACCOUNT", "TRAINMASTER_CHECK_ANSWERS"):
+        if value := os.environ.get(name):
+            kept[name] = value
     return kept

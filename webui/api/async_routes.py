@@ -9,6 +9,7 @@ from django.urls import URLPattern, path
 
 from webui.api import (
     allocations,
+    answers,
     checkpoint_files,
     custom_search,
     log_files,
@@ -120,10 +121,19 @@ def _operation(route: str, view: Any, method: str) -> Json:
         "parameters": parameters,
         "security": [{scheme: []} for scheme in SCHEMES],
         "responses": {
-            "200": {"description": "What was asked for; of logs, one JSON object a line."},
+            "200": _success(view.answers.get(method)),
             "default": {
                 "description": "An error, with its sentence.",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
             },
         },
     }
+
+
+def _success(answer: Any) -> Json:
+    described: Json = {"description": "What was asked for."}
+    if answer is not None:
+        described["content"] = {
+            media: {"schema": schema} for media, schema in answers.content(answer).items()
+        }
+    return described

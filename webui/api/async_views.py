@@ -13,6 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from accounts.models import User
 from jobs.models import Allocation
+from webui.api import answers
 from webui.api.authentication import authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
 from webui.api.permissions import check_scope
@@ -23,17 +24,27 @@ Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[HttpRespons
 View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]
 
 
-def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
-    """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie."""
+def async_view(*methods: str, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
+    """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
+
+    `answer` is the type of a success (webui.api.answers).
+    """
+    declared = {} if answer is None else dict.fromkeys(methods, answer)
 
     def wrap(handler: Handler[P]) -> View[P]:
         @csrf_exempt
         @functools.wraps(handler)
         async def view(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if request.method not in methods:
-                answer: HttpResponse = json_error(405, f'Method "{request.method}" not allowed.')
-                answer["Allow"] = ", ".join(methods)
-                return answer
+                refused: HttpResponse = json_error(405, f'Method "{request.method}" not allowed.')
+                refused["Allow"] = ", ".join(methods)
+                return refused
+            answered = await handled(request, *args, **kwargs)
+            if settings.CHECK_ANSWERS:
+                answers.check(declared, request.method, request.path, handler.__name__, answered)
+            return answered
+
+        async def handled(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             try:
                 who = await authenticate(request)
                 if who is None:
@@ -46,6 +57,7 @@ def async_view(*methods: str) -> Callable[[Handler[P]], View[P]]:
             except Exception as error:
                 return json_error(*describe(error))
 
+        view.answers = declared  # type: ignore[attr-defined]
         return cast(View[P], view)
 
     return wrap

@@ -12,7 +12,7 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from webui.api import examples
+from webui.api import answers, examples
 from webui.api.async_routes import described
 from webui.api.views import ApiView, Json
 from webui.pages.frame import show
@@ -29,6 +29,7 @@ def schema() -> Json:
     document: Json = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     for path, operations in described().items():
         document["paths"].setdefault(path, {}).update(operations)
+    answers.hoist(document)
     examples.add(document)
     plain: Json = json.loads(json.dumps(document, default=str))
     return plain

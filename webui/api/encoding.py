@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from django.db.models import F, Model, QuerySet
@@ -12,12 +12,21 @@ from django.db.models.expressions import OrderBy
 from rest_framework import serializers
 
 from metrics.packing import Integers
+from webui.api.answers import Pagination
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 
 Row = TypeVar("Row", bound=Model)
 Item = TypeVar("Item")
+
+
+@overload
+def time(value: datetime) -> str: ...
+@overload
+def time(value: None) -> None: ...
+@overload
+def time(value: datetime | None) -> str | None: ...
 
 
 def time(value: datetime | None) -> str | None:
@@ -64,7 +73,7 @@ def rows_asked(query: dict[str, Any]) -> int:
     return {-1: MAX_LIMIT, -2: 0}.get(limit, min(limit, MAX_LIMIT))
 
 
-def pagination(query: dict[str, Any], total: int) -> dict[str, int]:
+def pagination(query: dict[str, Any], total: int) -> Pagination:
     start, end = bounds(query, total)
     return {
         "offset": query["offset"],
@@ -79,7 +88,7 @@ def page(
     rows: QuerySet[Row] | Sequence[Item],
     query: dict[str, Any],
     name: str,
-    encode: Callable[[Any], dict[str, Any]],
+    encode: Callable[[Any], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """`{name: [...], "pagination": {...}}` of one page of the rows."""
     total = rows.count() if isinstance(rows, QuerySet) else len(rows)

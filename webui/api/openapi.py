@@ -8,9 +8,10 @@ from typing import Any
 from drf_spectacular.authentication import SessionScheme
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers
+
+from webui.api import answers
 
 
 class ErrorDetail(serializers.Serializer[Any]):
@@ -27,10 +28,7 @@ class ErrorAnswer(serializers.Serializer[Any]):
 
 
 class DialectSchema(AutoSchema):
-    """OpenAPI of a view from its `bodies`, `queries`, `statuses` and the docstrings of its methods.
-
-    Answers are declared as objects, no more: the dialect's records are written by hand (webui/api/*_encoding).
-    """
+    """OpenAPI of a view from its `bodies`, `queries`, `answers`, `statuses` and the docstrings of its methods."""
 
     def get_tags(self) -> list[str]:
         return [self.view.__class__.__module__.rsplit(".", 1)[-1]]
@@ -45,9 +43,13 @@ class DialectSchema(AutoSchema):
         return getattr(self.view, "bodies", {}).get(self.method)
 
     def get_response_serializers(self) -> Any:
-        success = getattr(self.view, "statuses", {}).get(self.method, 200)
+        status = getattr(self.view, "statuses", {}).get(self.method, 200)
+        answer = getattr(self.view, "answers", {}).get(self.method, dict[str, Any])
         return {
-            success: OpenApiResponse(OpenApiTypes.OBJECT, "What was asked for."),
+            **{
+                (status, media): OpenApiResponse(schema, "What was asked for.")
+                for media, schema in answers.content(answer).items()
+            },
             "default": OpenApiResponse(ErrorAnswer, "An error, with its sentence."),
         }
 

@@ -4,24 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import templates
 from experiments.config import ConfigError, masked
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
+from webui.api.answers import Nothing, Pagination, Time
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
 
-def encode_template(template: Template) -> Json:
-    """`changedBy`: who wrote it last, empty where nobody knows; these two are beside the dialect's fields."""
+class TemplateRecord(TypedDict):
+    name: str
+    config: Json
+    workspaceId: int
+    changedAt: Time
+    changedBy: Annotated[str, Field(description="who wrote it last; empty where nobody knows")]
+
+
+class TemplateAnswer(TypedDict):
+    template: TemplateRecord
+
+
+class TemplatesAnswer(TypedDict):
+    templates: list[TemplateRecord]
+    pagination: Pagination
+
+
+def encode_template(template: Template) -> TemplateRecord:
+    """`changedAt` and `changedBy` are beside the dialect's fields."""
     return {
         "name": template.name,
         "config": masked(template.config),
@@ -80,6 +100,7 @@ class Templates(ApiView):
     """All templates."""
 
     queries = {"GET": TemplatesQuery}
+    answers = {"GET": TemplatesAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -96,6 +117,7 @@ class OneTemplate(ApiView):
     """One template: POST makes it, PUT makes or replaces it, PATCH replaces its config."""
 
     bodies = {"POST": TemplateBody, "PUT": TemplateBody}
+    answers = {**dict.fromkeys(("GET", "POST", "PUT", "PATCH"), TemplateAnswer), "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:
         return Response({"template": encode_template(find(name))})
@@ -137,6 +159,7 @@ class TemplateRename(ApiView):
     """Give a template another name."""
 
     bodies = {"PATCH": RenameBody}
+    answers = {"PATCH": TemplateAnswer}
 
     def patch(self, request: Request) -> Response:
         body = self.body(request)

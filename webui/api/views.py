@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPMethod
 from typing import Any, ClassVar
 
+from django.conf import settings
 from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from webui.api import answers
 from webui.api.openapi import DialectSchema
 from webui.api.parsing import DialectParser
 
@@ -40,6 +44,8 @@ class ApiView(APIView):
     #: HTTP method -> serializer of its body, or of its query string
     bodies: ClassVar[dict[str, SerializerClass]] = {}
     queries: ClassVar[dict[str, SerializerClass]] = {}
+    #: HTTP method -> type of a success (webui.api.answers)
+    answers: ClassVar[Mapping[str, Any]] = {}
     #: HTTP method -> status of a success, where it is not 200
     statuses: ClassVar[dict[str, int]] = {}
     #: methods that need no login, only admins, any role, or that a run's token may use
@@ -57,6 +63,12 @@ class ApiView(APIView):
     def query(self, request: Request) -> Json:
         """The checked query string."""
         return _checked(self.queries[request.method or "GET"], request.query_params)
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        if settings.CHECK_ANSWERS:
+            answers.check(self.answers, request.method or "", request.path, type(self).__name__, answer)
+        return answer
 
 
 def _checked(kind: SerializerClass, data: Any) -> Json:

@@ -1,0 +1,94 @@
+"""What views declare to answer: in OpenAPI, and held against what they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, NotRequired
+
+import pytest
+from django.test import RequestFactory
+from rest_framework.request import Request
+from rest_framework.response import Response
+from typing_extensions import TypedDict
+
+from webui.api import answers
+from webui.api.answers import JsonLines, Media, Nothing, WrongAnswer
+from webui.api.docs import schema
+from webui.api.ndjson import ndjson, record
+from webui.api.views import ApiView
+
+
+class Part(TypedDict):
+    size: int
+    name: NotRequired[str]
+
+
+class Whole(TypedDict):
+    parts: list[Part]
+
+
+def _answered(data: Any, status: int = 200) -> Any:
+    class Wholes(ApiView):
+        open_to_all = True
+        answers = {"GET": Whole}
+
+        def get(self, request: Request) -> Response:
+            return Response(data, status)
+
+    return Wholes.as_view()(RequestFactory().get("/wholes")).render()
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        ({"parts": [{"size": 1, "colour": "red"}]}, "parts.0.colour: Extra inputs are not permitted"),
+        ({"parts": [{"name": "a"}]}, "parts.0.size: Field required"),
+        ({"parts": [{"size": "1"}]}, "parts.0.size: Input should be a valid integer"),
+        ({}, "parts: Field required"),
+    ],
+)
+def test_an_answer_that_is_not_as_declared_fails_with_what_differs(data: Any, fault: str) -> None:
+    with pytest.raises(WrongAnswer) as raised:
+        _answered(data)
+    assert str(raised.value) == f"Wholes answers GET /wholes otherwise than it declares: {fault}."
+
+
+def test_what_is_as_declared_passes_and_so_does_every_error() -> None:
+    assert json.loads(_answered({"parts": [{"size": 1, "name": "a"}, {"size": 2}]}).content)
+    assert _answered({"message": "no"}, 404).status_code == 404
+
+
+async def test_each_line_of_a_stream_is_held_against_its_type() -> None:
+    async def lines() -> AsyncIterator[bytes]:
+        yield record({"size": 1}) + b'{"error": {"code": 500}}\n'
+        yield record({"size": None})
+
+    response: Any = ndjson(lines())
+    answers.check({"GET": JsonLines(Part)}, "GET", "/parts", "parts", response)
+    parts = aiter(response)
+    assert (await anext(parts)).count(b"\n") == 2
+    with pytest.raises(WrongAnswer, match=r"result\.size: Input should be a valid integer"):
+        await anext(parts)
+
+
+def test_types_of_media_are_described_and_checked() -> None:
+    assert answers.content(Media("text/csv")) == {"text/csv": {"type": "string", "format": "binary"}}
+    with pytest.raises(WrongAnswer, match=r"it is application/json; declared: text/csv\."):
+        answers.check({"GET": Media("text/csv")}, "GET", "/x", "x", ndjson(_no_lines()))
+
+
+async def _no_lines() -> AsyncIterator[bytes]:
+    for line in ():
+        yield line
+
+
+def test_the_document_has_each_type_once_and_leads_to_it() -> None:
+    document = schema()
+    known = document["components"]["schemas"]
+    text = json.dumps(document)
+    assert "$defs" not in text and known["Nothing"]["description"] == Nothing.__doc__
+    missing = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]} - known.keys()
+    assert not missing
+    rows = known["TemplatesAnswer"]["properties"]["templates"]["items"]
+    assert rows == {"$ref": "#/components/schemas/TemplateRecord"}
