@@ -146,7 +146,11 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
         need = shape.need if fits_one else host.cap
         if host.cap and host.cap >= need > host.free and not host.avoided(shape.avoid):
             runs = [
-                (run.request.label, run.parts[host.index], _why_not(snapshot, request, run, rules))
+                (
+                    reasons.called(run.request.label, is_own=run.request.job_id == request.job_id),
+                    run.parts[host.index],
+                    _why_not(snapshot, request, run, rules),
+                )
                 for run in (*host.stopping, *host.runs)
             ]
             rows.append(

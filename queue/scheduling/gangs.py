@@ -24,7 +24,7 @@ from scheduling.prospects import Prospects
 from scheduling.ranking import standing
 from scheduling.reasons import Reason
 from scheduling.reserving import Reserving
-from scheduling.runs import NO_RIGHTS, Rights, Rules
+from scheduling.runs import NO_RIGHTS, Rights, Rules, Run
 from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
 
@@ -34,10 +34,11 @@ T = TypeVar("T")
 class Group:
     """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
 
-    `stuck_at`: number of hosts that had been eased when that was found out.
+    `stuck_at`: number of hosts that had been eased when that was found out. `own`: (job, slots that it holds) -> the
+    same reason in its words, for a search whose other trials are in the way.
     """
 
-    __slots__ = ("borrows", "hopeless", "reserves", "rights", "shape", "stuck", "stuck_at")
+    __slots__ = ("borrows", "hopeless", "own", "reserves", "rights", "shape", "stuck", "stuck_at")
 
     def __init__(
         self, shape: Shape, hopeless: Reason | None, rights: Rights, borrows: bool, reserves: bool
@@ -49,6 +50,7 @@ class Group:
         self.reserves = reserves
         self.stuck: Reason | None = None
         self.stuck_at = -1
+        self.own: dict[tuple[str, int], Reason] = {}
 
 
 class Pass:
@@ -81,6 +83,7 @@ class Pass:
         self._rules = rules
         self._prospects = prospects
         self._held_by_job = held_by_job
+        self._running = dict(held_by_job)  # job id -> slots, of what is only claimed none
         self._unpreemptible = sum(run.held for run in board.runs if not run.request.preemptible)
         self._limited = (
             snapshot.pool.unpreemptible_slots is not None or snapshot.pool.longest_max_time is not None
@@ -138,9 +141,19 @@ class Pass:
                 return reason
             group.stuck = self._no_room(request, group.shape)
             group.stuck_at = len(self._board.eased)
+            group.own.clear()
         if group.reserves and len(self.reservations) < self._snapshot.pool.max_reservations:
-            return self._reserve(request, group) or group.stuck
-        return group.stuck
+            return self._reserve(request, group) or self._stuck(request, group)
+        return self._stuck(request, group)
+
+    def _stuck(self, request: Request, group: Group) -> Reason | None:
+        """Why no request of the group finds room, as a job is told it that holds or is kept slots itself."""
+        if group.stuck is None or not self._held_by_job.get(request.job_id):
+            return group.stuck
+        key = request.job_id, self._running.get(request.job_id, 0)
+        if key not in group.own:
+            group.own[key] = self._no_room(request, group.shape, key[1])
+        return group.own[key]
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
@@ -180,6 +193,7 @@ class Pass:
         hosts = tuple((host.view.id, self._board.take(host, count)) for host, count in parts)
         on_sufferance = on_sufferance or self._rules.always_on_sufferance(request)
         self.starts.append(Start(request.task_id, hosts, on_sufferance))
+        self._running[request.job_id] = self._running.get(request.job_id, 0) + request.slots
         if not on_sufferance:
             self.settled.add(request.task_id)
         self._count(request)
@@ -228,7 +242,7 @@ class Pass:
         for host, count in parts:
             coming = min(count, host.coming)
             shown.append((host.view.name, count - coming, coming))
-            by.update((run.request.label, None) for run in host.stopping)
+            by.update((_called(run.request, request.job_id), None) for run in host.stopping)
             self._board.claim(host, count, request, pledged=True)
         self._count(request)
         self.settled.add(request.task_id)
@@ -266,7 +280,7 @@ class Pass:
         for host, count in parts:
             free = max(0, min(count, host.soon))
             shown.append((host.view.name, free, count - free))
-            by.update((run.request.label, None) for run in host.runs)
+            by.update((_called(run.request, request.job_id), None) for run in host.runs)
             self._board.claim(host, count, request, pledged=False)
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         if when is not None:
@@ -274,18 +288,20 @@ class Pass:
         self._count(request)
         return reasons.held(request.slots, shown, list(by))
 
-    def _no_room(self, request: Request, shape: Shape) -> Reason:
-        """The reason that all requests of this shape share."""
+    def _no_room(self, request: Request, shape: Shape, own: int | None = None) -> Reason:
+        """The reason that all requests of this shape share; with `own`, that of a job which holds so many slots."""
+        whom = None if own is None else request.job_id
         kept = [
             h for h in self._board.claimed.values() if h.free >= shape.need and not h.avoided(shape.avoid)
         ]
         if kept and request.slots:
             host = min(kept, key=lambda host: host.index)
-            return reasons.kept_for(host.free, host.view.name, [other.label for other in host.by])
+            return reasons.kept_for(host.free, host.view.name, [_called(by, whom) for by in host.by])
         largest = max(self._board.by_cap, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
-        ends = [self._first_to_end] if self._first_to_end and request.slots else []
-        return reasons.no_room(request.slots, whole, [*ends, *self._held_from_outside][:4])
+        first = self._first_to_end if request.slots else None
+        ends = [f"first to end: {_called(first.request, whom)}"] if first else []
+        return reasons.no_room(request.slots, whole, [*ends, *self._held_from_outside][:4], own or 0)
 
     @cached_property
     def _held_from_outside(self) -> list[str]:
@@ -297,6 +313,13 @@ class Pass:
         ]
 
     @cached_property
-    def _first_to_end(self) -> str:
-        ends = [(run.placement.ends[1], run.request.label) for run in self._board.runs if run.placement.ends]
-        return f"first to end: {min(ends)[1]}" if ends else ""
+    def _first_to_end(self) -> Run | None:
+        ends = [
+            (run.placement.ends[1], run.request.label, run) for run in self._board.runs if run.placement.ends
+        ]
+        return min(ends, key=lambda end: end[:2])[2] if ends else None
+
+
+def _called(request: Request, whom: str | None) -> str:
+    """How a request, or its run, is named to the job `whom`."""
+    return reasons.called(request.label, is_own=request.job_id == whom)

@@ -65,6 +65,11 @@ def listed(names: Iterable[str], most: int = 3) -> str:
     return f"{', '.join(all_names[:-1])} and {all_names[-1]}"
 
 
+def called(label: str, *, is_own: bool) -> str:
+    """How a sentence about a request names a run. `is_own`: both are of one job, and so trials of one search."""
+    return "another trial of its search" if is_own else label
+
+
 def slots(count: int) -> str:
     """`1 slot`, `8 slots`."""
     return f"{count} slot" if count == 1 else f"{count} slots"
@@ -203,17 +208,20 @@ def kept_for(free: int, host: str, whom: list[str]) -> Reason:
     return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom})
 
 
-def no_room(asks: int, whole: int, notes: list[str]) -> Reason:
-    """`whole`: number of whole hosts it needs, 0 when it needs one host. `notes` follow after semicolons."""
+def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
+    """`whole`: number of whole hosts it needs, 0 when it needs one host. `own`: slots that other trials of its search
+    hold. `notes` follow after semicolons.
+    """
     if asks == 0:
         text = "every host has as much zero-slot work as it may hold"
     elif whole:
         text = f"needs {whole} whole hosts ({asks} slots)"
     else:
         text = "no slot is free" if asks == 1 else f"no {asks} free on one host"
-    return Reason(
-        WaitCode.NO_ROOM, "; ".join([text, *notes]), {"asks": asks, "whole_hosts": whole, "notes": notes}
-    )
+    if own:
+        notes = [f"other trials of its search hold {slots(own)}", *notes]
+    data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own}
+    return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
 
 
 def share(label: str, holds: int, entitled: int) -> Reason:

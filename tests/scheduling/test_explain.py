@@ -36,6 +36,21 @@ def test_every_blocker_is_named_not_the_first_alone() -> None:
     ]
 
 
+def test_a_trial_is_not_told_that_its_own_search_is_in_its_way_as_if_it_were_anothers() -> None:
+    world = World([host(1, 2)])
+    for number in (1, 2, 3):
+        world.submit(f"trial {number}", 1, job="search")
+    world.submit("exp 4", 1)
+    world.settle()
+    assert sentences(world, "trial 3") == [
+        "no slot is free; other trials of its search hold 2 slots",
+        "gpu-1: 0 free, 1 needed; held by another trial of its search (1, of the same priority) and "
+        "another trial of its search (1, of the same priority)",
+        "no job stands before it",
+    ]
+    assert "its search" not in str(sentences(world, "exp 4"))
+
+
 def test_what_runs_or_starts_has_no_blockers_and_never_has_one() -> None:
     world = World([host(1, 8)])
     world.submit("exp 1", 8)
