@@ -1,7 +1,6 @@
 """What every test may ask for. The parts are real, and start only for the tests that need them."""
 
 import os
-import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
