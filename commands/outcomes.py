@@ -49,9 +49,11 @@ def _exit_code(allocation: Allocation) -> int | None:
 
 
 def _ending(allocation: Allocation, reason: Reason) -> str:
-    """`exit code 3 on gpu1`, `killed by ada, exit code 143`, `its host was declared lost (gpu1)`."""
+    """`exit code 3 on gpu1`, `killed by ada, exit code 143`, `its host was declared lost (gpu1)`, or what it lacked."""
     member = allocation.members.select_related("host").first()
     code = member.exit_code if member else None
+    if reason == Reason.COMMAND_NOT_FOUND and (sentence := allocation.exit_detail.get("sentence")):
+        return str(sentence)
     if member and reason in _OWN_END:
         return f"{exits.words(code, member.exit_signal)} on {member.host.name}"
     if reason == Reason.KILLED_BY_USER:

@@ -23,11 +23,17 @@ from jobs.states import AllocationState, Reason, StopKind
 log = logging.getLogger(__name__)
 
 _PORT_MAX = 65535
+_SENTENCE_CHARACTERS = 2000
 
 
 def reported(task_id: str, record: Any) -> None:
-    """A record of the task's own program: {"type": "ready", "port"} says where its door is. Others are left."""
-    if not isinstance(record, dict) or record.get("type") != "ready":
+    """A record of the task's own program: {"type": "ready", "port"} says where its door is, {"type": "lacking",
+    "sentence"} what the host lacks to run it, and so how it will have ended. Others are left."""
+    kind = record.get("type") if isinstance(record, dict) else ""
+    if kind == "lacking":
+        sentence = str(record.get("sentence") or "").strip().rstrip(".")[:_SENTENCE_CHARACTERS]
+        Command.objects.filter(task_id=task_id, state=CommandState.ACTIVE, ending="").update(ending=sentence)
+    if kind != "ready":
         return
     port = record.get("port")
     if type(port) is not int or not 0 < port <= _PORT_MAX:
@@ -37,6 +43,12 @@ def reported(task_id: str, record: Any) -> None:
     rows = Service.objects.filter(command__task_id=task_id, ready_at=None)
     if rows.update(port=port, ready_at=now, used_at=now):
         announce("commands", f"task:{task_id}")
+
+
+def lacking(task_id: str) -> str:
+    """What the host lacks to run the task's program, as the program said it; empty where it said nothing."""
+    said = Command.objects.filter(task_id=task_id, state=CommandState.ACTIVE).values_list("ending", flat=True)
+    return said.first() or ""
 
 
 def used(command_id: str) -> None:
@@ -71,9 +83,9 @@ def unused() -> QuerySet[Service]:
 
 @transaction.atomic
 def stop_unused(command: Command, *, actor: str) -> None:
-    """End it, since nobody used it. One that is being stopped already is left."""
+    """End it, since nobody used it. One that is being stopped already is left, and one that was used meanwhile."""
     locked = lock(command.pk)
-    if locked.state != CommandState.ACTIVE:
+    if locked.state != CommandState.ACTIVE or not unused().filter(pk=command.pk).exists():
         return
     jobs.lock_tasks([command.task_id])
     running = Allocation.objects.filter(task_id=command.task_id).exclude(state=AllocationState.TERMINATED)

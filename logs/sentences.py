@@ -91,7 +91,12 @@ def _of_end(run: str, event: Event) -> Sentence:
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
     if silent := event.detail.get("silent_seconds"):
         return Sentence(level, f"{run} is given up: no sign of life for {in_words(silent)}.")
-    return Sentence(level, f"{run} ended: {_why(event.reason)}{_failure(event.detail)}.")
+    return Sentence(level, f"{run} ended: {_lacking(event) or _why(event.reason) + _failure(event.detail)}.")
+
+
+def _lacking(event: Event) -> str:
+    """What the host lacks to run the task's program, where that program said so."""
+    return str(event.detail.get("sentence") or "") if event.reason == Reason.COMMAND_NOT_FOUND else ""
 
 
 def _failure(detail: dict[str, Any]) -> str:
@@ -113,7 +118,10 @@ def _of_member(event: Event) -> Sentence | None:
         or event.reason in _OF_ALL_MEMBERS
     ):
         return None
-    detail = {**event.detail, "host": None}
+    code = (
+        event.detail.get("code") if event.reason != Reason.COMMAND_NOT_FOUND else None
+    )  # which says as much
+    detail = {**event.detail, "host": None, "code": code}
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
     return Sentence(Level.ERROR, f"The part on {host} ended: {_why(event.reason)}{_failure(detail)}.")
 

@@ -112,7 +112,9 @@ def _failure(
     detail = allocation.exit_detail
     rank, host = detail.get("rank"), str(detail.get("host") or "")
     code, signal = detail.get("code", allocation.exit_code), detail.get("signal")
-    words = last_words.of(allocation, rank, code, signal) if reason in OWN_FAILURES else LastWords()
+    lacking = reason == Reason.COMMAND_NOT_FOUND and detail.get("sentence")  # which says it all
+    asked = reason in OWN_FAILURES and not lacking
+    words = last_words.of(allocation, rank, code, signal) if asked else LastWords()
     meaning = exits.meaning(code, signal)
     if words.cause and code == 1:
         meaning = f"exit code 1: {words.cause}"
@@ -132,6 +134,8 @@ def _failure(
 
 def _headline(reason: Reason, detail: dict[str, Any], rank: int | None, host: str, meaning: str) -> str:
     where = f" on {host}" if host else ""
+    if detail.get("sentence") and reason == Reason.COMMAND_NOT_FOUND:  # it names the program and the host
+        return _sentence(str(detail["sentence"]))
     if detail.get("sentence"):
         return _sentence(f"{reason.label}{where}: {detail['sentence']}")
     if reason == Reason.HOST_LOST:

@@ -365,9 +365,10 @@ EMAIL_HOST_PASSWORD = environment.text("TRAINMASTER_SMTP_PASSWORD")
 EMAIL_USE_TLS = environment.boolean("TRAINMASTER_SMTP_STARTTLS", EMAIL_PORT == 587)
 EMAIL_USE_SSL = environment.boolean("TRAINMASTER_SMTP_TLS", EMAIL_PORT == 465)
 DEFAULT_FROM_EMAIL = environment.text("TRAINMASTER_MAIL_FROM", "trainmaster@localhost")
-# Shells, notebooks and TensorBoards: their use is noted so often; a TensorBoard that nobody uses ends after so long,
-# unless its config says otherwise (0: never).
+# Shells, notebooks and TensorBoards: their use is noted so often; so many notebooks are asked at once whether they are
+# idle; a TensorBoard that nobody uses ends after so long, unless its config says otherwise (0: never).
 SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_SECONDS", 30.0)
+SERVICES_ASKED_AT_ONCE = int(environment.number("TRAINMASTER_SERVICES_ASKED_AT_ONCE", 16))
 TENSORBOARD_IDLE_SECONDS = int(environment.number("TRAINMASTER_TENSORBOARD_IDLE_SECONDS", 1800))
 # SSH to a shell's own sshd needs its key; Determined's client sends no login beside it. False: it must.
 SHELLS_WITHOUT_LOGIN = environment.boolean("TRAINMASTER_SHELLS_WITHOUT_LOGIN", True)
@@ -420,6 +421,7 @@ CELERY_BEAT_SCHEDULE = {
     "notify_watch": _every(NOTIFY_WATCH_SECONDS, "notifications.tasks.watch"),
     "merge_cold_logs": _every(LOG_MERGE_EVERY_SECONDS, "dispatch.tasks.merge_cold_logs"),
     "merge_samples": _every(SAMPLE_MERGE_EVERY_SECONDS, "dispatch.tasks.merge_samples"),
+    "stop_unused": _every(SWEEP_SECONDS, "dispatch.tasks.stop_unused"),
     "probe": _every(SWEEP_SECONDS, "dispatch.host_tasks.probe_all"),
     "tunnels": _every(SWEEP_SECONDS, "dispatch.host_tasks.keep_tunnels"),
     "clean_logs": _every(LOG_CLEANUP_SECONDS, "dispatch.tasks.clean_logs"),

@@ -1,83 +1,112 @@
 """Ends shells, notebooks and TensorBoards that nobody has used for as long as their idle timeout.
 
 What passes through the server is noted when it passes (commands.services.used). Only when that is long ago is a
-notebook itself asked whether its kernels are at work, so nobody is asked in vain.
+notebook itself asked whether its kernels are at work, so nobody is asked in vain. Many are asked side by side, each for
+a bounded time, so that a silent host, or a notebook that dribbles its answer, delays nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
+import httpcore
+from django.conf import settings
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from commands import services
 from commands.models import Command, Service
 from dispatch import doors
+from dispatch.door_requests import Backend
 from dispatch.going_on import going_on
 from jobs.models import Job
 
 log = logging.getLogger(__name__)
 
 _ACTOR = "server"
-_ANSWER_SECONDS = 10.0
+#: for all that one notebook is asked, the way to it included
+_ANSWER_SECONDS = 20.0
+_ANSWER_BYTES = 4 * 1024 * 1024
+
+
+class Unanswered(Exception):
+    """A notebook did not say whether it is idle; the message is a sentence."""
 
 
 def stop_unused() -> None:
     """Look at all whose time has come."""
-    for service in list(services.unused()):
+    due = list(services.unused())
+    asked: dict[UUID, tuple[doors.Door, Command]] = {}
+    for service in due:
+        with going_on(f"the way to {service.command_id}"):
+            door = doors.door_of(service.command) if service.command.kind == Job.Kind.NOTEBOOK else None
+            if door is not None:
+                asked[service.command_id] = door, service.command
+    answers = asyncio.run(_ask_all(asked)) if asked else {}
+    for service in due:
         with going_on(f"the idle timeout of {service.command_id}"):
-            _look(service)
+            _settle(service, answers.get(service.command_id))
 
 
-def _look(service: Service) -> None:
-    command = service.command
-    if command.kind == Job.Kind.NOTEBOOK:
-        try:
-            active = notebook_active_at(command)
-        except (doors.RemoteError, OSError, http.client.HTTPException, ValueError) as error:
-            log.info("notebook %s is not asked whether it is idle: %s", command.pk, error)
-            return
-        if active and services.was_used(service, active):
-            return
-    services.stop_unused(command, actor=_ACTOR)
+def _settle(service: Service, answer: datetime | Unanswered | None) -> None:
+    if isinstance(answer, Unanswered):
+        log.info("notebook %s is not asked whether it is idle: %s", service.command_id, answer)
+    elif answer is None or not services.was_used(service, answer):
+        services.stop_unused(service.command, actor=_ACTOR)
 
 
-def notebook_active_at(command: Command) -> datetime | None:
+async def _ask_all(
+    asked: Mapping[UUID, tuple[doors.Door, Command]],
+) -> dict[UUID, datetime | Unanswered | None]:
+    """When each was at work last; SERVICES_ASKED_AT_ONCE at a time."""
+    places = asyncio.Semaphore(settings.SERVICES_ASKED_AT_ONCE)
+
+    async def ask(door: doors.Door, command: Command) -> datetime | Unanswered | None:
+        async with places:
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    return await _active_at(door, command)
+            except TimeoutError:
+                return Unanswered(f"it gave no answer within {_ANSWER_SECONDS:g} s")
+            except (doors.RemoteError, OSError, httpcore.NetworkError, httpcore.ProtocolError) as error:
+                return Unanswered(str(error) or type(error).__name__)
+            except (Unanswered, ValueError, TypeError, AttributeError) as error:
+                return Unanswered(f"its answer is none of a notebook's: {error}")
+
+    found = await asyncio.gather(*(ask(door, command) for door, command in asked.values()))
+    return dict(zip(asked, found, strict=True))
+
+
+async def _active_at(door: doors.Door, command: Command) -> datetime | None:
     """When the notebook was at work last, in the sense of its `notebook_idle_type`; now, if it is."""
     kind = command.config.get("notebook_idle_type") or "kernels_or_terminals"
-    door = doors.door_of(command)
-    if door is None:
-        return None
     base = f"/proxy/{command.pk}/api"
-    kernels = _ask(door, f"{base}/kernels")
-    if kind == "kernel_connections":
-        return timezone.now() if any(kernel.get("connections") for kernel in kernels) else None
-    if kind == "kernels_or_terminals":
-        return timezone.now() if kernels or _ask(door, f"{base}/terminals") else None
-    if any(kernel.get("execution_state") == "busy" for kernel in kernels):
-        return timezone.now()
-    return parse_datetime(str(_ask(door, f"{base}/status").get("last_activity") or ""))
+    async with httpcore.AsyncConnectionPool(max_connections=1, network_backend=Backend(door)) as pool:
+        kernels = await _json(pool, f"{base}/kernels")
+        if kind == "kernel_connections":
+            return timezone.now() if any(kernel.get("connections") for kernel in kernels) else None
+        if kind == "kernels_or_terminals":
+            return timezone.now() if kernels or await _json(pool, f"{base}/terminals") else None
+        if any(kernel.get("execution_state") == "busy" for kernel in kernels):
+            return timezone.now()
+        status = await _json(pool, f"{base}/status")
+        return parse_datetime(str(status.get("last_activity") or ""))
 
 
-def _ask(door: doors.Door, path: str) -> Any:
-    """The JSON that the notebook answers."""
-    connection = http.client.HTTPConnection("localhost")
-    connected = asyncio.run(doors.connect(door))
-    connected.setblocking(True)
-    connected.settimeout(_ANSWER_SECONDS)
-    connection.sock = connected
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read()
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
-        raise ValueError(f"{path} was answered with {answer.status}")
+async def _json(pool: httpcore.AsyncConnectionPool, path: str) -> Any:
+    """What the notebook answers. Raises Unanswered, ValueError."""
+    body = b""
+    async with pool.stream("GET", f"http://localhost{path}") as answer:
+        if answer.status != 200:
+            raise Unanswered(f"{path} was answered with {answer.status}")
+        async for block in answer.aiter_stream():
+            body += block
+            if len(body) > _ANSWER_BYTES:
+                raise Unanswered(f"{path} was answered with more than {_ANSWER_BYTES} bytes")
     return json.loads(body)

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from commands import services
 from dispatch import kinds, usage
 from events.announce import wake
 from jobs import rank_ends, transitions
@@ -72,6 +73,8 @@ def member_exited(
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None
+    if reason == Reason.COMMAND_NOT_FOUND and (lacking := services.lacking(member.allocation.task_id)):
+        return member_over(member, code=code, reason=reason, detail={**where, "sentence": lacking})
     # a peer that was stopped may still have failed first: its record came later than the other's
     if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):
         detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}

@@ -113,11 +113,18 @@ def sweep() -> None:
             detached.give_up_silent,
             reconcile.leave_disabled_hosts,
             _watch_time,
-            idle_services.stop_unused,
             reconcile.merge_event_lines,
         ):
             with going_on(step.__name__):
                 step()
+
+
+@shared_task(name="dispatch.tasks.stop_unused")
+def stop_unused() -> None:
+    """Apart from the sweep, since notebooks are asked, and may let us wait."""
+    with alone("stop_unused") as mine:
+        if mine:
+            idle_services.stop_unused()
 
 
 def _ask_hosts() -> None:

@@ -364,7 +364,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
         "code": exit_code,
         **{
             key: allocation.exit_detail[key]
-            for key in ("rank", "host", "signal", "silent_seconds")
+            for key in ("rank", "host", "signal", "silent_seconds", "sentence")
             if key in allocation.exit_detail
         },
     }

@@ -1,4 +1,4 @@
-"""The pages of commands: how a command ends shows without F5, its log, Kill, the filters; every look of them."""
+"""The pages of tasks, by their commands: how one ends shows without F5, its log, Kill, the filters; every look."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def end(stack: Stack, command_id: str) -> None:
 def test_without_a_command_the_page_says_how_to_run_one(browser: Browser) -> None:
     browser.open("/commands")
     assert "trainmaster command run nvidia-smi" in browser.text("main")
-    assert browser.text("a.room[aria-current]").startswith("Commands")
+    assert browser.text("a.room[aria-current]").startswith("Tasks")
+    assert browser.driver.current_url.endswith("/tasks?type=commands")
 
 
 def test_a_command_is_watched_from_its_start_to_its_kill(browser: Browser, stack: Stack) -> None:
@@ -55,7 +56,7 @@ def test_filters_stand_in_the_address(browser: Browser, stack: Stack) -> None:
     browser.wait(lambda: "echo never" in browser.text("tbody"), "the queued one")
     browser.wait(lambda: "asks 9 on one host" in browser.text("tbody"), "the reason")
     browser.one("#q").send_keys(failed[:8] + Keys.ENTER)
-    browser.wait(lambda: "No command fits" in browser.text("main"), "no match among the queued")
+    browser.wait(lambda: "No task fits" in browser.text("main"), "no match among the queued")
     end(stack, waits)
 
 
@@ -67,7 +68,7 @@ def test_every_look_of_the_pages_is_whole(browser: Browser, stack: Stack) -> Non
     browser.complaints()
     tabs = [f"/commands/{ended}/{tab}" for tab in ("log", "config", "timeline")]
     wrong = []
-    for address in ["/commands", f"/commands/{waits}", *tabs]:
+    for address in ["/tasks", "/commands", f"/commands/{waits}", *tabs]:
         browser.open(address)
         browser.live()
         for dark, width in LOOKS:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.server
+import socketserver
+import threading
 from datetime import timedelta
 
 import asyncssh
@@ -14,12 +18,17 @@ from commands.models import Command, Service
 from commands.runs import describe
 from commands.states import CommandState
 from dispatch import idle_services, passes, settle
+from events.models import Event
+from hosts.models import Host
 from hosts.pools import default_pool
 from jobs import transitions as jobs
 from jobs.models import Job, Member
 from jobs.states import Reason, StopKind
+from logs import why_stopped
+from logs.sentences import sentence as log_sentence
 from submissions import contexts
 from tests.rig.world import make_host, make_user
+from trainmaster.serving.door import Door, to_port
 
 pytestmark = pytest.mark.django_db
 
@@ -83,6 +92,64 @@ def test_only_a_tensorboard_has_an_idle_timeout_of_its_own_and_needs_no_slot() -
     assert (board.service.idle_timeout_seconds, notebook.service.idle_timeout_seconds) == (1800, None)
     assert (board.task.slots, notebook.task.slots) == (0, 1)
     assert (board.service.experiment_ids, board.description) == ([7], "TensorBoard")
+
+
+def test_a_host_without_the_program_is_told_in_the_programs_words_without_an_exit_code() -> None:
+    command = made(Job.Kind.NOTEBOOK)
+    member = running(command)
+    sentence = "JupyterLab is not installed for /usr/bin/python3 on gpu1. Install it there"
+    services.reported(command.task_id, {"type": "lacking", "sentence": sentence})
+    settle.member_exited(member.pk, code=127, signal=None, ended_at=1.0, first_failure=None, boot_id="b")
+    command.refresh_from_db()
+    assert (command.state, command.ending) == (CommandState.ERROR, sentence)
+    story = why_stopped.of_task(command.task)
+    assert story.sentences[0] == f"{sentence}."
+    said = [found.text for event in Event.objects.all() if (found := log_sentence(event))]
+    assert f"Run 1 ended: {sentence}." in said and not any("127" in text for text in said)
+
+
+class Notebook(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """Says that it has no kernels, once as many have been asked as there are: who is asked alone hears nothing."""
+
+    daemon_threads = True
+    all_are_asked: threading.Barrier
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path.endswith("/kernels"):
+            self.server.all_are_asked.wait(60)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_notebooks_are_asked_side_by_side() -> None:
+    host = make_host("gpu1", 2)
+    Host.objects.filter(pk=host.pk).update(transport=Host.Transport.LOCAL)
+    commands = [made(Job.Kind.NOTEBOOK, idle_timeout="1h") for _ in range(2)]
+    passes.run(default_pool().pk)
+    Notebook.all_are_asked = threading.Barrier(len(commands))
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    for command in commands:
+        member = Member.objects.select_related("allocation").get(allocation__task=command.task)
+        jobs.member_launched(member.pk, boot_id="b")
+        jobs.member_running(member.pk)
+        notebook = Notebook(("127.0.0.1", 0), Answers)
+        threading.Thread(target=notebook.serve_forever, daemon=True).start()
+        door = Door(member.allocation.gang_secret, member.run_key, to_port(notebook.server_address[1]))
+        asyncio.run_coroutine_threadsafe(door.open(0), loop).result(60)
+        services.reported(command.task_id, {"type": "ready", "port": door.port})
+        unused_for(command, minutes=61)
+    idle_services.stop_unused()
+    loop.call_soon_threadsafe(loop.stop)
+    for member in Member.objects.select_related("allocation"):
+        assert member.allocation.stop_reason == Reason.IDLE_TIMEOUT
 
 
 @pytest.mark.parametrize(

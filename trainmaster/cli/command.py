@@ -15,6 +15,7 @@ from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, follow, show_log
 from trainmaster.cli.output import Bar, Column, done, local_time, say
 from trainmaster.cli.prefixes import SHOWN
+from trainmaster.cli.services import already_ended
 from trainmaster.cli.submission import packed
 from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client
@@ -232,7 +233,11 @@ def _kill(client: Client, args: argparse.Namespace) -> int:
     code = OK
     for command_id in args.command_ids:
         try:
-            killed = client.kill_command(command_id)
+            before = client.command(command_id)["command"]
+            if before["phase"] in _ENDED:
+                done(already_ended(f"command {before['id']}", before))
+                continue
+            killed = client.kill_command(str(before["id"]))
         except HttpError as error:
             if not args.force:
                 raise

@@ -230,7 +230,11 @@ def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
     code = OK
     for service_id in args.ids:
         try:
-            killed = client.post(f"{kind.path}/{quote(service_id, safe='')}/kill")[kind.noun]
+            before = kind.record(client, service_id)
+            if before["phase"] in ENDED:
+                done(already_ended(f"{kind.noun} {before['id']}", before))
+                continue
+            killed = client.post(f"{kind.path}/{before['id']}/kill")[kind.noun]
         except HttpError as error:
             if not args.force:
                 raise
@@ -239,6 +243,12 @@ def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
         else:
             done(f"Killed {kind.noun} {killed['id']}")
     return code
+
+
+def already_ended(which: str, record: Json) -> str:
+    """What is said of one that is to be killed and has ended before. That is no failure, as in Determined's client."""
+    why = record.get("exitStatus") or str(record["phase"]).lower()
+    return f"{which[0].upper()}{which[1:]} had already ended: {why}."
 
 
 def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> int:

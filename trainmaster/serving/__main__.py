@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -117,13 +118,18 @@ def main(words: List[str]) -> int:
         opener = task.prepare(words[0], words[1:])
         return asyncio.run(task.serve(opener))
     except (programs.NotInstalled, shell.NoSshd) as error:
-        print(f"ERROR: trainmaster: {error}.", file=sys.stderr)
-        return _NOT_FOUND
+        return _lacking(paths, str(error))
     except FileNotFoundError as error:
-        print(f"ERROR: trainmaster: command not found: {error.filename!r}.", file=sys.stderr)
-        return _NOT_FOUND
+        return _lacking(paths, f"{socket.gethostname()} has no command {error.filename!r}")
     finally:
         shutil.rmtree(task.folder, ignore_errors=True)
+
+
+def _lacking(paths: RunPaths, sentence: str) -> int:
+    """Say in the log and to the server what this host lacks to run the program; the exit code."""
+    print(f"ERROR: trainmaster: {sentence}.", file=sys.stderr)
+    Records(str(paths.root), 0).append("lacking", sentence=sentence)
+    return _NOT_FOUND
 
 
 if __name__ == "__main__":

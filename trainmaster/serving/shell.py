@@ -51,7 +51,8 @@ def find_sshd() -> str:
     found = shutil.which("sshd", path=path)
     if found is None:
         raise NoSshd(
-            "this host has no sshd on PATH or in /usr/sbin; a shell needs one (package openssh-server)"
+            f"{socket.gethostname()} has no sshd on PATH or in /usr/sbin, which a shell needs. "
+            "Install OpenSSH's server there (package openssh-server); it need not be running"
         )
     return str(Path(found).resolve())
 

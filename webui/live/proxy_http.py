@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Any
 import httpcore
 from starlette.types import Message, Receive, Send
 
-from dispatch import doors
+from dispatch.door_requests import Backend
 from dispatch.doors import Door
 from webui.live.proxy_headers import Headers
 
@@ -26,68 +25,6 @@ class Unanswered(Exception):
     """The program did not answer; the message is a sentence."""
 
 
-class _Stream(httpcore.AsyncNetworkStream):
-    """A connection to a task's program, as httpcore reads and writes it."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
-        self._closed = False
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        try:
-            async with asyncio.timeout(timeout):
-                return await asyncio.get_running_loop().sock_recv(self._socket, max_bytes)
-        except TimeoutError as error:
-            raise httpcore.ReadTimeout from error
-        except OSError as error:
-            raise httpcore.ReadError from error
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if not buffer:
-            return
-        try:
-            async with asyncio.timeout(timeout):
-                await asyncio.get_running_loop().sock_sendall(self._socket, buffer)
-        except TimeoutError as error:
-            raise httpcore.WriteTimeout from error
-        except OSError as error:
-            raise httpcore.WriteError from error
-
-    async def aclose(self) -> None:
-        self._socket.close()
-        self._closed = True
-
-    def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable":  # an idle connection that has something to say has ended
-            return self._closed or _has_ended(self._socket)
-        return None
-
-
-def _has_ended(connected: socket.socket) -> bool:
-    try:
-        return connected.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) is not None
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
-class _Backend(httpcore.AsyncNetworkBackend):
-    """Dials one task."""
-
-    def __init__(self, door: Door) -> None:
-        self._door = door
-
-    async def connect_tcp(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        try:
-            return _Stream(await doors.connect(self._door))
-        except doors.RemoteError as error:
-            raise httpcore.ConnectError(str(error)) from error
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 #: the connections to each task that are kept for the next request, those used lately last
 _pools: OrderedDict[Door, httpcore.AsyncConnectionPool] = OrderedDict()
 _closing: set[asyncio.Future[None]] = set()
@@ -99,7 +36,7 @@ def _pool(door: Door) -> httpcore.AsyncConnectionPool:
         pool = _pools[door] = httpcore.AsyncConnectionPool(
             max_connections=CONNECTIONS_MAX,
             keepalive_expiry=_IDLE_SECONDS,
-            network_backend=_Backend(door),
+            network_backend=Backend(door),
         )
         asyncio.get_running_loop().call_later(_IDLE_SECONDS, _tidy, door, pool)
     _pools.move_to_end(door)

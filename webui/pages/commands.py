@@ -1,4 +1,4 @@
-"""Commands: the list with its filters, and one command with its state, its log, and Kill."""
+"""One command, or another task, with its state, its log, and Kill. All of them are listed by webui.pages.tasks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import yaml
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -22,14 +20,14 @@ from commands.models import Command, Service
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
-from jobs.models import Allocation, Job
+from jobs.models import Allocation
 from jobs.states import AllocationState
 from submissions.config.masking import masked
 from webui.pages import timeline, verdicts, why
 from webui.pages.frame import actor, page, show, user_of
 from webui.pages.source_text import coloured
 
-ROOM = "Commands"
+ROOM = "Tasks"
 PER_PAGE = 50
 TABS = ["log", "config", "timeline"]
 #: chip -> phases
@@ -55,56 +53,14 @@ def attempt_of(command: Command) -> Allocation | None:
     return next(iter(command.task.allocations.all()), None)
 
 
-@page
 def listing(request: HttpRequest) -> HttpResponse:
-    """All commands, the newest first, or those that the filters leave."""
-    rows = _filtered(request)
-    pages = Paginator(rows, PER_PAGE)
-    current = pages.get_page(request.GET.get("page"))
-    found = list(current.object_list)
-    context = {
-        "page": current,
-        "rows": [_row(each) for each in found],
-        "chips": list(CHIPS),
-        "chosen": request.GET,
-        "nothing_at_all": not found and not Command.objects.filter(job__kind=Job.Kind.COMMAND).exists(),
-    }
-    return show(request, "commands", context, room=ROOM, fragment="commands")
+    """The list of tasks, of this kind; its filters are the same."""
+    wanted = request.GET.copy()
+    wanted["type"] = "commands"
+    return redirect(f"/tasks?{wanted.urlencode()}")
 
 
-def _filtered(request: HttpRequest) -> QuerySet[Command]:
-    wanted, rows = request.GET, with_parts().filter(job__kind=Job.Kind.COMMAND)
-    if words := CHIPS.get(wanted.get("state", "")):
-        found = Q()
-        for word in words:
-            found |= phases.where(word)
-        rows = rows.filter(found)
-    if owner := wanted.get("user"):
-        rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
-    if text := wanted.get("q", "").strip():
-        match = Q(description__icontains=text) | Q(task__id__startswith=text.lower())
-        rows = rows.filter(match)
-    return rows.order_by("-submitted_at", "-pk")
-
-
-def _row(command: Command) -> dict[str, Any]:
-    attempt = attempt_of(command)
-    return {
-        "command": command,
-        "phase": phases.of(command),
-        "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
-        "seconds": _seconds(command, attempt),
-        "why": _why(command),
-    }
-
-
-def _why(command: Command) -> str:
-    """Why it waits, or how it ended where that was not well."""
-    ended_badly = command.state in {CommandState.ERROR, CommandState.CANCELED}
-    return command.ending if ended_badly else verdicts.waiting(command.task, command.job.pool)
-
-
-def _seconds(command: Command, attempt: Allocation | None) -> float | None:
+def ran_seconds(command: Command, attempt: Allocation | None) -> float | None:
     """How long it has run."""
     if attempt is None or attempt.started_at is None:
         return None
@@ -129,7 +85,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "attempt": attempt,
         "current": current,
         "parts": verdicts.parts(attempt),
-        "seconds": _seconds(command, attempt),
+        "seconds": ran_seconds(command, attempt),
         "waiting": verdicts.waiting(command.task, command.job.pool),
         "silent": verdicts.silent_hosts(current),
         "missing_bytes": verdicts.missing_bytes(command.task_id),
@@ -143,8 +99,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         context["config"] = coloured(yaml.safe_dump(masked(command.config), sort_keys=False), "config.yaml")
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
-    room = ROOM if command.kind == Job.Kind.COMMAND else "Tasks"
-    return show(request, "command", context, room=room, fragment="command")
+    return show(request, "command", context, room=ROOM, fragment="command")
 
 
 def _words(entrypoint: str | list[str]) -> str:

@@ -69,11 +69,9 @@ def _site() -> dict[str, Any]:
 
 
 def _rooms(current: str) -> list[dict[str, Any]]:
-    open_commands = Command.objects.filter(job__kind=Job.Kind.COMMAND).exclude(state__in=END_STATES)
     rooms = [
         ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
         ("Tasks", "/tasks", Command.objects.exclude(state__in=END_STATES).count()),
-        ("Commands", "/commands", open_commands.count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
         ("Templates", "/templates", None),
         ("Pools", "/pools", ResourcePool.objects.count()),

@@ -33,9 +33,9 @@ def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
     found = commands.find(command_id)
     context = {
         "task_id": found.task_id,
-        "name": f"Command {found.short_id}",
+        "name": f"{found.kind.label} {found.short_id}",
         "at": f"/commands/{found.pk}",
         "log": f"/commands/{found.pk}",
-        "crumbs": [("Commands", "/commands"), (f"Command {found.short_id}", f"/commands/{found.pk}")],
+        "crumbs": [("Tasks", "/tasks"), (f"{found.kind.label} {found.short_id}", f"/commands/{found.pk}")],
     }
     return show(request, "log_columns", context, room=commands.ROOM)

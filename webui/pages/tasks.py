@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
@@ -16,16 +15,11 @@ from commands.listing import with_parts
 from commands.models import Command, Service
 from commands.states import CommandState
 from jobs import phases
-from jobs.models import Allocation, Job
-from logs import last_words
+from jobs.models import Job
 from webui.live.proxy_access import may_use
 from webui.pages import commands, verdicts
 from webui.pages.frame import page, show, user_of
 
-ROOM = "Tasks"
-#: how a line of a service begins that says what its host lacks (trainmaster/serving)
-LACKS = "trainmaster: "
-LOOKED_FOR_SECONDS = 2.0
 #: pill -> kind
 KINDS = {
     "notebooks": Job.Kind.NOTEBOOK,
@@ -33,11 +27,18 @@ KINDS = {
     "TensorBoards": Job.Kind.TENSORBOARD,
     "commands": Job.Kind.COMMAND,
 }
+BEGINNINGS = {
+    Job.Kind.NOTEBOOK: "trainmaster notebook start --slots 1",
+    Job.Kind.SHELL: "trainmaster shell start --slots 1",
+    Job.Kind.TENSORBOARD: "trainmaster tensorboard start 7",
+    Job.Kind.COMMAND: "trainmaster command run nvidia-smi",
+}
 
 
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All tasks that are no trials, the newest first, or those that the filters leave."""
+    chosen_kind = KINDS.get(request.GET.get("type", ""))
     current = Paginator(_filtered(request), commands.PER_PAGE).get_page(request.GET.get("page"))
     found = list(current.object_list)
     services = Service.objects.in_bulk([each.pk for each in found])
@@ -47,16 +48,21 @@ def listing(request: HttpRequest) -> HttpResponse:
         "kinds": list(KINDS),
         "chips": list(commands.CHIPS),
         "chosen": request.GET,
-        "nothing_at_all": not found and not Command.objects.exists(),
+        "filters": [(name, request.GET.get(name, "")) for name in ("type", "state", "user")],
+        "nothing_at_all": not found and not _of_kind(Command.objects.all(), chosen_kind).exists(),
+        "beginnings": [BEGINNINGS[chosen_kind]] if chosen_kind else BEGINNINGS.values(),
         "may_edit": user_of(request).may_edit,
     }
-    return show(request, "tasks", context, room=ROOM, fragment="tasks")
+    return show(request, "tasks", context, room=commands.ROOM, fragment="tasks")
+
+
+def _of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command]:
+    return rows.filter(job__kind=kind) if kind else rows
 
 
 def _filtered(request: HttpRequest) -> QuerySet[Command]:
     wanted, rows = request.GET, with_parts().select_related("job__pool", "owner", "task")
-    if kind := KINDS.get(wanted.get("type", "")):
-        rows = rows.filter(job__kind=kind)
+    rows = _of_kind(rows, KINDS.get(wanted.get("type", "")))
     if words := commands.CHIPS.get(wanted.get("state", "")):
         found = Q()
         for word in words:
@@ -78,7 +84,9 @@ def _row(request: HttpRequest, command: Command, service: Service | None) -> dic
         "command": command,
         "phase": phase,
         "kind": command.kind.label,
+        "is_command": command.kind == Job.Kind.COMMAND,
         "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
+        "seconds": commands.ran_seconds(command, attempt),
         "open_at": f"/tasks/{command.pk}" if service and mine and not command.has_ended else "",
         "ready": ready,
         "used_at": service.used_at if ready and service else None,
@@ -111,19 +119,11 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "allowed": allowed,
         "open_at": opened,
         "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
-        "lacked": _lacked(attempt) if attempt and command.state == CommandState.ERROR else "",
         "waits": verdicts.waiting(command.task, command.job.pool),
         "shell_command": f"trainmaster shell open {command.short_id}",
         "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
     }
-    return show(request, "task", context, room=ROOM, fragment="task")
-
-
-def _lacked(attempt: Allocation) -> str:
-    """What the host lacks to run the service, in the words of its log; empty where that says nothing."""
-    lines = last_words.of_launcher(attempt, until=time.monotonic() + LOOKED_FOR_SECONDS)
-    found = [line.partition(LACKS)[2] for line in lines if line.removeprefix("ERROR: ").startswith(LACKS)]
-    return found[-1] if found else ""
+    return show(request, "task", context, room=commands.ROOM, fragment="task")
 
 
 def from_determined(request: HttpRequest, task_id: uuid.UUID, rest: str) -> HttpResponse:

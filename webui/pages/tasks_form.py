@@ -24,8 +24,8 @@ from submissions import contexts
 from submissions.config.problems import ConfigError
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
+from webui.pages.commands import ROOM
 from webui.pages.frame import actor, page, show, user_of
-from webui.pages.tasks import ROOM
 
 KINDS = {
     "notebook": Job.Kind.NOTEBOOK,

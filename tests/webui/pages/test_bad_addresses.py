@@ -9,7 +9,7 @@ from hosts.pools import default_pool
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "address", ["/jobs?q=%00", "/jobs?user=%00", "/commands?q=%00", "/commands?user=%00", "/pools/%00"]
+    "address", ["/jobs?q=%00", "/jobs?user=%00", "/tasks?q=%00", "/tasks?user=%00", "/pools/%00"]
 )
 def test_text_with_a_null_character_is_refused(address: str) -> None:
     default_pool()
