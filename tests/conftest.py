@@ -12,6 +12,9 @@ from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_SERVERS = {"browser", "embedded", "faults", "whole"}
+# A server is four processes and a command is one: what the first has compiled, the others need not compile again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
 from tests.rig import emptied, network, parts  # noqa: E402

@@ -176,12 +176,12 @@ def _start_ours(
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
         supervisor.start(Part(name, web, environment, folder=ROOT, descriptors=descriptors))
-    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A", "webui"]  # checks would load every page
+    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A"]  # checks would load every page
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
-    worker = ["worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
+    worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle"]
     supervisor.start(Part("worker", [*celery, *worker], environment, folder=ROOT))
-    beat = ["beat", "--scheduler", "celery.beat:Scheduler", "--loglevel", "WARNING"]
+    beat = ["webui.beat", "beat", "--scheduler", "celery.beat:Scheduler", "--loglevel", "WARNING"]
     supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT))
 
 
