@@ -17,7 +17,7 @@ _SWEEP = {
     "entrypoint": "python3 train.py",
     "hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}},
     "searcher": {
-        "name": "asha",
+        "name": "adaptive_asha",
         "metric": "validation_loss",
         "max_trials": 16,
         "max_length": {"batches": 1600},
