@@ -77,17 +77,19 @@ def kept(state: dict[str, Any], events: int) -> list[str]:
     from experiments.models import Trial
     from experiments.transitions import lock
     from searching.standings import Standing
-    from searching.state import RUNG, request_id_of
+    from searching.state import RUNG, STANDING, request_id_of
     from tests.rig import trial_rows
 
     User.objects.create_user("admin", role=User.Role.ADMIN)
     trial = trial_rows.add("search", "ACTIVE")
     bracket = state["brackets"][0]
     state["over"] = False
-    numbers = [number for number, each in enumerate(state["trials"]) if each[0] == 0][: 2 * events]
+    numbers = [number for number, each in enumerate(state["trials"]) if each[0] == 0][: 2 * events + 1]
     for number in numbers:  # as if these were still on their way to the first rung
+        state["ends"][state["trials"][number][STANDING]] -= 1
         state["trials"][number][:] = [0, 0, 0, Standing.ON.value]
         bracket["live"].append(number)
+    del numbers[-1]  # which stays on its way: the search is not over with the others
     type(trial.experiment).objects.filter(pk=trial.experiment_id).update(search=state)
     told: dict[str, list[float]] = {"between rungs": [], "at a rung": []}
     backend, cpu = connection.connection.info.backend_pid, dict.fromkeys(told, 0.0)
