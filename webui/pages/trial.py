@@ -69,7 +69,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "attempts": attempts,
         "parts": verdicts.parts(current),
         "current": current if running else None,
-        "waiting": verdicts.waiting(trial.task, trial.task.job.pool),
+        "waiting": verdicts.waiting(trial.task, trial.task.job.pool, trial.experiment),
         "silent": verdicts.silent_hosts(current),
         "idle_gpus": idle_slots.of_task(trial.task_id) if running else 0,
         "story": why.story(trial.task, why.asked(request)),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils import timezone
 
 from dispatch import last_plan
 from experiments import failures
-from experiments.models import Trial
+from experiments.models import Experiment, Trial
 from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Member, Task
@@ -18,12 +19,21 @@ from jobs.states import AllocationState, MemberState, TaskState
 from logs.models import Stream
 
 
-def waiting(task: Task, pool: ResourcePool) -> str:
+def waiting(task: Task, pool: ResourcePool, experiment: Experiment | None = None) -> str:
     """Why the task does not run, from the plan of the last pass; empty when it runs or rests."""
     if task.state != TaskState.WAITING:
         return ""
     wait = last_plan.of(pool).waits.get(task.pk)
-    return str(wait["sentence"]) if wait else "It will be looked at in the next pass."
+    return _sentence(wait, experiment) if wait else "It will be looked at in the next pass."
+
+
+def _sentence(wait: Mapping[str, Any], experiment: Experiment | None) -> str:
+    """With the limit that has so many trials of one search open, where they are what is in the way."""
+    sentence = str(wait["sentence"])
+    if experiment is None or not (wait.get("data") or {}).get("own"):
+        return sentence
+    most = (experiment.config.get("searcher") or {}).get("max_concurrent_trials")
+    return f"{sentence}; max_concurrent_trials is {most}" if most else sentence
 
 
 def of_trials(trials: Iterable[Trial], pool: ResourcePool) -> dict[int, str]:
@@ -31,7 +41,7 @@ def of_trials(trials: Iterable[Trial], pool: ResourcePool) -> dict[int, str]:
     trials = list(trials)
     waits = last_plan.of(pool).waits
     said = {
-        trial.pk: str(waits[trial.task_id]["sentence"])
+        trial.pk: _sentence(waits[trial.task_id], trial.experiment)
         for trial in trials
         if trial.task_id in waits and trial.task.state == TaskState.WAITING
     }
