@@ -113,6 +113,10 @@ class RunPaths:
         return self.control / "storage.json"
 
     @property
+    def image_fault(self) -> Path:
+        return self.control / "image.json"
+
+    @property
     def container(self) -> Path:
         """Which runtime has a container of the run, and its name there; gone with the container."""
         return self.control / "container.json"

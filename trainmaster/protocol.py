@@ -229,11 +229,13 @@ class ExitFile(_Exit, total=False):
     `oom_kills`: processes that the kernel's out-of-memory killer ended meanwhile, by `cgroup` and `host`.
     `port_in_use`: the leased port for which the entrypoint was not started: another program had it.
     `storage_fault`: the sentence why the run's checkpoint storage cannot be used, for which it was not started.
+    `image_fault`: the sentence why the run's container could not be started, so that nothing ran in it.
     """
 
     oom_kills: Dict[str, int]
     port_in_use: int
     storage_fault: str
+    image_fault: str
 
 
 class PreemptOrder(TypedDict):

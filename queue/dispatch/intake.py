@@ -276,6 +276,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         oom_kills=kills if isinstance(kills, dict) else None,
         port_in_use=port if isinstance(port, int) else None,
         storage_fault=str(record.get("storage_fault") or ""),
+        image_fault=str(record.get("image_fault") or ""),
     )
 
 

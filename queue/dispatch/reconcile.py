@@ -172,6 +172,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         oom_kills=exit_file.get("oom_kills"),
         port_in_use=exit_file.get("port_in_use"),
         storage_fault=exit_file.get("storage_fault") or "",
+        image_fault=exit_file.get("image_fault") or "",
     )
 
 

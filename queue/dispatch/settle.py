@@ -53,22 +53,25 @@ def member_exited(
     oom_kills: dict[str, int] | None = None,
     port_in_use: int | None = None,
     storage_fault: str = "",
+    image_fault: str = "",
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
     The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
     restart is the restart's. `oom_kills` is what the host counted meanwhile, `port_in_use` the leased port that
-    another program had, `storage_fault` what is wrong with the checkpoint storage, so that nothing was started
-    (docs/protocol.md, exit.json).
+    another program had, `storage_fault` what is wrong with the checkpoint storage, `image_fault` what kept the
+    container from starting, so that nothing was started (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     where = {"rank": None, "host": member.host.name, "member": member.index}
     if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
         sentence = f"Port {port_in_use} of {member.host.name} is in use by another program."
         return member_over(member, reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
-    if storage_fault and code != 0 and member.allocation.stop_kind != StopKind.STOP:
-        sentence = f"{storage_fault[:_SENTENCE_CHARACTERS].rstrip('.')}."
-        return member_over(member, reason=Reason.STORAGE_FAILED, detail={**where, "sentence": sentence})
+    fault = storage_fault or image_fault
+    if fault and code != 0 and member.allocation.stop_kind != StopKind.STOP:
+        sentence = f"{fault[:_SENTENCE_CHARACTERS].rstrip('.')}."
+        kept_by = Reason.STORAGE_FAILED if storage_fault else Reason.LAUNCH_FAILED
+        return member_over(member, reason=kept_by, detail={**where, "sentence": sentence})
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)

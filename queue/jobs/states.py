@@ -64,7 +64,7 @@ class Reason(models.TextChoices):
     COMMAND_FAILED = "command_failed", "the command failed"
     COMMAND_NOT_FOUND = "command_not_found", "the entrypoint's command was not found"
     INVALID_HP = "invalid_hp", "the training code refused its hyperparameters"
-    LAUNCH_FAILED = "launch_failed", "could not be started on the host"
+    LAUNCH_FAILED = "launch_failed", "could not be started"
     PORT_IN_USE = "port_in_use", "a leased port was already in use"
     STORAGE_FAILED = "storage_failed", "its checkpoint storage cannot be used"
     PEER_ENDED = "peer_ended", "another member of the gang ended"

@@ -91,7 +91,7 @@ def test_a_launch_that_fails_says_why() -> None:
     make_host("gpu1", 1)
     member = started(make_command())
     settle.member_over(member.pk, reason=Reason.LAUNCH_FAILED, detail={"sentence": "The disk is full."})
-    assert Command.objects.get().ending == "could not be started on the host (gpu1), The disk is full."
+    assert Command.objects.get().ending == "could not be started (gpu1), The disk is full."
 
 
 def test_a_kill_stops_the_run_and_names_who_asked() -> None:

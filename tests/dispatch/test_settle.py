@@ -182,16 +182,22 @@ def test_a_port_in_use_gets_other_ports_and_no_restart_until_attempts_run_out(se
     assert (attempt_of(experiment).number, trial_of(experiment).state) == (len(leased), TrialState.ERROR)
 
 
-def test_a_storage_that_cannot_be_used_counts_no_restart_and_is_the_reason(settings: Any) -> None:
+@pytest.mark.parametrize(
+    ("kept_by", "reason", "code"),
+    [("storage_fault", Reason.STORAGE_FAILED, None), ("image_fault", Reason.LAUNCH_FAILED, 125)],
+)
+def test_a_storage_or_an_image_that_cannot_be_used_counts_no_restart_and_is_the_reason(
+    settings: Any, kept_by: str, reason: Reason, code: int | None
+) -> None:
     experiment = running(max_restarts=0)
-    fault = "checkpoint storage /mnt/x on host gpu0 is read-only (…): mount it writable, or change checkpoint_storage"
+    fault: Any = "checkpoint storage /mnt/x on host gpu0 is read-only (…): mount it, or change checkpoint_storage"
     for attempt in range(1, settings.LAUNCH_ATTEMPTS + 1):
         [member] = members_of(experiment)
         settle.member_exited(
-            member.pk, code=None, signal=None, ended_at=100.0, first_failure=None, storage_fault=fault
+            member.pk, code=code, signal=None, ended_at=100.0, first_failure=None, **{kept_by: fault}
         )
         found = attempt_of(experiment)
-        assert (found.number, found.exit_reason) == (attempt, Reason.STORAGE_FAILED)
+        assert (found.number, found.exit_reason) == (attempt, reason)
         assert found.exit_detail["sentence"] == f"{fault}."
         assert trial_of(experiment).restarts == 0
         Task.objects.update(not_before=None)

@@ -154,7 +154,9 @@ def test_why_an_image_cannot_be_used_is_a_sentence(
         registry, image=f"{registry.address}/other:1", registry_auth={"username": "x", "password": "no"}
     )
     paths, _ = host.launch(["true"], container=wrong)
-    assert stream_server.wait_for(stream_server.exit, 60)["code"] == 125
+    record = stream_server.wait_for(stream_server.exit, 60)
+    assert record["code"] == 125
+    assert record["image_fault"].startswith(f"image {registry.address}/other:1 could not be pulled: ")
     log = "\n".join(stream_server.texts("launcher.stderr"))
     assert (
         f"image {registry.address}/other:1 could not be pulled: " in log and "unauthorized" in log.lower()
@@ -162,11 +164,30 @@ def test_why_an_image_cannot_be_used_is_a_sentence(
     assert not paths.registry_login.exists()
 
 
+def test_what_the_runtime_refuses_is_a_fault_of_the_start(
+    host: TestHost, stream_server: StreamServer, registry: Registry
+) -> None:
+    device = {"host_path": "/dev/none", "container_path": "/dev/none", "mode": "mrw"}
+    host.launch(["true"], container=container(registry, devices=[device]))
+    fault = stream_server.wait_for(stream_server.exit, 60)["image_fault"]
+    assert fault.startswith(f"the container of image {registry.address}/job:1 could not be started by ")
+    assert "/dev/none" in fault and any(fault in line for line in stream_server.texts("launcher.stderr"))
+
+
+def test_exit_code_125_of_the_job_is_its_own(
+    host: TestHost, stream_server: StreamServer, registry: Registry
+) -> None:
+    host.launch("echo 'Error: of the job' >&2; echo on; exit 125", container=container(registry))
+    record = stream_server.wait_for(stream_server.exit, 60)
+    assert (record["code"], record["image_fault"]) == (125, None)
+
+
 def test_a_command_that_the_image_lacks_is_a_sentence(
     host: TestHost, stream_server: StreamServer, registry: Registry, program: str
 ) -> None:
     host.launch(["no-such-program"], container=container(registry))
     assert stream_server.wait_for(stream_server.exit, 60)["code"] in (126, 127)  # by the version of runc
+    assert stream_server.exit()["image_fault"] is None
     assert any(
         "a command could not be started in image" in line for line in stream_server.texts("launcher.stderr")
     )

@@ -20,7 +20,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.protocol import EXIT_CONTAINER, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Container, Spec
 from trainmaster.runner import container_commands as commands
 from trainmaster.runner import container_pull as pull
-from trainmaster.runner import hooks
+from trainmaster.runner import hooks, image_faults
 from trainmaster.runner.container_runtimes import Runtime, choose, describes_gpus, find_runtimes
 from trainmaster.runner.state import read_spec
 
@@ -62,11 +62,19 @@ def clean_up(paths: RunPaths) -> None:
     paths.container.unlink(missing_ok=True)
 
 
-def why_not_started(code: Optional[int], container: Container) -> Optional[str]:
-    """A sentence about the exit codes by which runtimes say that the image could not be used; None for others."""
-    image = container["image"]
-    if code == EXIT_CONTAINER:
-        return f"the container of image {image} could not be started; the lines above say why"
+def why_not_started(paths: RunPaths, container: Container, code: Optional[int]) -> Optional[str]:
+    """A sentence for the log where the image could not be used; None where it could, or where the log has it already.
+
+    A fault of the runtime itself is noted for exit.json, too.
+    """
+    image, started = container["image"], read_json(paths.container)
+    if not isinstance(started, dict):  # it did not come to the runtime
+        return None
+    fault = image_faults.of_runtime(paths, started["runtime"], code)
+    if fault is not None:
+        sentence = f"the container of image {image} could not be started by {started['runtime']}: {fault}"
+        image_faults.note(paths, sentence)
+        return sentence
     if code in (EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE):
         return (
             f"a command could not be started in image {image}; the lines above say why. An image needs sh, and "
@@ -85,7 +93,7 @@ def main(words: Sequence[str]) -> None:
     if container is None:
         os.execvp(words[0], list(words))
     gpus = visible_devices(spec)
-    runtime = _runtime(container, spec, bool(gpus))
+    runtime = _runtime(paths, container, spec, bool(gpus))
     container = _fetched(runtime, container, paths)
     inside = _inside(spec, paths, gpus)
     Path(inside.home).mkdir(mode=0o700, exist_ok=True)
@@ -95,20 +103,22 @@ def main(words: Sequence[str]) -> None:
     os.execve(command[0], command, environment)
 
 
-def _runtime(container: Container, spec: Spec, gpus: bool) -> Runtime:
+def _runtime(paths: RunPaths, container: Container, spec: Spec, gpus: bool) -> Runtime:
     runtimes, cdi = find_runtimes(), describes_gpus()
     chosen = choose(runtimes, gpus, cdi)
     host = spec["host"]["name"]
     if chosen is None:
         reasons = "; ".join(f"{one['name']} cannot be used: {one['problem']}" for one in runtimes)
         _leave(
+            paths,
             f"host {host} cannot run image {container['image']}: "
-            + (reasons or "it has no podman, docker or apptainer on its PATH")
+            + (reasons or "it has no podman, docker or apptainer on its PATH"),
         )
     if gpus and not cdi and chosen["name"] == "podman":
         _leave(
+            paths,
             f"podman on host {host} cannot give GPUs to containers, for no CDI specification names them: run "
-            "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` there"
+            "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` there",
         )
     return chosen
 
@@ -165,7 +175,7 @@ def _pull(runtime: Runtime, container: Container, paths: RunPaths, into: str) ->
     finally:
         shutil.rmtree(paths.registry_login, ignore_errors=True)
     if code != 0:
-        _leave(f"image {image} could not be pulled: {progress.fault()}")
+        _leave(paths, f"image {image} could not be pulled: {progress.fault()}")
     _say("INFO", f"image {image} is there")
 
 
@@ -193,8 +203,10 @@ def _say(level: str, text: str) -> None:
     sys.stderr.flush()
 
 
-def _leave(text: str) -> NoReturn:
+def _leave(paths: RunPaths, text: str) -> NoReturn:
     _say("ERROR", text)
+    if hooks.EXIT_CODE not in os.environ:  # of the post hook's container it is too late to say so
+        image_faults.note(paths, text)
     raise SystemExit(EXIT_CONTAINER)
 
 

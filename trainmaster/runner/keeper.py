@@ -34,6 +34,7 @@ from trainmaster.runner import (
     container_commands,
     gang_interface,
     hooks,
+    image_faults,
     in_container,
     leased_ports,
     oom_kills,
@@ -129,12 +130,12 @@ class Keeper:
         container = in_container.of_spec(self.spec)
         self._end, order = (code, number), read_stop(self.paths)
         if container is not None and order is None:
-            why = in_container.why_not_started(code, container)
+            why = in_container.why_not_started(self.paths, container, code)
             if why:
                 _say(self.paths, why)
             in_container.clean_up(self.paths)
         seconds = order["deadline"] - time.time() if order else None
-        if hooks.has(self.spec, "post"):
+        if hooks.has(self.spec, "post") and image_faults.found(self.paths) is None:
             if seconds is None or seconds > _SHORTEST_HOOK_SECONDS:
                 self.post_hook = _start_post_hook(self.paths, self.spec, code, seconds)
             else:
@@ -155,6 +156,9 @@ class Keeper:
         fault = storage_check.found_fault(self.paths)
         if fault is not None:
             record["storage_fault"] = fault
+        image_fault = image_faults.found(self.paths)
+        if image_fault is not None:
+            record["image_fault"] = image_fault
         written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)

@@ -98,6 +98,7 @@ def exit_record(
     oom_kills: Optional[Dict[str, int]] = None,
     port_in_use: Optional[int] = None,
     storage_fault: Optional[str] = None,
+    image_fault: Optional[str] = None,
 ) -> bytes:
     return _line(
         {
@@ -111,6 +112,7 @@ def exit_record(
             "oom_kills": oom_kills,
             "port_in_use": port_in_use,
             "storage_fault": storage_fault,
+            "image_fault": image_fault,
         }
     )
 

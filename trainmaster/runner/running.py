@@ -202,6 +202,7 @@ class Runner:
                 ended.get("oom_kills") if ended else None,
                 ended.get("port_in_use") if ended else None,
                 ended.get("storage_fault") if ended else None,
+                ended.get("image_fault") if ended else None,
             )
         )
         self.outbox.exited = True

@@ -1,0 +1,55 @@
+"""What kept the container of a run from starting, so that it is not taken for a failure of the training code."""
+
+from __future__ import annotations
+
+import re
+from typing import List, Optional
+
+from trainmaster.jsonfile import read_json, write_json
+from trainmaster.paths import RunPaths
+
+#: by which exit codes a runtime says that it failed itself, and how its own last line begins. podman and docker say 126
+#: and 127 of a command that the image lacks, but of a device or a limit that the host refuses, too.
+_OWN_CODES = {"podman": (125, 126, 127), "docker": (125, 126, 127), "apptainer": (255,)}
+_OWN_LINE = {"podman": "Error:", "docker": "docker:", "apptainer": "FATAL:"}
+_OF_THE_COMMAND = re.compile(r"""\bexec:? ["/]|executable file\b.* not found|\bexec format error""")
+_TAIL_BYTES = 8192
+_LAST_LINES = 3  # after its own line a runtime names its help
+
+
+def note(paths: RunPaths, sentence: str) -> None:
+    paths.image_fault.parent.mkdir(mode=0o700, exist_ok=True)
+    write_json(paths.image_fault, {"sentence": sentence})
+
+
+def found(paths: RunPaths) -> Optional[str]:
+    """The sentence that was noted; None where the container came to be."""
+    record = read_json(paths.image_fault)
+    sentence = record.get("sentence") if isinstance(record, dict) else None
+    return sentence if isinstance(sentence, str) else None
+
+
+def of_runtime(paths: RunPaths, runtime: str, code: Optional[int]) -> Optional[str]:
+    """The last words of `runtime` where it ended with `code` before anything ran in the container; None otherwise.
+
+    What ran may end with such a code itself. It is told apart by the runtime's line, and by what it has printed.
+    """
+    if code not in _OWN_CODES[runtime]:
+        return None
+    for line in reversed(_last_lines(paths)):
+        if line.startswith(_OWN_LINE[runtime]):
+            return None if _OF_THE_COMMAND.search(line) else line.partition(":")[2].strip()
+    return None
+
+
+def _last_lines(paths: RunPaths) -> List[str]:
+    """Of its errors; none where it has printed anything else."""
+    try:
+        if paths.launcher_stream("stdout").stat().st_size:
+            return []
+        with paths.launcher_stream("stderr").open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
