@@ -1,0 +1,113 @@
+"""Limits and intervals: settings, each with its unit in its name, and an environment variable that changes it."""
+
+from django.core.exceptions import ImproperlyConfigured
+
+from webui import environment
+
+TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
+SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
+HOST_SILENT_AFTER_SECONDS = environment.number("TRAINMASTER_HOST_SILENT_AFTER_SECONDS", 30.0)
+SSH_CONNECT_TIMEOUT_SECONDS = environment.number("TRAINMASTER_SSH_CONNECT_TIMEOUT_SECONDS", 15.0)
+SSH_KEEPALIVE_SECONDS = environment.number("TRAINMASTER_SSH_KEEPALIVE_SECONDS", 9.0)
+SSH_PENDING_DIALS_PER_HOST = int(environment.number("TRAINMASTER_SSH_PENDING_DIALS_PER_HOST", 4))
+SSH_SESSIONS_PER_HOST = int(environment.number("TRAINMASTER_SSH_SESSIONS_PER_HOST", 4))
+SSH_LIMIT_RETRY_SECONDS = environment.number("TRAINMASTER_SSH_LIMIT_RETRY_SECONDS", 10.0)
+SSH_IDLE_SECONDS = environment.number("TRAINMASTER_SSH_IDLE_SECONDS", 600.0)
+HOST_PROBE_SECONDS = environment.number(
+    "TRAINMASTER_HOST_PROBE_SECONDS", min(10.0, HOST_SILENT_AFTER_SECONDS / 3)
+)
+HOST_PROBES_AT_ONCE = int(environment.number("TRAINMASTER_HOST_PROBES_AT_ONCE", 16))
+# hosts with GPUs are asked so often who computes on them without the queue
+GPU_USERS_SECONDS = environment.number("TRAINMASTER_GPU_USERS_SECONDS", 15.0)
+TUNNEL_LEASE_SECONDS = environment.number("TRAINMASTER_TUNNEL_LEASE_SECONDS", 15.0)
+STOP_GRACE_SECONDS = environment.number("TRAINMASTER_STOP_GRACE_SECONDS", 30.0)
+# a kill by a person: between SIGTERM and SIGKILL
+KILL_GRACE_SECONDS = environment.number("TRAINMASTER_KILL_GRACE_SECONDS", 10.0)
+GANG_FAILURE_GRACE_SECONDS = environment.number("TRAINMASTER_GANG_FAILURE_GRACE_SECONDS", 5.0)
+PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_SECONDS", 3600.0)
+# Forecasts look at so many days of ended work, read anew after so many seconds; of a large pool they are made so often.
+FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
+FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)
+FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
+# A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.
+TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
+TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)
+# after a lost message, or one that waits behind others
+LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
+LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
+HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
+# A detached run has no host to ask: so long without a sign of life, and it is over until it is heard again.
+DETACHED_LOST_SECONDS = environment.number("TRAINMASTER_DETACHED_LOST_SECONDS", 300.0)
+SPOOL_BYTES = int(environment.number("TRAINMASTER_SPOOL_BYTES", 2 * 1024**3))
+LOG_LINE_BYTES = int(environment.number("TRAINMASTER_LOG_LINE_BYTES", 65_536))
+# Log chunks that are older are merged where they are small, every so often, for so long at most.
+LOG_COLD_SECONDS = environment.number("TRAINMASTER_LOG_COLD_SECONDS", 60.0)
+LOG_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_EVERY_SECONDS", 30.0)
+LOG_MERGE_SECONDS = environment.number("TRAINMASTER_LOG_MERGE_SECONDS", 3.0)
+# Hosts of running jobs measure themselves so often (0: never) and ship so many seconds of it together; longer spans
+# hold up a live chart, shorter ones cost the server a transaction each.
+SAMPLE_SECONDS = environment.number("TRAINMASTER_SAMPLE_SECONDS", 1.0)
+SAMPLE_RECORD_SECONDS = environment.number("TRAINMASTER_SAMPLE_RECORD_SECONDS", 10.0)
+# Hosts and GPUs that no run measures are asked for a sample so often (0: never), kept for so many days (-1: for ever).
+HOST_SAMPLE_SECONDS = environment.number("TRAINMASTER_HOST_SAMPLE_SECONDS", 30.0)
+HOST_SAMPLE_RETENTION_DAYS = environment.number("TRAINMASTER_HOST_SAMPLE_RETENTION_DAYS", 30.0)
+# Every point is kept so long, then its minutes (lowest, highest, mean); those for so many days (-1: with the job).
+SAMPLE_POINTS_HOURS = environment.number("TRAINMASTER_SAMPLE_POINTS_HOURS", 48.0)
+SAMPLE_RETENTION_DAYS = environment.number("TRAINMASTER_SAMPLE_RETENTION_DAYS", -1.0)
+# Timings of ranks are kept a second apart for so long, then a minute, and after so many days ten minutes; all of them
+# as long as minutes of samples.
+TIMING_SECONDS_HOURS = environment.number("TRAINMASTER_TIMING_SECONDS_HOURS", 24.0)
+TIMING_MINUTES_DAYS = environment.number("TRAINMASTER_TIMING_MINUTES_DAYS", 7.0)
+SAMPLE_MERGE_EVERY_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_EVERY_SECONDS", 30.0)
+SAMPLE_MERGE_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_SECONDS", 5.0)
+# Pools are counted every minute; the minutes are kept for so many days, then ten of them as one for so many.
+POOL_MINUTES_DAYS = environment.number("TRAINMASTER_POOL_MINUTES_DAYS", 7.0)
+POOL_HISTORY_DAYS = environment.number("TRAINMASTER_POOL_HISTORY_DAYS", 90.0)
+# A GPU that is held and stayed under so many per cent for so long is flagged as idle (0 seconds: never).
+IDLE_GPU_PERCENT = environment.number("TRAINMASTER_IDLE_GPU_PERCENT", 5.0)
+IDLE_GPU_SECONDS = environment.number("TRAINMASTER_IDLE_GPU_SECONDS", 600.0)
+# a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
+REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
+CONTEXT_BYTES = 95 * 1024 * 1024
+# one message of a client to a socket of the console's own; a notebook's may be larger (webui.embedded.serve)
+SOCKET_MESSAGE_BYTES = int(environment.number("TRAINMASTER_SOCKET_MESSAGE_BYTES", 1024 * 1024))
+LOGIN_ATTEMPTS = int(environment.number("TRAINMASTER_LOGIN_ATTEMPTS", 20))
+LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS", 60))
+LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
+# Access tokens: how long one counts unless its maker says otherwise, and at most (-1: for ever); when one was used last
+# is written so often.
+ACCESS_TOKEN_DAYS = environment.number("TRAINMASTER_ACCESS_TOKEN_DAYS", 30.0)
+ACCESS_TOKEN_DAYS_MAX = environment.number("TRAINMASTER_ACCESS_TOKEN_DAYS_MAX", -1.0)
+TOKEN_USED_EVERY_SECONDS = environment.number("TRAINMASTER_TOKEN_USED_EVERY_SECONDS", 60.0)
+# Logs of ended jobs are removed after so many days (-1: never), unless their config or a person says otherwise; looked
+# at so often, for so long at most at once.
+LOG_RETENTION_DAYS = int(environment.number("TRAINMASTER_LOG_RETENTION_DAYS", -1))
+LOG_CLEANUP_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_SECONDS", 3600.0)
+LOG_CLEANUP_ROUND_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_ROUND_SECONDS", 20.0)
+# Files of deleted checkpoints are removed for so long at most at once.
+CHECKPOINT_REMOVAL_ROUND_SECONDS = environment.number("TRAINMASTER_CHECKPOINT_REMOVAL_ROUND_SECONDS", 30.0)
+# An edit of the queue may be undone by its author for so long.
+QUEUE_UNDO_SECONDS = environment.number("TRAINMASTER_QUEUE_UNDO_SECONDS", 900.0)
+# Events are looked through so often for what people want to hear of; a receiver has so long to answer, and so many
+# tries; deliveries are kept for so many days.
+NOTIFY_SECONDS = environment.number("TRAINMASTER_NOTIFY_SECONDS", 3.0)
+NOTIFY_WATCH_SECONDS = environment.number("TRAINMASTER_NOTIFY_WATCH_SECONDS", 30.0)
+NOTIFY_TIMEOUT_SECONDS = environment.number("TRAINMASTER_NOTIFY_TIMEOUT_SECONDS", 10.0)
+NOTIFY_ROUND_SECONDS = environment.number("TRAINMASTER_NOTIFY_ROUND_SECONDS", 20.0)
+NOTIFY_ATTEMPTS = int(environment.number("TRAINMASTER_NOTIFY_ATTEMPTS", 8))
+NOTIFY_HISTORY_DAYS = environment.number("TRAINMASTER_NOTIFY_HISTORY_DAYS", 30.0)
+# Shells, notebooks and TensorBoards: their use is noted so often; so many notebooks are asked at once whether they are
+# idle; a TensorBoard that nobody uses ends after so long, unless its config says otherwise (0: never).
+SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_SECONDS", 30.0)
+SERVICES_ASKED_AT_ONCE = int(environment.number("TRAINMASTER_SERVICES_ASKED_AT_ONCE", 16))
+TENSORBOARD_IDLE_SECONDS = int(environment.number("TRAINMASTER_TENSORBOARD_IDLE_SECONDS", 1800))
+# A job leases ports of hosts between these.
+PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
+PORT_LEASE_LAST = int(environment.number("TRAINMASTER_PORT_LEASE_LAST", 24_999))
+
+if TICK_SECONDS <= 0:
+    raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
+if not -1 <= LOG_RETENTION_DAYS <= 32767:
+    raise ImproperlyConfigured(
+        f"TRAINMASTER_LOG_RETENTION_DAYS is {LOG_RETENTION_DAYS}; allowed: -1 (for ever) to 32767."
+    )
