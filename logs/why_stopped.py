@@ -219,7 +219,11 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return ["It is not tried again: its training code refused its hyperparameters."]
     if most is None or allocation.exit_reason not in OWN_FAILURES | {Reason.LAUNCH_FAILED}:
         return []
-    if event.reason in (Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.LAUNCH_FAILED):  # they count no restarts
+    if event.reason in (
+        Reason.PORT_IN_USE,
+        Reason.STORAGE_FAILED,
+        Reason.LAUNCH_FAILED,
+    ):  # they count no restarts
         tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row could not start"
         return [f"It is not tried again: {tries}. Mend that and continue it, or fork it with another config."]
     return [

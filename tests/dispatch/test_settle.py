@@ -190,7 +190,9 @@ def test_a_storage_or_an_image_that_cannot_be_used_counts_no_restart_and_is_the_
     settings: Any, kept_by: str, reason: Reason, code: int | None
 ) -> None:
     experiment = running(max_restarts=0)
-    fault: Any = "checkpoint storage /mnt/x on host gpu0 is read-only (…): mount it, or change checkpoint_storage"
+    fault: Any = (
+        "checkpoint storage /mnt/x on host gpu0 is read-only (…): mount it, or change checkpoint_storage"
+    )
     for attempt in range(1, settings.LAUNCH_ATTEMPTS + 1):
         [member] = members_of(experiment)
         settle.member_exited(
