@@ -154,6 +154,14 @@ def move(user: User, project: Project, workspace: Workspace) -> None:
 
 
 @transaction.atomic
+def settle(user: User, project: Project, changes: Mapping[str, Any], workspace: Workspace) -> None:
+    """All of it or nothing: these columns, and this workspace. Raises Refused."""
+    if workspace.pk != project.workspace_id:
+        move(user, project, workspace)
+    change(user, project, changes)
+
+
+@transaction.atomic
 def delete(user: User, place: Place) -> None:
     """Only an empty one. Raises Refused."""
     require_changeable(user, place)
@@ -169,10 +177,16 @@ def delete(user: User, place: Place) -> None:
     announce("experiments")
 
 
+def may_write_notes(user: User, project: Project) -> bool:
+    """Every editor writes into Uncategorized."""
+    return user.may_edit if project.immutable else may_change(user, project)
+
+
 def write_notes(user: User, project: Project, notes: list[dict[str, str]]) -> None:
     """All its pages of notes, each with `name` and `contents`. Raises Refused."""
-    if not project.immutable:  # everybody writes into Uncategorized
-        require_changeable(user, project)
-    elif not user.may_edit:
-        raise NotYours("Viewers may read the notes of a project; editors write them.")
+    if not may_write_notes(user, project):
+        raise NotYours(
+            f"project {project.name} belongs to another user; only its owner or an admin may change it."
+        )
     Project.objects.filter(pk=project.pk).update(notes=notes)
+    announce("experiments")

@@ -1,5 +1,7 @@
 // The trials that are ticked: how many, and what killing them would mean, said before it happens.
 
+import "./menus.js";
+
 const form = document.getElementById("kill-ticked");
 const table = document.getElementById("trials");
 const boxes = () => [...table.querySelectorAll("input[name=trial]")];
@@ -47,12 +49,4 @@ document.querySelector("form.trial-view")?.addEventListener("submit", ({ target 
 });
 addEventListener("pageshow", () => { for (const field of document.querySelectorAll("form.trial-view :disabled")) field.disabled = false; });
 
-// A menu closes by Escape and by a click beside it.
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
-  for (const menu of document.querySelectorAll("details.menu[open]")) { menu.open = false; menu.querySelector("summary").focus(); }
-});
-document.addEventListener("click", ({ target }) => {
-  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false;
-});
 show();

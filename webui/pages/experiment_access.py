@@ -11,7 +11,7 @@ from webui.pages.frame import user_of
 def find(experiment_id: int) -> Experiment:
     """The experiment or 404."""
     found = (
-        Experiment.objects.select_related("owner", "job__pool", "project", "context")
+        Experiment.objects.select_related("owner", "job__pool", "project__workspace", "context")
         .filter(pk=experiment_id)
         .first()
     )

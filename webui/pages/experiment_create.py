@@ -15,10 +15,10 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST
 
-from experiments import from_trial, submit
+from experiments import from_trial, places, submit
 from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
-from experiments.models import Checkpoint, Experiment, Project, Template
+from experiments.models import Checkpoint, Experiment, Template
 from experiments.states import USABLE
 from hosts.models import ResourcePool
 from submissions import contexts, unpacking
@@ -200,9 +200,7 @@ def _form(
         "source": _source(chosen.get("checkpoint", "")),
         "templates": names,
         "pools": ResourcePool.objects.order_by("name"),
-        "projects": Project.objects.select_related("workspace")
-        .filter(archived=False, workspace__archived=False)
-        .order_by("workspace__name", "name"),
+        "projects": places.open_projects(),
         "key": uuid.uuid4().hex,
         "may_edit": user_of(request).may_edit,
         "limit_mib": settings.CONTEXT_BYTES // 2**20,

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from experiments import edits, transitions
+from experiments import edits, places, transitions
 from experiments.models import Checkpoint, Experiment, Project
 from experiments.states import CheckpointState
 from logs.models import Chunk
@@ -44,7 +44,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
             return redirect(f"/experiments/{experiment_id}")
         except (BadEdit, transitions.IllegalStep) as error:
             problem = str(error)
-    context = {"experiment": found, "given": given, "problem": problem, "projects": open_projects()}
+    context = {"experiment": found, "given": given, "problem": problem, "projects": _projects(found)}
     answer = show(request, "experiment_edit", context, room="Experiments")
     if problem:
         answer.status_code = 400
@@ -80,10 +80,10 @@ def project_of(text: str) -> Project:
     return project
 
 
-def open_projects() -> list[Project]:
-    """Those that experiments can be moved into."""
-    rows = Project.objects.select_related("workspace").filter(archived=False, workspace__archived=False)
-    return list(rows.order_by("workspace__name", "name"))
+def _projects(found: Experiment) -> list[Project]:
+    """Those that it can be moved into, and the one that it is in, which may be archived."""
+    rows = list(places.open_projects())
+    return rows if found.project in rows else [found.project, *rows]
 
 
 @page

@@ -36,7 +36,7 @@ def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
         "text": text,
         "shown": markdown(text),
         "problem": problem,
-        "stamp": request.POST.get("seen") or _stamp(found.notes),
+        "stamp": request.POST.get("seen") or stamp(found.notes),
         "edits": may_act(request, found) and ("edit" in request.GET or request.method == "POST"),
         "most": MOST_CHARACTERS,
     }
@@ -60,11 +60,12 @@ def _keep(request: HttpRequest, found: Experiment, text: str) -> str:
     if len(text) > MOST_CHARACTERS:
         return f"The notes have {len(text):,} characters; allowed are {MOST_CHARACTERS:,}."
     with transaction.atomic():
-        if request.POST.get("seen") != _stamp(lock(found.pk).notes):
+        if request.POST.get("seen") != stamp(lock(found.pk).notes):
             return "Somebody has changed the notes meanwhile. Open them in another tab, and put both changes together."
         edits.edit(found.pk, notes=text)
     return ""
 
 
-def _stamp(text: str) -> str:
+def stamp(text: str) -> str:
+    """What says whether notes are still those that somebody has seen."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,16 +1,23 @@
-"""The list of experiments: newest first, filters and search in the URL, fresh without F5."""
+"""The list of experiments: newest first; filters, search, columns and sort in the URL, fresh without F5."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.paginator import Paginator
-from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db.models import F, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from dispatch import last_plan
 from experiments import phases
-from experiments.models import Experiment, Trial
-from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from experiments.models import Experiment, Project, Trial, Workspace
+from experiments.states import ExperimentState
+from hosts.models import ResourcePool
+from webui.pages import experiment_columns
+from webui.pages.experiment_columns import COLUMNS, ID, Column, Row
 from webui.pages.frame import page, show, user_of
 
 PER_PAGE = 50
@@ -22,6 +29,10 @@ CHIPS = {
     "failed": [ExperimentState.ERROR],
     "canceled": [ExperimentState.CANCELED],
 }
+#: parameters of the filter that name one of something, by its number or name
+FILTERS = ("workspace", "project", "user", "pool", "label")
+#: workspaces and projects that the filter offers
+MOST_OFFERED = 500
 
 
 #: what is done to those that are ticked: action of experiments_chosen -> its button
@@ -44,26 +55,141 @@ def _senseless(request: HttpRequest) -> set[str]:
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All experiments, or those that the filters leave."""
-    rows = _filtered(request)
-    pages = Paginator(rows, PER_PAGE)
-    current = pages.get_page(request.GET.get("page"))
-    found = list(current.object_list)
-    words = phases.of_experiments(found)
-    why, labels = _why(found, words), _log_labels(found)
+    user, wanted = user_of(request), request.GET
+    shown = experiment_columns.chosen(user, wanted)
+    sort = wanted.get("sort", "").removeprefix("-")
+    rows = experiment_columns.annotated(filtered(user, wanted), [*shown, sort])
+    pages = Paginator(_ordered(rows, wanted), PER_PAGE)
+    current = pages.get_page(wanted.get("page"))
+    found = _rows(list(current.object_list))
     context = {
         "page": current,
-        "experiments": [
-            (each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, [])) for each in found
-        ],
-        "chips": list(CHIPS),
-        "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
-        "chosen": request.GET,
+        "rows": [(row, [COLUMNS[key].cell(row) for key in shown]) for row in found],
+        "heads": [_head(column, wanted) for column in _heads(shown)],
         "nothing_at_all": not found and not Experiment.objects.exists(),
-        "ended": EXPERIMENT_END_STATES,
-        "may_edit": user_of(request).may_edit,
-        "bulk": [each for each in BULK if each[0] not in _senseless(request)],
+        "chosen": wanted,
     }
+    if "part" not in wanted:
+        context |= _form(request, shown) | {
+            "chips": list(CHIPS),
+            "may_edit": user.may_edit,
+            "bulk": [each for each in BULK if each[0] not in _senseless(request)],
+        }
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
+
+
+@page
+@require_POST
+def columns(request: HttpRequest) -> HttpResponse:
+    """The list with the columns that were ticked (`c`, repeats). `do`: show, keep (them), forget (those kept)."""
+    ticked, what = request.POST.getlist("c"), request.POST.get("do")
+    rest = QueryDict(request.POST.get("rest", ""), mutable=True)
+    rest.setlist("c", ticked if what == "show" else [])
+    if what in {"keep", "forget"}:
+        experiment_columns.keep(user_of(request), ticked if what == "keep" else [])
+    query = rest.urlencode()
+    return redirect(f"/experiments?{query}" if query else "/experiments")
+
+
+def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
+    """Those that the filters of the address leave."""
+    rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
+    rows = rows.defer("search", "original_config", "template_config", "notes")
+    rows = rows.filter(archived="archived" in wanted)
+    if states := CHIPS.get(wanted.get("state", "")):
+        rows = rows.filter(state__in=states)
+    if owner := wanted.get("user"):
+        rows = rows.filter(owner=user) if owner == "me" else rows.filter(owner__username=owner)
+    if project := wanted.get("project"):
+        rows = rows.filter(project=_number(project))
+    if workspace := wanted.get("workspace"):
+        rows = rows.filter(project__workspace=_number(workspace))
+    if pool := wanted.get("pool"):
+        rows = rows.filter(job__pool__name=pool, unmanaged=False)
+    if label := wanted.get("label"):
+        rows = rows.filter(labels__contains=[label])
+    if text := wanted.get("q", "").strip():
+        match = Q(name__icontains=text) | Q(description__icontains=text) | Q(labels__contains=[text])
+        if text.isdecimal():
+            match |= Q(pk=_number(text))
+        rows = rows.filter(match)
+    return rows
+
+
+def _number(text: str) -> int:
+    """0, which nothing has, for what is no number of a row."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
+
+
+def _ordered(rows: QuerySet[Experiment], wanted: QueryDict) -> QuerySet[Experiment]:
+    """Those without a value stand last, either way."""
+    sort = wanted.get("sort", "")
+    by = F("pk") if sort.removeprefix("-") == ID else getattr(COLUMNS.get(sort.removeprefix("-")), "by", None)
+    if by is None:
+        return rows.order_by("-pk")
+    order = by.desc(nulls_last=True) if sort.startswith("-") else by.asc(nulls_last=True)
+    return rows.order_by(order, "-pk")
+
+
+def _heads(shown: list[str]) -> list[Column]:
+    name = Column("name", "Name", str, None)
+    return [Column(ID, "ID", str, F("pk"), is_downwards=True), name, *(COLUMNS[key] for key in shown)]
+
+
+def _head(column: Column, wanted: QueryDict) -> dict[str, object]:
+    """`order`: ascending, descending or nothing; `next`: what a click sorts by."""
+    sort = wanted.get("sort", "") or f"-{ID}"
+    is_current, is_down = sort.removeprefix("-") == column.key, sort.startswith("-")
+    downwards = not is_down if is_current else column.is_downwards
+    return {
+        "column": column,
+        "order": ("descending" if is_down else "ascending") if is_current and column.by is not None else "",
+        "next": f"{'-' if downwards else ''}{column.key}" if column.by is not None else "",
+    }
+
+
+def _rows(found: list[Experiment]) -> list[Row]:
+    words = phases.of_experiments(found)
+    why, labels = _why(found, words), _log_labels(found)
+    return [Row(each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, [])) for each in found]
+
+
+def _form(request: HttpRequest, shown: list[str]) -> dict[str, Any]:
+    """What the menus of filters and columns offer, and where in the tree of projects the list stands."""
+    wanted = request.GET
+    project = (
+        Project.objects.select_related("workspace").filter(pk=_number(wanted.get("project", ""))).first()
+    )
+    workspace = Workspace.objects.filter(pk=_number(wanted.get("workspace", ""))).first()
+    projects = Project.objects.select_related("workspace").order_by("workspace__name", "name")
+    return {
+        "project": project,
+        "workspace": project.workspace if project else workspace,
+        "workspaces": Workspace.objects.order_by("name")[:MOST_OFFERED],
+        "projects": projects[:MOST_OFFERED],
+        "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
+        "pools": ResourcePool.objects.order_by("name"),
+        "filters": sum(1 for name in FILTERS if wanted.get(name)),
+        "columns": [(key, column.title, key in shown) for key, column in COLUMNS.items()],
+        "unfiltered": _without(wanted, *FILTERS, "page"),
+        "carried": {
+            "search": _pairs(wanted, "q"),
+            "filter": _pairs(wanted, *FILTERS),
+        },
+    }
+
+
+def _without(wanted: QueryDict, *names: str) -> str:
+    rest = wanted.copy()
+    for name in names:
+        rest.pop(name, None)
+    return f"?{rest.urlencode()}" if rest else "/experiments"
+
+
+def _pairs(wanted: QueryDict, *but: str) -> list[tuple[str, str]]:
+    """What a form of the page carries along."""
+    names = [name for name in wanted if name not in {*but, "page", "part"}]
+    return [(name, value) for name in names for value in wanted.getlist(name)]
 
 
 def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
@@ -86,20 +212,3 @@ def _log_labels(found: list[Experiment]) -> dict[int, list[str]]:
     for experiment, names in rows.values_list("experiment_id", "log_labels"):
         labels[experiment] = sorted({*labels.get(experiment, []), *names})
     return labels
-
-
-def _filtered(request: HttpRequest) -> QuerySet[Experiment]:
-    wanted = request.GET
-    rows = Experiment.objects.select_related("owner", "job__pool")
-    rows = rows.annotate(trial_count=Count("trials"))
-    rows = rows.filter(archived="archived" in wanted)
-    if states := CHIPS.get(wanted.get("state", "")):
-        rows = rows.filter(state__in=states)
-    if owner := wanted.get("user"):
-        rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
-    if text := wanted.get("q", "").strip():
-        match = Q(name__icontains=text) | Q(description__icontains=text) | Q(labels__contains=[text])
-        if text.isdigit():
-            match |= Q(pk=int(text))
-        rows = rows.filter(match)
-    return rows.order_by("-pk")

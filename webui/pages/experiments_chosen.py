@@ -13,12 +13,12 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
-from experiments import edits, transitions
+from experiments import edits, places, transitions
 from experiments.models import Experiment
 from experiments.transitions import NoSuchExperiment
 from webui.pages import experiment
 from webui.pages.experiment_access import may_act
-from webui.pages.experiment_edit import BadEdit, labels_of, open_projects, project_of, what_goes
+from webui.pages.experiment_edit import BadEdit, labels_of, project_of, what_goes
 from webui.pages.frame import actor, page, show
 
 MOST = 200
@@ -110,7 +110,7 @@ def _ask(request: HttpRequest, action: str, ids: list[int], back: str, problem: 
         "back": back,
         "problem": problem,
         "goes": what_goes(ids) if action == "delete" else None,
-        "projects": open_projects() if action == "move" else [],
+        "projects": places.open_projects() if action == "move" else [],
         "labels": sorted({label for row in rows for label in row.labels}) if action == "unlabel" else [],
     }
     answer = show(request, "experiments_chosen", context, room="Experiments")

@@ -1,0 +1,189 @@
+"""Columns of the list of experiments: what each says, by what it is sorted, and which ones a user keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.db.models import BigIntegerField, Count, F, IntegerField, OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce, Now
+from django.http import QueryDict
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from accounts.models import User
+from experiments.models import Checkpoint, Experiment, Project, Trial
+from experiments.states import GONE
+from webui.models import UserSetting
+from webui.templatetags.console import ago, percent, rounded, size, spell, state_lamp
+
+ID = "id"
+#: what stands there unless somebody chose otherwise; the project only where there are several
+USUAL = ("state", "progress", "trials", "best", "project", "pool", "owner", "submitted", "ended")
+_KEPT: dict[str, Any] = {"storage_path": "experiments", "key": "columns"}
+_LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`experiment`: one of `annotated`; `why`: why it waits; `log_labels`: log policies that lines have matched."""
+
+    experiment: Any
+    phase: str
+    why: str
+    log_labels: list[str]
+
+
+class Column(NamedTuple):
+    """`by` sorts it, nothing where it does not; `is_downwards`: what people look for stands at the lower end."""
+
+    key: str
+    title: str
+    said: Callable[[Row], str | SafeString]
+    by: Any = None
+    is_number: bool = False
+    is_downwards: bool = False
+    css: str = "nowrap"
+
+    def cell(self, row: Row) -> SafeString:
+        css = f"number {self.css}" if self.is_number else self.css
+        if self.key == "state" and not row.log_labels:
+            css = "nowrap"
+        return format_html('<td class="{}" data-label="{}">{}</td>', css, self.title, self.said(row))
+
+
+def _columns() -> Sequence[Column]:
+    return (
+        Column("state", "State", _state, F("state"), css="full"),
+        Column("progress", "Progress", lambda row: percent(row.experiment.progress), F("progress"), is_downwards=True),
+        Column("trials", "Trials", lambda row: str(row.experiment.num_trials), F("num_trials"), True, True),
+        Column("best", "Best", _best, F("best_metric"), True, css="mono"),
+        Column("project", "Project", _project, F("project__name"), css="full"),
+        Column("pool", "Pool", _managed(lambda each: each.job.pool.name), F("job__pool__name")),
+        Column("owner", "Owner", lambda row: row.experiment.owner.username, F("owner__username"), css=""),
+        Column("submitted", "Submitted", lambda row: ago(row.experiment.started_at), F("pk"), is_downwards=True),
+        Column("ended", "Ended", _ended, F("ended_at"), is_downwards=True),
+        Column("duration", "Duration", _duration, _LASTED, True, True),
+        Column("description", "Description", lambda row: row.experiment.description, F("description"),
+               css="full words"),
+        Column("searcher", "Searcher", _searched("name"), F("config__searcher__name")),
+        Column("metric", "Metric", _searched("metric"), F("config__searcher__metric"), css="mono"),
+        Column("slots", "Slots per trial", _managed(_slots), F("config__resources__slots_per_trial"), True, True),
+        Column("priority", "Priority", _managed(lambda each: str(each.job.priority)), F("job__priority"), True),
+        Column("parent", "Forked from", _parent, F("parent"), True, True),
+        Column("template", "Template", lambda row: row.experiment.template_name, F("template_name"), css="full"),
+        Column("checkpoints", "Checkpoints", lambda row: str(row.experiment.checkpoint_count or ""),
+               F("checkpoint_count"), True, True),
+        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
+        Column("external", "External id", lambda row: row.experiment.external_id or "", F("external_id"),
+               css="mono full"),
+    )  # fmt: skip
+
+
+def annotated(rows: QuerySet[Experiment], keys: Sequence[str]) -> QuerySet[Experiment]:
+    """The rows with the numbers that these columns need."""
+    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE).order_by()
+    of_each = kept.values("trial__experiment")
+    trials = Trial.objects.filter(experiment=OuterRef("pk")).order_by().values("experiment")
+    numbers: dict[str, Any] = {
+        "trials": ("num_trials", trials.annotate(n=Count("pk")), IntegerField()),
+        "checkpoints": ("checkpoint_count", of_each.annotate(n=Count("pk")), IntegerField()),
+        "size": ("checkpoint_bytes", of_each.annotate(n=Sum("size_bytes")), BigIntegerField()),
+    }
+    for key, (name, counted, kind) in numbers.items():
+        if key in keys:
+            rows = rows.annotate(**{name: Coalesce(Subquery(counted.values("n"), output_field=kind), 0)})
+    return rows
+
+
+def chosen(user: User, query: QueryDict) -> list[str]:
+    """Keys in the order of the table: of the address (`c`, repeats), else those that the user keeps, else USUAL."""
+    wanted = set(query.getlist("c")) & COLUMNS.keys() or _kept(user)
+    if not wanted:
+        wanted = set(USUAL)
+        if not Project.objects.filter(immutable=False).exists():
+            wanted.discard("project")
+    return [key for key in COLUMNS if key in wanted]
+
+
+def keep(user: User, keys: Sequence[str]) -> None:
+    """These are what the user sees from now on; none: the usual ones."""
+    known = [key for key in COLUMNS if key in keys]
+    if known:
+        UserSetting.objects.update_or_create(user=user, **_KEPT, defaults={"value": json.dumps(known)})
+    else:
+        UserSetting.objects.filter(user=user, **_KEPT).delete()
+
+
+def _kept(user: User) -> set[str]:
+    """What people may write by the API too, so anything may stand there."""
+    row = UserSetting.objects.filter(user=user, **_KEPT).first()
+    try:
+        keys = json.loads(row.value) if row else []
+    except ValueError:
+        return set()
+    return {key for key in keys if isinstance(key, str)} & COLUMNS.keys() if isinstance(keys, list) else set()
+
+
+def _state(row: Row) -> SafeString:
+    labels = format_html_join(
+        "",
+        ' <span class="log-label" title="A line of a log matched the log policy {}">{}</span>',
+        ((label, label) for label in row.log_labels),
+    )
+    return format_html("<span>{}{}</span>", state_lamp(row.phase), labels)
+
+
+def _best(row: Row) -> str:
+    value = row.experiment.best_metric
+    return "" if value is None else rounded(value)
+
+
+def _project(row: Row) -> SafeString:
+    project = row.experiment.project
+    if project.immutable:
+        return format_html('<a href="/projects/{}">{}</a>', project.pk, project.name)
+    return format_html(
+        '<span><a class="hint" href="/workspaces/{}">{}</a> / <a href="/projects/{}">{}</a></span>',
+        project.workspace_id,
+        project.workspace.name,
+        project.pk,
+        project.name,
+    )
+
+
+def _managed(said: Callable[[Any], str]) -> Callable[[Row], str]:
+    """What only those of the queue have."""
+    return lambda row: "" if row.experiment.unmanaged else said(row.experiment)
+
+
+def _slots(experiment: Any) -> str:
+    return str((experiment.config.get("resources") or {}).get("slots_per_trial", ""))
+
+
+def _searched(field: str) -> Callable[[Row], str]:
+    return lambda row: str((row.experiment.config.get("searcher") or {}).get(field) or "")
+
+
+def _parent(row: Row) -> str | SafeString:
+    parent = row.experiment.parent_id
+    return format_html('<a href="/experiments/{}">{}</a>', parent, parent) if parent else ""
+
+
+def _stored(row: Row) -> str:
+    return size(row.experiment.checkpoint_bytes) if row.experiment.checkpoint_bytes else ""
+
+
+def _ended(row: Row) -> str | SafeString:
+    return ago(row.experiment.ended_at) if row.experiment.ended_at else ""
+
+
+def _duration(row: Row) -> str:
+    end = row.experiment.ended_at or timezone.now()
+    return spell((end - row.experiment.started_at).total_seconds())
+
+
+COLUMNS = {column.key: column for column in _columns()}

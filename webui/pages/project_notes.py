@@ -1,0 +1,97 @@
+"""Notes of a project: several named pages of Markdown, and never written over unseen."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from experiments import places
+from experiments.models import Project
+from webui.pages import places as place_pages
+from webui.pages.experiment_notes import MOST_CHARACTERS, stamp
+from webui.pages.frame import page, show, user_of
+from webui.pages.source_text import markdown
+
+NAME_CHARACTERS = 255
+Note = dict[str, str]
+
+
+@page
+def notes(request: HttpRequest, project_id: int) -> HttpResponse:
+    """GET: the page of notes `?note` (from 0), with `?edit` in an editor (`note=new`: one more); POST: keep it."""
+    found = place_pages.find_project(project_id)
+    place, problem = _place(found.notes, request.GET.get("note", "")), ""
+    note = found.notes[place] if place is not None else {"name": "", "contents": ""}
+    context = {"stamp": stamp(note["contents"])}
+    if request.method == "POST":
+        context["stamp"] = request.POST.get("seen", "")
+        note = {
+            "name": request.POST.get("name", "").strip(),
+            "contents": request.POST.get("notes", "").replace("\r\n", "\n"),
+        }
+        try:
+            return redirect(_kept(request, found, place, note))
+        except places.Refused as refusal:
+            problem = str(refusal)
+    user = user_of(request)
+    may_write = places.may_write_notes(user, found)
+    answer = show(
+        request,
+        "project_notes",
+        place_pages.head(user, found, "notes")
+        | context
+        | {
+            "place": place,
+            "note": note,
+            "shown": markdown(note["contents"]),
+            "problem": problem,
+            "may_write": may_write,
+            "edits": may_write and ("edit" in request.GET or request.method == "POST"),
+            "most": MOST_CHARACTERS,
+        },
+        room=place_pages.ROOM,
+        fragment="project_head",
+    )
+    answer.status_code = 400 if problem else 200
+    return answer
+
+
+def _place(pages: list[Note], asked: str) -> int | None:
+    """Which page is meant; the first unless another, none for a new one."""
+    if asked == "new" or not pages:
+        return None
+    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
+    return number if number < len(pages) else 0
+
+
+@transaction.atomic
+def _kept(request: HttpRequest, found: Project, place: int | None, note: Note) -> str:
+    """The address of the page after it was kept, or removed. Raises Refused."""
+    address = f"/projects/{found.pk}/notes"
+    pages: list[Note] = list(Project.objects.select_for_update().get(pk=found.pk).notes)
+    before = pages[place]["contents"] if place is not None and place < len(pages) else ""
+    if request.POST.get("seen") != stamp(before):
+        raise places.Refused(
+            "somebody has changed these notes meanwhile; open them in another tab, and put both changes together."
+        )
+    if "remove" in request.POST and place is not None:
+        pages.pop(place)
+        places.write_notes(user_of(request), found, pages)
+        messages.success(request, f"The page {note['name']} was removed.")
+        return address
+    if not 0 < len(note["name"]) <= NAME_CHARACTERS:
+        raise places.Refused(f"a page of notes has a name of 1 to {NAME_CHARACTERS} characters.")
+    if len(note["contents"]) > MOST_CHARACTERS:
+        raise places.Refused(
+            f"the notes have {len(note['contents']):,} characters; allowed are {MOST_CHARACTERS:,}."
+        )
+    if place is None:
+        place = len(pages)
+        pages.append(note)
+    else:
+        pages[place] = note
+    places.write_notes(user_of(request), found, pages)
+    messages.success(request, "The notes were saved.")
+    return f"{address}?note={place}"
