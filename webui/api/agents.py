@@ -2,22 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired
 
 from django.conf import settings
 from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from hosts import registry
 from hosts.models import Host, Slot
 from jobs import slot_switch
 from webui.api import encoding
+from webui.api.answers import Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor
-from webui.api.slots import Holds, container_state, device, stats
+from webui.api.slots import (
+    DeviceRecord,
+    HolderRecord,
+    Holds,
+    SlotStats,
+    container_state,
+    device,
+    stats,
+)
 from webui.api.views import ApiView, Json
+
+
+class ContainerRecord(TypedDict):
+    """What runs on a slot: a member of an allocation (`parent`), or somebody outside the queue."""
+
+    id: str
+    parent: NotRequired[str]
+    state: str
+    devices: list[DeviceRecord]
+
+
+class OutsiderRecord(TypedDict):
+    """Who computes on a GPU without the queue, as far as the host's kernel tells."""
+
+    user: NotRequired[str | None]
+    pid: NotRequired[int | None]
+    command: NotRequired[str | None]
+
+
+class AgentSlotRecord(TypedDict):
+    """`container`, and what of it is ours: `heldBy` by work of the queue, `outside` by that of others."""
+
+    id: str
+    device: DeviceRecord
+    enabled: bool
+    draining: bool
+    missing: bool
+    container: NotRequired[ContainerRecord]
+    heldBy: NotRequired[HolderRecord]
+    outside: NotRequired[OutsiderRecord]
+
+
+class AgentRecord(TypedDict):
+    """`slots` by index and `containers` by id, unless they are excluded."""
+
+    id: str
+    registeredTime: Time
+    enabled: bool
+    draining: bool
+    addresses: list[str]
+    resourcePools: list[str]
+    version: str
+    slotStats: SlotStats
+    slots: NotRequired[dict[str, AgentSlotRecord]]
+    containers: NotRequired[dict[str, ContainerRecord]]
+
+
+class AgentAnswer(TypedDict):
+    agent: AgentRecord
+
+
+class AgentsAnswer(TypedDict):
+    agents: list[AgentRecord]
+    pagination: Pagination
+
+
+class AgentSlotAnswer(TypedDict):
+    slot: AgentSlotRecord
+
+
+class AgentSlotsAnswer(TypedDict):
+    slots: list[AgentSlotRecord]
 
 
 def hosts_shown() -> QuerySet[Host]:
@@ -99,6 +171,7 @@ class Agents(ApiView):
     """All hosts."""
 
     queries = {"GET": AgentsQuery}
+    answers = {"GET": AgentsAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -116,6 +189,8 @@ class Agents(ApiView):
 class OneAgent(ApiView):
     """One host."""
 
+    answers = {"GET": AgentAnswer}
+
     def get(self, request: Request, name: str) -> Response:
         host = host_named(name)
         return Response({"agent": encode_agent(host, Holds.of([host]))})
@@ -132,6 +207,7 @@ class AgentEnable(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
+    answers = {"POST": AgentAnswer}
 
     def post(self, request: Request, name: str) -> Response:
         return _change(name, lambda host: registry.enable(host.pk, actor=actor(request)))
@@ -142,6 +218,7 @@ class AgentDisable(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
+    answers = {"POST": AgentAnswer}
 
     def post(self, request: Request, name: str) -> Response:
         step = registry.drain if self.body(request)["drain"] else registry.disable
@@ -160,6 +237,8 @@ def _change(name: str, step: Any) -> Response:
 
 class AgentSlots(ApiView):
     """The slots of one host."""
+
+    answers = {"GET": AgentSlotsAnswer}
 
     def get(self, request: Request, name: str) -> Response:
         host = host_named(name)
@@ -180,6 +259,7 @@ class SlotEnable(ApiView):
     """Let new work be placed on a slot again."""
 
     admin_methods = frozenset({"POST"})
+    answers = {"POST": AgentSlotAnswer}
 
     def post(self, request: Request, name: str, index: str) -> Response:
         slot_switch.enable(_slot(name, index).pk, actor=actor(request))
@@ -191,6 +271,7 @@ class SlotDisable(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
+    answers = {"POST": AgentSlotAnswer}
 
     def post(self, request: Request, name: str, index: str) -> Response:
         drain = bool(self.body(request)["drain"])
@@ -205,6 +286,8 @@ def _slot_answer(name: str, index: str) -> Response:
 
 class AgentSlot(ApiView):
     """One slot."""
+
+    answers = {"GET": AgentSlotAnswer}
 
     def get(self, request: Request, name: str, index: str) -> Response:
         return _slot_answer(name, index)

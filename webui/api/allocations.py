@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from events.announce import announce
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
+from webui.api.answers import Nothing
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
 from webui.live.threads import reading, release_thread
@@ -26,6 +28,30 @@ LONGEST_POLL_SECONDS = 600.0
 MAX_PEERS = 65_536
 
 T = TypeVar("T")
+
+
+class PreemptionAnswer(TypedDict):
+    """Whether the run should save and leave."""
+
+    preempt: bool
+
+
+class RendezvousRecord(TypedDict):
+    """The gang, member by member in order of their ranks, and the caller's among these."""
+
+    addresses: list[str]
+    rank: int
+    slots: list[int]
+
+
+class RendezvousAnswer(TypedDict):
+    rendezvousInfo: RendezvousRecord
+
+
+class GatheredAnswer(TypedDict):
+    """What each peer gave."""
+
+    data: list[Any]
 
 
 def own_allocation(who: Principal, allocation_id: str, *, changes: bool) -> Allocation:
@@ -51,7 +77,7 @@ async def poll(topic: str, seconds: float, look: Callable[[], Awaitable[T | None
             await watch.wait(min(left, 1.0))
 
 
-@async_view("GET")
+@async_view("GET", answer=PreemptionAnswer)
 async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
     """Whether the run should save and leave; answers early when it should. `timeoutSeconds` up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
@@ -79,7 +105,7 @@ def _must_leave(allocation_id: str) -> bool:
     return bool(row[1] != StopKind.NONE)
 
 
-@async_view("POST")
+@async_view("POST", answer=Nothing)
 async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
     """The run has seen the signal: its exit with code 0 means that it saved, not that it is done."""
     await reading(own_allocation, who, allocation_id, changes=True)
@@ -87,7 +113,7 @@ async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: st
     return JsonResponse({})
 
 
-@async_view("GET")
+@async_view("GET", answer=RendezvousAnswer)
 async def rendezvous(
     request: HttpRequest, who: Principal, allocation_id: str, resources_id: str
 ) -> HttpResponseBase:
@@ -126,14 +152,14 @@ def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
     }
 
 
-@async_view("POST")
+@async_view("POST", answer=GatheredAnswer)
 async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
     """What every peer of the gang has given, once all have."""
     body = json_body(request)
     return await _gather(who, allocation_id, "all_gather", body)
 
 
-@async_view("POST")
+@async_view("POST", answer=GatheredAnswer)
 async def notify_container_running(
     request: HttpRequest, who: Principal, allocation_id: str
 ) -> HttpResponseBase:

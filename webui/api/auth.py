@@ -9,14 +9,16 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts import attempts
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import check_password
+from webui.api.answers import Nothing
 from webui.api.authentication import bearer_tokens
 from webui.api.errors import Forbidden
 from webui.api.permissions import person
-from webui.api.users import encode_user
+from webui.api.users import UserAnswer, UserRecord, encode_user
 from webui.api.views import ApiView
 
 
@@ -26,12 +28,18 @@ class LoginBody(serializers.Serializer[Any]):
     isHashed = serializers.BooleanField(required=False, default=False)
 
 
+class LoginAnswer(TypedDict):
+    token: str
+    user: UserRecord
+
+
 class Login(ApiView):
     """A token for a name and a password. 403 means that they do not belong together."""
 
     authentication_classes = []
     open_to_all = True
     bodies = {"POST": LoginBody}
+    answers = {"POST": LoginAnswer}
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
@@ -56,6 +64,7 @@ class Logout(ApiView):
     """The token that asks is forgotten."""
 
     viewer_methods = frozenset({"POST"})
+    answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:
         hashes = [token_hash(token) for token in bearer_tokens(request)]
@@ -65,6 +74,8 @@ class Logout(ApiView):
 
 class Me(ApiView):
     """The user that asks."""
+
+    answers = {"GET": UserAnswer}
 
     def get(self, request: Request) -> Response:
         return Response({"user": encode_user(person(request))})

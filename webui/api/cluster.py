@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import Cluster
 from hosts.models import ResourcePool
@@ -54,6 +57,31 @@ def _redis_state() -> str:
     return "ok"
 
 
+class MasterRecord(TypedDict):
+    version: str
+    masterId: str
+    clusterId: str
+    clusterName: str
+    telemetryEnabled: bool
+    userManagementEnabled: bool
+    rbacEnabled: bool
+    strictJobQueueControl: bool
+    hasCustomLogo: bool
+    externalLoginUri: str
+    externalLogoutUri: str
+    ssoProviders: list[Json]
+    featureSwitches: list[str]
+    product: str
+    branding: str
+    clusterMessage: NotRequired[cluster_message.ClusterMessageRecord | None]
+
+
+class MasterConfigAnswer(TypedDict):
+    """`config`: settings by name, in small letters."""
+
+    config: Json
+
+
 def encode_master() -> Json:
     cluster = Cluster.get()
     row: Json = {
@@ -82,6 +110,7 @@ class Master(ApiView):
     """The installation: name, version, what it can do. Open, because the login page shows it."""
 
     open_to_all = True
+    answers = {"GET": MasterRecord}
 
     def get(self, request: Request) -> Response:
         return Response(encode_master())
@@ -101,6 +130,7 @@ class MasterConfig(ApiView):
     """The settings that this server runs with."""
 
     admin_methods = frozenset({"GET"})
+    answers = {"GET": MasterConfigAnswer}
 
     def get(self, request: Request) -> Response:
         config = {name.lower(): getattr(settings, name) for name in _SHOWN}

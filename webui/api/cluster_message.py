@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NotRequired
 
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import Cluster
 from webui.api import encoding
+from webui.api.answers import Nothing, Time
 from webui.api.errors import BadRequest
 from webui.api.tokens import days_of
 from webui.api.views import ApiView, Json
@@ -26,6 +28,19 @@ class ClusterMessageBody(serializers.Serializer[Any]):
     duration = serializers.CharField(
         required=False, allow_null=True, max_length=32, help_text="instead of endTime, such as 2h or 30m"
     )
+
+
+class ClusterMessageRecord(TypedDict):
+    """`endTime` is absent where it stays."""
+
+    message: str
+    startTime: Time
+    endTime: NotRequired[Time]
+    createdTime: NotRequired[Time]
+
+
+class ClusterMessageAnswer(TypedDict):
+    clusterMessage: NotRequired[ClusterMessageRecord]
 
 
 def encode() -> Json | None:
@@ -47,6 +62,7 @@ class ClusterMessage(ApiView):
 
     admin_methods = frozenset({"PUT", "DELETE"})
     bodies = {"PUT": ClusterMessageBody}
+    answers = {"GET": ClusterMessageAnswer, "PUT": Nothing, "DELETE": Nothing}
 
     def get(self, request: Request) -> Response:
         message = encode()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, NotRequired
 
 from django.db import transaction
 from django.db.models import Q, QuerySet, TextField
@@ -13,6 +14,7 @@ from django.db.models.functions import Cast
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from commands import submit, transitions
@@ -27,6 +29,7 @@ from submissions import contexts
 from submissions.config.masking import masked
 from submissions.config.problems import ConfigError
 from webui.api import encoding
+from webui.api.answers import Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, person, require_owner
@@ -101,6 +104,55 @@ def effective_config(command: Command) -> Json:
     return config
 
 
+class CommandRecord(TypedDict):
+    """Determined's command, and beside it the slots, the hosts, and how it ended."""
+
+    id: str
+    description: str
+    state: str
+    startTime: Time
+    endTime: NotRequired[Time]
+    username: str
+    displayName: str
+    userId: int
+    resourcePool: str
+    jobId: str
+    workspaceId: int
+    exitStatus: NotRequired[str]
+    phase: str
+    exitCode: NotRequired[int]
+    slots: int
+    priority: int
+    hosts: list[str]
+    allocationId: NotRequired[str]
+    runStartTime: NotRequired[Time]
+
+
+class LaunchedAnswer(TypedDict):
+    """What a submission of any kind answers beside the record: the config in force, and what one should know."""
+
+    config: Json
+    warnings: list[str]
+    notices: list[str]
+
+
+class CommandsAnswer(TypedDict):
+    commands: list[CommandRecord]
+    pagination: Pagination
+
+
+class NewCommandAnswer(LaunchedAnswer):
+    command: CommandRecord | None
+
+
+class CommandAnswer(TypedDict):
+    command: CommandRecord
+
+
+class CommandAndConfigAnswer(CommandAnswer):
+    config: Json
+
+
 def encode_command(command: Any) -> Json:
     """One row of `with_parts`: Determined's command, and beside it the slots, the hosts, and how it ended."""
     phase = phases.of(command)
@@ -155,6 +207,7 @@ class Commands(OfKind, ApiView):
 
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
+    answers: ClassVar[Mapping[str, Any]] = {"GET": CommandsAnswer, "POST": NewCommandAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -256,6 +309,8 @@ def _idempotency_key(request: Request, user: User) -> str | None:
 class OneCommand(OfKind, ApiView):
     """One command with its config."""
 
+    answers: ClassVar[Mapping[str, Any]] = {"GET": CommandAndConfigAnswer}
+
     def get(self, request: Request, command_id: str) -> Response:
         command = self.find(command_id)
         return Response({self.noun: self.encoded(command, request), "config": effective_config(command)})
@@ -263,6 +318,8 @@ class OneCommand(OfKind, ApiView):
 
 class CommandKill(OfKind, ApiView):
     """End a command at once. One that has ended is left as it is."""
+
+    answers: ClassVar[Mapping[str, Any]] = {"POST": CommandAnswer}
 
     def post(self, request: Request, command_id: str) -> Response:
         command = self.find(command_id)
@@ -275,6 +332,7 @@ class CommandPriority(OfKind, ApiView):
     """Set the priority of a command that has not ended."""
 
     bodies = {"POST": NewPriority}
+    answers: ClassVar[Mapping[str, Any]] = {"POST": CommandAnswer}
 
     def post(self, request: Request, command_id: str) -> Response:
         priority = self.body(request)["priority"]

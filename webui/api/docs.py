@@ -38,6 +38,8 @@ def schema() -> Json:
 class OpenApi(ApiView):
     """This description."""
 
+    answers = {"GET": Json}
+
     def get(self, request: Request) -> Response:
         return Response(schema())
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired
 
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch.explain import blockers
 from jobs import queue_edits, queue_history
@@ -14,13 +15,57 @@ from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.reasons import Reason
 from webui.api import encoding, last_pass
+from webui.api.answers import Time
 from webui.api.errors import Missing
-from webui.api.job_queue_rows import rows_of
+from webui.api.job_queue_rows import Forecast, QueueSummary, ReasonRecord, rows_of
 from webui.api.views import ApiView, Json
 
 #: edits that are told with an explanation; all of them have a list of their own
 RECENT_EDITS = 5
 MOST_EDITS = 200
+
+
+class WaitRecord(TypedDict):
+    """One task: what the last pass told of it, and while it waits all that blocks it as of now."""
+
+    taskId: str
+    name: str
+    slots: int
+    state: str
+    reason: NotRequired[ReasonRecord]
+    blockers: NotRequired[list[ReasonRecord]]
+    forecast: NotRequired[Forecast]
+    forecastUnknown: NotRequired[str]
+    notBefore: NotRequired[Time]
+
+
+class EditRecord(TypedDict):
+    """`change` is a sentence; `undo` is there when it took another edit back."""
+
+    at: Time
+    user: str
+    change: str
+    undo: NotRequired[bool]
+
+
+class EditsAnswer(TypedDict):
+    edits: list[EditRecord]
+
+
+class ExplainAnswer(TypedDict):
+    """`summary` is there while the job stands in the queue. `plannedAt`: the last pass; null before the first."""
+
+    jobId: str
+    state: str
+    resourcePool: str
+    priority: int
+    weight: float
+    plannedAt: Time | None
+    explainedAt: Time
+    tasks: list[WaitRecord]
+    edits: list[EditRecord]
+    summary: NotRequired[QueueSummary]
+    leaving: NotRequired[str]
 
 
 def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> Json:
@@ -51,6 +96,8 @@ def found_job(job_id: str) -> Job:
 class Explain(ApiView):
     """The place of a job in its queue, for each task that waits the reasons, and the last edits of the job."""
 
+    answers = {"GET": ExplainAnswer}
+
     def get(self, request: Request, job_id: str) -> Response:
         job = found_job(job_id)
         now = timezone.now()
@@ -75,6 +122,8 @@ class Explain(ApiView):
 
 class JobEdits(ApiView):
     """Who changed what of a job in the queue, and when; the newest first."""
+
+    answers = {"GET": EditsAnswer}
 
     def get(self, request: Request, job_id: str) -> Response:
         job = found_job(job_id)

@@ -1,4 +1,4 @@
-"""Hosts as Trainmaster has them: adding, the host key, the doctor, who holds which slot."""
+"""Hosts as Trainmaster has them: adding, the host key, the doctor, decisions."""
 
 from __future__ import annotations
 
@@ -10,84 +10,21 @@ from django.db import transaction
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch.server_key import fingerprint, public_key
-from hosts import observe, registry
+from hosts import registry
 from hosts.models import Host
 from hosts.pools import default_pool
 from webui.api import encoding
 from webui.api.agents import host_named, hosts_shown
+from webui.api.answers import Nothing
 from webui.api.errors import BadRequest, Conflict
+from webui.api.host_encoding import HostAnswer, HostsAnswer, encode_host
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
 from webui.api.slots import Holds
 from webui.api.views import ApiView, Json
-
-
-def encode_host(host: Host, holds: Holds) -> Json:
-    """The whole record. Nothing in it is secret: keys are public ones."""
-    return {
-        "id": str(host.pk),
-        "name": host.name,
-        "state": observe.state_of(host),
-        "stateReason": host.state_reason or host.contact_error,
-        "pool": host.pool.name,
-        "transport": host.transport,
-        "address": host.address,
-        "port": host.port,
-        "user": host.login_user,
-        "jumps": [_jump(jump) for jump in host.jumps],
-        "gangAddress": host.gang_address,
-        "hostKey": _key_state(host.host_key, host.offered_host_key),
-        "python": host.python,
-        "activate": host.activate,
-        "workdir": host.workdir,
-        "interpreters": host.facts.get("interpreters") or [],
-        "slots": [_slot(slot, holds) for slot in sorted(host.slots.all(), key=lambda slot: slot.index)],
-        "doctor": host.doctor or {"checks": [], "at": None},
-        "enabled": host.enabled,
-        "draining": host.draining,
-        "serverRoute": host.server_route,
-        "lastSeenAt": encoding.time(host.last_seen_at),
-        "lastHeartbeatAt": encoding.time(host.last_heartbeat_at),
-        "clockSkewSeconds": host.clock_skew_seconds,
-        "registeredAt": encoding.time(host.registered_at),
-        "addedBy": host.added_by,
-    }
-
-
-def _jump(jump: Json) -> Json:
-    return {
-        "address": jump.get("address", ""),
-        "port": jump.get("port", 22),
-        "user": jump.get("user", ""),
-        "hostKey": _key_state(jump.get("host_key") or "", jump.get("offered_host_key") or ""),
-    }
-
-
-def _key_state(pinned: str, offered: str) -> Json:
-    """Fingerprints of the pinned key and of the one that was offered instead."""
-    state = "changed" if pinned and offered and pinned != offered else "pinned" if pinned else "unknown"
-    row: Json = {"state": state, "fingerprint": fingerprint(pinned) if pinned else None}
-    if offered:
-        row["offered"] = fingerprint(offered)
-        row["offeredKey"] = offered
-    return row
-
-
-def _slot(slot: Any, holds: Holds) -> Json:
-    return {
-        "index": slot.index,
-        "kind": slot.kind,
-        "uuid": slot.uuid,
-        "brand": slot.brand,
-        "memoryMb": slot.memory_mb,
-        "enabled": slot.enabled,
-        "draining": slot.draining,
-        "missing": slot.missing,
-        "heldBy": holds.encode(slot),
-        "outside": slot.outside or None,
-    }
 
 
 class Jump(serializers.Serializer[Any]):
@@ -128,6 +65,7 @@ class Hosts(ApiView):
     bodies = {"POST": NewHost}
     queries = {"GET": encoding.PageQuery}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
+    answers = {"GET": HostsAnswer, "POST": HostAnswer}
 
     def get(self, request: Request) -> Response:
         hosts = list(hosts_shown())
@@ -216,6 +154,7 @@ class OneHost(ApiView):
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": HostPatch}
+    answers = {"GET": HostAnswer, "PATCH": HostAnswer, "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:
         return Response(_answer(name))
@@ -242,6 +181,7 @@ class HostStep(ApiView):
     """One decision about a host: enable, disable (stops its work), drain, doctor (look again), lost."""
 
     admin_methods = frozenset({"POST"})
+    answers = {"POST": HostAnswer}
     step: ClassVar[str] = ""
 
     def post(self, request: Request, name: str) -> Response:
@@ -274,6 +214,7 @@ class AcceptKey(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": KeyBody}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
+    answers = {"POST": HostAnswer}
 
     def post(self, request: Request, name: str) -> Response:
         host, body = host_named(name), self.body(request)
@@ -291,8 +232,15 @@ def _offered(host: Host, wanted: str) -> str:
     raise BadRequest(f"{host.name} has not offered a key with the fingerprint {wanted or '(none given)'}.")
 
 
+class ServerKeyAnswer(TypedDict):
+    publicKey: str
+    fingerprint: str
+
+
 class ServerKey(ApiView):
     """The public key that goes into authorized_keys on the hosts."""
+
+    answers = {"GET": ServerKeyAnswer}
 
     def get(self, request: Request) -> Response:
         key = public_key()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.models import Avg, DurationField, ExpressionWrapper, F, OuterRef, Subquery
 from django.db.models.functions import TruncDay
@@ -12,15 +12,17 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
 from webui.api import encoding, job_queue_lines
+from webui.api.answers import Pagination
 from webui.api.errors import Missing
 from webui.api.job_queue_edits import JobUpdates, refusals, updates_of
-from webui.api.job_queue_rows import STATES, Row, encode_row, rows
+from webui.api.job_queue_rows import STATES, JobRecord, Row, encode_row, rows
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
 
@@ -45,10 +47,32 @@ def pool_named(name: str | None) -> ResourcePool:
     return pool
 
 
+class WrappedJobRecord(TypedDict):
+    full: JobRecord
+
+
+class WrappedJobsAnswer(TypedDict):
+    jobs: list[WrappedJobRecord]
+    pagination: Pagination
+
+
+class JobsAnswer(TypedDict):
+    jobs: list[JobRecord]
+    pagination: Pagination
+
+
+class QueueEditsAnswer(TypedDict):
+    """A sentence for each change, and whether the caller can take them back."""
+
+    changes: list[str]
+    undo: bool
+
+
 class JobQueueV2(ApiView):
     """The queue of one pool, in order; each job wrapped as `full`."""
 
     queries = {"GET": JobsQuery}
+    answers: ClassVar[Mapping[str, Any]] = {"GET": WrappedJobsAnswer}
 
     def get(self, request: Request) -> Response:
         return Response(self._page(request, lambda row: {"full": encode_row(row)}))
@@ -72,6 +96,7 @@ class JobQueue(JobQueueV2):
     """The same for older clients, not wrapped; edits of the queue."""
 
     bodies = {"POST": JobUpdates}
+    answers = {"GET": JobsAnswer, "POST": QueueEditsAnswer}
 
     def get(self, request: Request) -> Response:
         return Response(self._page(request, encode_row))
@@ -84,6 +109,28 @@ class JobQueue(JobQueueV2):
         return Response({"changes": sentences, "undo": bool(sentences)})
 
 
+class QueueCounts(TypedDict):
+    queuedCount: int
+    scheduledCount: int
+
+
+class WaitOfDay(TypedDict):
+    """Mean time in the queue, of the jobs that were submitted on a day."""
+
+    periodStart: str
+    seconds: float
+
+
+class PoolQueueStats(TypedDict):
+    resourcePool: str
+    stats: QueueCounts
+    aggregates: list[WaitOfDay]
+
+
+class QueueStatsAnswer(TypedDict):
+    results: list[PoolQueueStats]
+
+
 class StatsQuery(serializers.Serializer[Any]):
     resourcePools = serializers.ListField(child=serializers.CharField(), required=False)
 
@@ -92,6 +139,7 @@ class JobQueueStats(ApiView):
     """How many jobs wait and run in each pool, and how long jobs of the last 30 days waited, by day."""
 
     queries = {"GET": StatsQuery}
+    answers = {"GET": QueueStatsAnswer}
 
     def get(self, request: Request) -> Response:
         names = self.query(request).get("resourcePools")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NotRequired
 
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch import preview
 from jobs import queue_edits
 from webui.api import encoding
+from webui.api.answers import Time
 from webui.api.errors import BadRequest
+from webui.api.job_queue_rows import Forecast
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
 
@@ -65,6 +68,56 @@ def refusals() -> Iterator[None]:
         raise BadRequest(str(error)) from error
 
 
+class PlaceRecord(TypedDict):
+    """A job's place in the new order, from 0; `was` is absent where it stood in none there."""
+
+    jobId: str
+    name: str
+    place: int
+    was: NotRequired[int]
+
+
+class StopRecord(TypedDict):
+    """A job that would save and leave slots. `neverSaved`: all since `startedAt` would be lost."""
+
+    jobId: str
+    name: str
+    username: str
+    slots: int
+    runs: int
+    lastSavedAt: NotRequired[Time]
+    neverSaved: bool
+    startedAt: Time
+    mine: bool
+
+
+class StartRecord(TypedDict):
+    """When an edited job that waits would start: `now`, or a forecast, or why there is none."""
+
+    jobId: str
+    now: bool
+    forecast: NotRequired[Forecast]
+    reason: NotRequired[str]
+    forecastUnknown: NotRequired[str]
+
+
+class QueuePreviewAnswer(TypedDict):
+    """`movedJobs`: how many change place, of which `order` has the first."""
+
+    changes: list[str]
+    order: list[PlaceRecord]
+    movedJobs: int
+    stops: list[StopRecord]
+    starts: list[StartRecord]
+    stopsOthers: bool
+
+
+class ChangesAnswer(TypedDict):
+    """A sentence for each change."""
+
+    changes: list[str]
+
+
 class JobQueuePreview(ApiView):
     """What these edits would do: the new order, who would be stopped, when the edited jobs would start.
 
@@ -72,6 +125,7 @@ class JobQueuePreview(ApiView):
     """
 
     bodies = {"POST": JobUpdates}
+    answers = {"POST": QueuePreviewAnswer}
 
     def post(self, request: Request) -> Response:
         updates = updates_of(self.body(request))
@@ -84,6 +138,8 @@ class JobQueuePreview(ApiView):
 
 class JobQueueUndo(ApiView):
     """Takes back the caller's last edit, or says why not."""
+
+    answers = {"POST": ChangesAnswer}
 
     def post(self, request: Request) -> Response:
         with refusals():

@@ -5,12 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from experiments.models import Experiment
 from hosts.models import ResourcePool
 from jobs.models import Job, Task
 from jobs.states import JobState, Reason, TaskState
 from webui.api import encoding, job_queue_lines, last_pass
+from webui.api.answers import Time, one_of
 from webui.api.job_queue_lines import Line
 from webui.api.views import Json
 
@@ -28,6 +33,11 @@ _LEAVING = {
     Reason.POOL_CHANGED: "moving",
 }
 _STOPPING = "stopping"
+
+
+class JobSummary(TypedDict):
+    state: Annotated[str, one_of(*STATES.values())]
+    jobsAhead: Annotated[int, Field(description="-1 where the pool keeps no order")]
 
 
 @dataclass
@@ -48,7 +58,7 @@ class Row:
         return _ahead(self.pool, self.line)
 
     @property
-    def summary(self) -> Json:
+    def summary(self) -> JobSummary:
         return _summary(self.pool, self.line)
 
     @property
@@ -66,7 +76,7 @@ def _ahead(pool: ResourcePool, line: Line) -> int:
     return line.place if pool.scheduler == ResourcePool.Scheduler.PRIORITY else -1
 
 
-def _summary(pool: ResourcePool, line: Line) -> Json:
+def _summary(pool: ResourcePool, line: Line) -> JobSummary:
     return {"state": STATES[line.state], "jobsAhead": _ahead(pool, line)}
 
 
@@ -103,12 +113,58 @@ def _note_plan(found: dict[uuid.UUID, Row], pool: ResourcePool) -> None:
         row.unknown = row.unknown or task["unknown"]
 
 
-def summary_of(job: Job) -> Json | None:
+def summary_of(job: Job) -> JobSummary | None:
     """State and jobs ahead of one job; None when it stands in no queue."""
     if job.state == JobState.ENDED:
         return None
     lines, _ = job_queue_lines.page(job.pool, ids=[job.pk])
     return _summary(job.pool, lines[0]) if lines else None
+
+
+class QueueSummary(TypedDict):
+    """`jobsAhead`: -1 where the pool keeps no order."""
+
+    state: str
+    jobsAhead: int
+
+
+class ReasonRecord(TypedDict):
+    """Why something waits: a code, the sentence for people, and the numbers in it."""
+
+    code: str
+    sentence: str
+    data: Json
+
+
+#: earliest and latest start, in seconds since 1970
+Forecast = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class JobRecord(TypedDict):
+    """Determined's job, and beside it what it never told: the place, the reason, the expected start."""
+
+    jobId: str
+    entityId: str
+    type: str
+    name: str
+    username: str
+    userId: int
+    resourcePool: str
+    submissionTime: Time
+    requestedSlots: int
+    allocatedSlots: int
+    isPreemptible: bool
+    workspaceId: int
+    summary: QueueSummary
+    priority: int
+    weight: float
+    progress: NotRequired[float]
+    position: NotRequired[Annotated[int, Field(description="1 is the first")]]
+    stopping: bool
+    leaving: NotRequired[Annotated[str, Field(description="such as `pausing` or `1 of 20 stopping`")]]
+    reason: NotRequired[ReasonRecord]
+    forecast: NotRequired[Forecast]
+    forecastUnknown: NotRequired[str]
 
 
 def encode_row(row: Row) -> Json:

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from events.models import Event
 from webui.api import encoding
+from webui.api.answers import JsonLines, Time
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import BadRequest, Forbidden
@@ -23,7 +25,18 @@ _PAGE = 500
 _EVERY_SECONDS = 1.0
 
 
-@async_view("GET")
+class MasterLogRecord(TypedDict):
+    id: int
+    timestamp: Time
+    level: str
+    message: str
+
+
+class MasterLogLine(TypedDict):
+    logEntry: MasterLogRecord
+
+
+@async_view("GET", answer=JsonLines(MasterLogLine))
 async def entries(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Each change of state with its reason, oldest first; those of accounts to admins alone."""
     if not isinstance(who, User):

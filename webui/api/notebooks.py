@@ -7,11 +7,30 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from jobs.models import Job
 from webui.api import commands
-from webui.api.services import NewService, OfServiceKind
-from webui.api.views import ApiView
+from webui.api.answers import Nothing, Pagination
+from webui.api.services import NewService, OfServiceKind, ServiceRecord
+from webui.api.views import ApiView, Json
+
+
+class NotebooksAnswer(TypedDict):
+    notebooks: list[ServiceRecord]
+    pagination: Pagination
+
+
+class NewNotebookAnswer(commands.LaunchedAnswer):
+    notebook: ServiceRecord | None
+
+
+class NotebookAnswer(TypedDict):
+    notebook: ServiceRecord
+
+
+class NotebookAndConfigAnswer(NotebookAnswer):
+    config: Json
 
 
 class OfNotebooks(OfServiceKind):
@@ -23,18 +42,25 @@ class Notebooks(OfNotebooks, commands.Commands):
     """All notebooks, the newest first; a new one. With `preview` only its whole config is answered."""
 
     bodies = {"POST": NewService}
+    answers = {"GET": NotebooksAnswer, "POST": NewNotebookAnswer}
 
 
 class OneNotebook(OfNotebooks, commands.OneCommand):
     """One notebook with its config."""
 
+    answers = {"GET": NotebookAndConfigAnswer}
+
 
 class NotebookKill(OfNotebooks, commands.CommandKill):
     """End a notebook at once. One that has ended is left as it is."""
 
+    answers = {"POST": NotebookAnswer}
+
 
 class NotebookPriority(OfNotebooks, commands.CommandPriority):
     """Set the priority of a notebook that has not ended."""
+
+    answers = {"POST": NotebookAnswer}
 
 
 class Idle(serializers.Serializer[Any]):
@@ -45,6 +71,7 @@ class NotebookIdle(OfNotebooks, ApiView):
     """A notebook's own word on whether it is idle. The server asks the notebook itself, so nothing follows from it."""
 
     bodies = {"PUT": Idle}
+    answers = {"PUT": Nothing}
     run_methods = frozenset({"PUT"})
 
     def put(self, request: Request, command_id: str) -> Response:

@@ -5,15 +5,64 @@ from __future__ import annotations
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch import pair_networks
 from hosts import pair_checks
 from hosts.models import Host, PairCheck, ResourcePool
 from webui.api import encoding
+from webui.api.answers import Time
 from webui.api.errors import Conflict
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
 from webui.api.views import ApiView, Json
+
+
+class PairRecord(TypedDict):
+    """Two hosts of the pool, by name in their order; what was not measured is null."""
+
+    first: str
+    second: str
+    ok: bool
+    sentence: str
+    interface: str
+    roundTripMs: float | None
+    mbPerSecond: float | None
+    allReduceMbPerSecond: float | None
+    checkedAt: Time
+
+
+class UntestedRecord(TypedDict):
+    hosts: list[str]
+    sentence: str
+
+
+class NetworkRecord(TypedDict):
+    """A network on which hosts meet: `hosts` by name, each with its interface; rates are those of the slowest."""
+
+    network: str
+    interface: str
+    hosts: dict[str, str]
+    pairs: int
+    everywhere: bool
+    mbPerSecond: float
+    speedMbit: int | None
+
+
+class PairsAnswer(TypedDict):
+    """The pairs that were tested, of `all`; the times and `askedBy` are null where nobody has asked yet."""
+
+    running: bool
+    done: int
+    all: int
+    askedBy: str | None
+    startedAt: Time | None
+    endedAt: Time | None
+    hosts: list[str]
+    pairs: list[PairRecord]
+    untested: list[UntestedRecord]
+    interfaces: list[NetworkRecord]
+    advice: str
 
 
 def encode(pool: ResourcePool) -> Json:
@@ -70,6 +119,7 @@ class PoolDoctor(ApiView):
 
     admin_methods = frozenset({"POST"})
     statuses = {"POST": status.HTTP_202_ACCEPTED}
+    answers = {"GET": PairsAnswer, "POST": PairsAnswer}
 
     def get(self, request: Request, name: str) -> Response:
         return Response(encode(pool_named(name)))

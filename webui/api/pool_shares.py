@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from hosts import registry
 from hosts.models import Slot
 from jobs import shares
 from jobs.shares import OfJob, OfUser
 from webui.api import encoding
+from webui.api.answers import Pagination, Time
 from webui.api.job_queue import pool_named
 from webui.api.views import ApiView, Json
+
+
+class UserShareRecord(TypedDict):
+    """In slots; `entitled` in fair-share pools only."""
+
+    username: str
+    userId: int
+    held: int
+    waiting: int
+    entitled: NotRequired[float]
+
+
+class JobShareRecord(TypedDict):
+    """In slots; `entitled` in fair-share pools only."""
+
+    jobId: str
+    name: str
+    username: str
+    weight: float
+    maxSlots: NotRequired[int]
+    held: int
+    waiting: int
+    entitled: NotRequired[float]
+
+
+class PoolSharesAnswer(TypedDict):
+    resourcePool: str
+    schedulerType: str
+    slots: int
+    held: int
+    planTime: NotRequired[Time]
+    users: list[UserShareRecord]
+    jobs: list[JobShareRecord]
+    pagination: Pagination
 
 
 class PoolShares(ApiView):
@@ -21,6 +59,7 @@ class PoolShares(ApiView):
     """
 
     queries = {"GET": encoding.PageQuery}
+    answers = {"GET": PoolSharesAnswer}
 
     def get(self, request: Request, name: str) -> Response:
         query = self.query(request)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired
 
 from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import places
 from webui.api import encoding, workspaces
+from webui.api.answers import Nothing, Pagination, Time
 from webui.api.errors import Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
@@ -22,6 +24,46 @@ _SORT = {
     "SORT_BY_CREATION_TIME": "id",
     "SORT_BY_LAST_EXPERIMENT_START_TIME": "last_started",
 }
+
+
+class NoteRecord(TypedDict):
+    name: str
+    contents: str
+
+
+class ProjectRecord(TypedDict):
+    """`archived`: it or its workspace is. `userId` 0: nobody owns it."""
+
+    id: int
+    name: str
+    description: str
+    key: str
+    notes: list[NoteRecord]
+    archived: bool
+    immutable: bool
+    numExperiments: int
+    numActiveExperiments: int
+    numRuns: int
+    lastExperimentStartedAt: NotRequired[Time]
+    state: str
+    errorMessage: str
+    userId: int
+    username: str
+    workspaceId: int
+    workspaceName: str
+
+
+class ProjectsAnswer(TypedDict):
+    projects: list[ProjectRecord]
+    pagination: Pagination
+
+
+class ProjectAnswer(TypedDict):
+    project: ProjectRecord
+
+
+class NotesAnswer(TypedDict):
+    notes: list[NoteRecord]
 
 
 def encode_project(row: Any) -> Json:
@@ -91,6 +133,7 @@ class WorkspaceProjects(ApiView):
 
     bodies = {"POST": ProjectBody}
     queries = {"GET": ProjectsQuery}
+    answers = {"GET": ProjectsAnswer, "POST": ProjectAnswer}
 
     def get(self, request: Request, workspace_id: int) -> Response:
         query = self.query(request)
@@ -122,6 +165,7 @@ class OneProject(ApiView):
     """One project; only an empty one can be deleted."""
 
     bodies = {"PATCH": ProjectPatch}
+    answers = {"GET": ProjectAnswer, "PATCH": ProjectAnswer, "DELETE": workspaces.CompletedAnswer}
 
     def get(self, request: Request, project_id: int) -> Response:
         return Response({"project": encode_project(find(project_id))})
@@ -141,6 +185,8 @@ class OneProject(ApiView):
 class ProjectByKey(ApiView):
     """One project by its key."""
 
+    answers = {"GET": ProjectAnswer}
+
     def get(self, request: Request, key: str) -> Response:
         row = places.projects_with_numbers().filter(key=key.upper()).first()
         if row is None:
@@ -151,6 +197,7 @@ class ProjectByKey(ApiView):
 class ProjectArchive(ApiView):
     """Archive a project, or bring it back."""
 
+    answers = {"POST": Nothing}
     archived = True
 
     def post(self, request: Request, project_id: int) -> Response:
@@ -163,6 +210,7 @@ class ProjectMove(ApiView):
     """Put a project, with all that is in it, into another workspace."""
 
     bodies = {"POST": ProjectMoveBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, project_id: int) -> Response:
         workspace = workspaces.find(self.body(request)["destinationWorkspaceId"])
@@ -175,6 +223,7 @@ class ProjectNotes(ApiView):
     """The pages of notes of a project: add one, or put all."""
 
     bodies = {"POST": Note, "PUT": NotesBody}
+    answers = {"POST": NotesAnswer, "PUT": NotesAnswer}
 
     def post(self, request: Request, project_id: int) -> Response:
         with transaction.atomic():

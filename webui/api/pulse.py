@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from logs import pulse
@@ -22,8 +25,41 @@ from webui.live.threads import reading, release_thread
 _LARGEST_RANK = 2**31 - 1
 
 
+class PulseRecord(TypedDict):
+    """One rank. `mark`: the sentence of one that the others wait for; `stepAgeSeconds`: of its last sign of life."""
+
+    rank: int
+    host: str
+    step: NotRequired[int]
+    stepAgeSeconds: NotRequired[float]
+    active: bool
+    processState: NotRequired[str]
+    cpu: float
+    gpuPercent: NotRequired[int]
+    doing: NotRequired[str]
+    mark: NotRequired[str]
+
+
+class PulseAnswer(TypedDict):
+    ranks: list[PulseRecord]
+
+
+class StackRecord(TypedDict):
+    """`text`, or the `message` why nobody can tell."""
+
+    rank: int
+    text: NotRequired[str]
+    message: NotRequired[str]
+
+
+class StacksAnswer(TypedDict):
+    stacks: list[StackRecord]
+
+
 class TaskPulse(ApiView):
     """The ranks of the task's running attempt: where each stands, and the ones that their peers wait for."""
+
+    answers = {"GET": PulseAnswer}
 
     def get(self, request: Request, task_id: str) -> Response:
         """`mark` is the sentence of a rank that the others wait for; `stepAgeSeconds` that of its last sign of life."""
@@ -48,14 +84,14 @@ def _encoded(one: Pulse) -> Json:
     )
 
 
-@async_view("POST")
+@async_view("POST", answer=StackRecord)
 async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank: int) -> HttpResponseBase:
     """What a rank is doing now: {"rank", "text"}, or {"rank", "message"} with the sentence why nobody can tell."""
     (answer,) = await _asked(who, task_id, [rank])
     return JsonResponse(answer)
 
 
-@async_view("POST")
+@async_view("POST", answer=StacksAnswer)
 async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """The same for several ranks, {"ranks": [number…]} or {} for those that are marked: {"stacks": […]}."""
     named = json_body(request).get("ranks")

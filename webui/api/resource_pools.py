@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NotRequired
 
 from django.conf import settings
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from hosts import pool_edits
 from hosts.models import ResourcePool
@@ -18,8 +19,9 @@ from jobs.models import Member
 from jobs.states import MemberState
 from webui.api import encoding
 from webui.api.agents import hosts_shown
+from webui.api.answers import Nothing, Pagination
 from webui.api.errors import BadRequest, Conflict
-from webui.api.job_queue import pool_named, queue_counts
+from webui.api.job_queue import QueueCounts, pool_named, queue_counts
 from webui.api.permissions import actor
 from webui.api.slots import Holds, device_type
 from webui.api.views import ApiView, Json
@@ -32,6 +34,87 @@ _EMPTY = dict.fromkeys(
     ],
     "",
 )  # fmt: skip
+
+
+class PrioritySchedulerRecord(TypedDict):
+    preemption: bool
+    defaultPriority: int
+    k8sPriorities: list[Json]
+
+
+class SchedulerDetails(TypedDict):
+    priorityScheduler: NotRequired[PrioritySchedulerRecord]
+
+
+class PoolRecord(TypedDict):
+    """Determined's pool, and beside it the rules that PATCH takes. What is of clouds and containers is empty."""
+
+    name: str
+    description: str
+    type: str
+    numAgents: int
+    minAgents: int
+    maxAgents: int
+    slotsAvailable: int
+    slotsUsed: int
+    slotsPerAgent: int
+    slotType: str
+    accelerator: str
+    auxContainerCapacity: int
+    auxContainerCapacityPerAgent: int
+    auxContainersRunning: int
+    defaultComputePool: bool
+    defaultAuxPool: bool
+    preemptible: bool
+    schedulerType: str
+    schedulerFittingPolicy: str
+    maxIdleAgentPeriod: float
+    maxAgentStartingPeriod: float
+    details: SchedulerDetails
+    resourceManagerMetadata: Json
+    clusterName: str
+    stats: QueueCounts
+    scheduler: str
+    fitting: str
+    preemption: bool
+    allowHeterogeneousFits: bool
+    defaultPriority: int
+    priorityFloor: dict[str, int]
+    strict: bool
+    defaultMaxTimeSeconds: int | None
+    longestMaxTimeSeconds: int | None
+    unpreemptibleSlots: int | None
+    auxPerHost: int
+    hostLostAfterSeconds: int | None
+    sharedAccount: bool
+    networkInterface: str
+    defaultCompute: bool
+    defaultAux: bool
+    location: str
+    imageId: str
+    instanceType: str
+    masterUrl: str
+    masterCertName: str
+    startupScript: str
+    containerStartupScript: str
+    agentDockerNetwork: str
+    agentDockerRuntime: str
+    agentDockerImage: str
+    agentFluentImage: str
+
+
+class PoolsAnswer(TypedDict):
+    resourcePools: list[PoolRecord]
+    pagination: Pagination
+
+
+class PoolAnswer(TypedDict):
+    resourcePool: PoolRecord
+
+
+class ChangedPoolAnswer(TypedDict):
+    resourcePool: PoolRecord
+    changed: list[str]
 
 
 def encode_pool(pool: ResourcePool) -> Json:
@@ -125,6 +208,7 @@ class ResourcePools(ApiView):
     admin_methods = frozenset({"POST"})
     queries = {"GET": encoding.PageQuery}
     bodies: ClassVar = {"POST": NewPool}
+    answers = {"GET": PoolsAnswer, "POST": PoolAnswer}
 
     def get(self, request: Request) -> Response:
         default_pool()  # there is always one
@@ -143,6 +227,7 @@ class OneResourcePool(ApiView):
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": PoolRules}
+    answers = {"GET": PoolAnswer, "PATCH": ChangedPoolAnswer, "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:
         return Response({"resourcePool": encode_pool(pool_named(name))})

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypeVar
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch import usage, usage_periods
 from dispatch.usage_periods import Periods, Unit
 from jobs.models import Task
 from webui.api import encoding
+from webui.api.answers import Time
 from webui.api.errors import BadRequest
 from webui.api.views import ApiView, Json
 
@@ -73,10 +75,46 @@ def periods_of(query: Json) -> Periods:
     return granted(usage_periods.between, unit, query["startDate"], query["endDate"], most=MOST[unit])
 
 
+class HeldRecord(TypedDict):
+    """What a member of an attempt held; `seconds` of it within the time that was asked for."""
+
+    kind: str
+    startTime: Time
+    endTime: Time
+    experimentId: NotRequired[int]
+    username: str
+    userId: int
+    labels: list[str]
+    seconds: float
+    slots: int
+    resourcePool: str
+    allocationId: str
+
+
+class HeldAnswer(TypedDict):
+    resourceEntries: list[HeldRecord]
+
+
+class UsageRecord(TypedDict):
+    """Slot-seconds of a day or month; an experiment counts for each of its labels."""
+
+    periodStart: str
+    period: str
+    seconds: float
+    byUsername: dict[str, float]
+    byExperimentLabel: dict[str, float]
+    byResourcePool: dict[str, float]
+
+
+class UsageAnswer(TypedDict):
+    resourceEntries: list[UsageRecord]
+
+
 class RawAllocation(ApiView):
     """What each member of an attempt held in a time, the earliest start first; `seconds` are those within it."""
 
     queries = {"GET": RawQuery}
+    answers = {"GET": HeldAnswer}
 
     def get(self, request: Request) -> Response:
         after, before = times_of(self.query(request))
@@ -111,6 +149,7 @@ class AggregatedAllocation(ApiView):
     """Slot-seconds by day or month: in all, and by user, label of the experiment and resource pool."""
 
     queries = {"GET": AggregatedQuery}
+    answers = {"GET": UsageAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)

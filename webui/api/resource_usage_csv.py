@@ -16,6 +16,7 @@ from dispatch import usage
 from dispatch.usage import Held
 from jobs.models import Allocation
 from webui.api import encoding
+from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import Forbidden
 from webui.api.resource_usage import KINDS, AggregatedQuery, RawQuery, periods_of, times_of
@@ -31,21 +32,21 @@ _ATTEMPTS = [
 _SUMS = ["aggregation_type", "aggregation_key", "date", "seconds"]
 
 
-@async_view("GET")
+@async_view("GET", answer=Media("text/csv"))
 async def raw(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """A line for what each member of an attempt held; `timestamp_after`, `timestamp_before`."""
     after, before = times_of(_query(request, who, RawQuery))
     return _streamed(_blocks(after, before, _RAW, _raw_rows))
 
 
-@async_view("GET")
+@async_view("GET", answer=Media("text/csv"))
 async def attempts(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """A line for each attempt, with its whole time; `timestamp_after`, `timestamp_before`."""
     after, before = times_of(_query(request, who, RawQuery))
     return _streamed(_blocks(after, before, _ATTEMPTS, _attempt_rows))
 
 
-@async_view("GET")
+@async_view("GET", answer=Media("text/csv"))
 async def aggregated(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Slot-seconds by day or month; `start_date`, `end_date`, `period`."""
     periods = periods_of(_query(request, who, AggregatedQuery))

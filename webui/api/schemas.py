@@ -13,6 +13,7 @@ from django.utils.cache import patch_cache_control
 from django.utils.http import parse_etags
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from commands.config import CommandConfig
 from experiments.config import schema as experiments
@@ -45,10 +46,21 @@ def _tag(name: str) -> str:
     return f'"{digest.hexdigest()[:32]}"'
 
 
+class SchemaRow(TypedDict):
+    name: str
+    title: str
+    path: str
+
+
+class SchemasAnswer(TypedDict):
+    schemas: list[SchemaRow]
+
+
 class Schemas(ApiView):
     """The names of the schemas of configs."""
 
     open_to_all = True
+    answers = {"GET": SchemasAnswer}
 
     def get(self, request: Request) -> Response:
         rows = [
@@ -62,6 +74,7 @@ class OneSchema(ApiView):
     """The JSON Schema (draft 7) of experiment-config, template-config or command-config."""
 
     open_to_all = True
+    answers = {"GET": Json}
 
     def get(self, request: Request, name: str) -> Response:
         if name not in documents():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -10,7 +10,8 @@ from rest_framework.request import Request
 from commands.models import Command, Service
 from jobs import phases
 from webui.api import encoding
-from webui.api.commands import NewCommand, OfKind, encode_command
+from webui.api.answers import Time
+from webui.api.commands import CommandRecord, NewCommand, OfKind, encode_command
 from webui.api.views import Json
 
 
@@ -19,6 +20,15 @@ class NewService(NewCommand):
 
     config = serializers.JSONField(required=False, allow_null=True)
     preview = serializers.BooleanField(required=False, allow_null=True)
+
+
+class ServiceRecord(CommandRecord):
+    """A command's record, and where it is used: `serviceAddress` is a path of this server."""
+
+    serviceAddress: NotRequired[str]
+    ready: NotRequired[bool]
+    lastUsed: NotRequired[Time]
+    idleTimeoutSeconds: NotRequired[int]
 
 
 class OfServiceKind(OfKind):

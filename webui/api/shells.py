@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any
+from typing import Any, NotRequired
 
 from rest_framework.request import Request
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from commands import shell_keys
@@ -13,9 +14,43 @@ from commands.models import Command
 from hosts.models import Host
 from jobs.models import Job
 from webui.api import commands
-from webui.api.services import NewService, OfServiceKind
+from webui.api.answers import Pagination
+from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 from webui.live.proxy_access import may_use
+
+
+class LoginAccount(TypedDict):
+    """The Unix account that a login names; empty where hosts differ and it has none yet."""
+
+    user: str
+
+
+class ShellRecord(ServiceRecord):
+    """A service's record with its keys; the private one, which opens it, to those who may use it."""
+
+    publicKey: str
+    hostKey: str
+    addresses: list[Json]
+    agentUserGroup: LoginAccount
+    privateKey: NotRequired[str]
+
+
+class ShellsAnswer(TypedDict):
+    shells: list[ShellRecord]
+    pagination: Pagination
+
+
+class NewShellAnswer(commands.LaunchedAnswer):
+    shell: ShellRecord | None
+
+
+class ShellAnswer(TypedDict):
+    shell: ShellRecord
+
+
+class ShellAndConfigAnswer(ShellAnswer):
+    config: Json
 
 
 class OfShells(OfServiceKind):
@@ -53,15 +88,22 @@ class Shells(OfShells, commands.Commands):
     """All shells, the newest first; a new one."""
 
     bodies = {"POST": NewService}
+    answers = {"GET": ShellsAnswer, "POST": NewShellAnswer}
 
 
 class OneShell(OfShells, commands.OneCommand):
     """One shell with its config and, for its owner, the key that opens it."""
 
+    answers = {"GET": ShellAndConfigAnswer}
+
 
 class ShellKill(OfShells, commands.CommandKill):
     """End a shell and all that runs in it. One that has ended is left as it is."""
 
+    answers = {"POST": ShellAnswer}
+
 
 class ShellPriority(OfShells, commands.CommandPriority):
     """Set the priority of a shell that has not ended."""
+
+    answers = {"POST": ShellAnswer}

@@ -6,12 +6,47 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from typing_extensions import TypedDict
+
 from hosts.models import Host, Slot
 from jobs import idle_slots
 from jobs.models import SlotHold
 from jobs.states import AllocationState
 from webui.api import encoding
+from webui.api.answers import Time
 from webui.api.views import Json
+
+
+class HolderRecord(TypedDict):
+    """What holds a slot. `idleSince`: since when the GPU has stood idle in its hands; null while it works."""
+
+    allocationId: str
+    taskId: str
+    jobId: str
+    name: str
+    username: str
+    idleSince: Time | None
+
+
+class DeviceRecord(TypedDict):
+    id: int
+    brand: str
+    uuid: str
+    type: str
+
+
+class SlotCounts(TypedDict):
+    """`states`: state of a container -> how many slots are held by such."""
+
+    states: dict[str, int]
+    disabled: int
+    draining: int
+    total: int
+
+
+class SlotStats(TypedDict):
+    typeStats: dict[str, SlotCounts]
+    brandStats: dict[str, SlotCounts]
 
 
 @dataclass

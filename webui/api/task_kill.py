@@ -13,6 +13,7 @@ from commands.models import Command
 from experiments import outcomes, transitions
 from experiments.models import Trial
 from webui.api import tasks
+from webui.api.answers import Nothing
 from webui.api.errors import BadRequest, Conflict
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView
@@ -27,6 +28,7 @@ class TaskKill(ApiView):
     """End a task at once, by its id or the beginning of it. One that has ended is left as it is."""
 
     bodies = {"POST": KillBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, task_id: str) -> Response:
         task, user, who = tasks.find(task_id), person(request), actor(request)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NotRequired
 
 from django.db.models import Prefetch
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from commands.models import Service
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
 from webui.api import encoding
+from webui.api.answers import Time
 from webui.api.errors import BadRequest, Missing
+from webui.api.slots import DeviceRecord
 from webui.api.views import ApiView, Json
 
 _STATES = {
@@ -25,6 +29,75 @@ _STATES = {
 
 #: so many tasks are named where the beginning of an id fits several
 _NAMED = 5
+
+
+class AllocationRecord(TypedDict):
+    """One attempt. `isReady`: it runs, and what people use of it takes connections."""
+
+    allocationId: str
+    taskId: str
+    slots: int
+    state: str
+    isReady: bool
+    startTime: Time
+    endTime: NotRequired[Time]
+    exitReason: NotRequired[str]
+    statusCode: NotRequired[int]
+    exitDetail: NotRequired[str]
+
+
+class TaskRecord(TypedDict):
+    """`allocations`: its attempts, the newest first."""
+
+    taskId: str
+    taskType: str
+    name: str
+    startTime: Time
+    endTime: NotRequired[Time]
+    jobId: str
+    allocations: list[AllocationRecord]
+
+
+class TaskAnswer(TypedDict):
+    task: TaskRecord
+
+
+class DevicesRecord(TypedDict):
+    devices: list[DeviceRecord]
+
+
+class ResourcesRecord(TypedDict):
+    """One member of an attempt. `agentDevices`: host name -> what it holds there."""
+
+    allocationId: str
+    resourcesId: str
+    resourcesType: str
+    containerId: str
+    agentDevices: dict[str, DevicesRecord]
+
+
+class AllocationSummary(TypedDict):
+    taskId: str
+    allocationId: str
+    name: str
+    slotsNeeded: int
+    registeredTime: Time
+    resourcePool: str
+    priority: int
+    schedulerType: str
+    proxyPorts: list[Json]
+    resources: list[ResourcesRecord]
+
+
+class TasksAnswer(TypedDict):
+    allocationIdToSummary: dict[str, AllocationSummary]
+
+
+class TaskCountAnswer(TypedDict):
+    commands: int
+    notebooks: int
+    shells: int
+    tensorboards: int
 
 
 def encode_allocation(allocation: Allocation) -> Json:
@@ -86,6 +159,8 @@ def encode_summary(allocation: Allocation) -> Json:
 class Tasks(ApiView):
     """What runs on hosts of pools now, by allocation. Detached runs hold nothing, and their trials show them."""
 
+    answers = {"GET": TasksAnswer}
+
     def get(self, request: Request) -> Response:
         members = Prefetch("members", Member.objects.select_related("host").prefetch_related("holds__slot"))
         rows = (
@@ -118,6 +193,8 @@ def find(beginning: str) -> Task:
 class OneTask(ApiView):
     """One task with all its attempts; its id may be shortened to any unique beginning."""
 
+    answers = {"GET": TaskAnswer}
+
     def get(self, request: Request, task_id: str) -> Response:
         task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
@@ -135,6 +212,8 @@ class OneTask(ApiView):
 
 class TaskCount(ApiView):
     """Running tasks by kind; trials are not counted, as in Determined."""
+
+    answers = {"GET": TaskCountAnswer}
 
     def get(self, request: Request) -> Response:
         open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)

@@ -6,14 +6,16 @@ from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
+from typing_extensions import TypedDict
 
 from commands import submit
 from commands.models import Service
 from experiments.models import Experiment, Trial
 from jobs.models import Job
 from webui.api import commands
+from webui.api.answers import Pagination
 from webui.api.errors import BadRequest, Missing
-from webui.api.services import NewService, OfServiceKind
+from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 
 
@@ -22,6 +24,28 @@ class NewTensorboard(NewService):
 
     experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
     trialIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+
+
+class TensorboardRecord(ServiceRecord):
+    experimentIds: list[int]
+    trialIds: list[int]
+
+
+class TensorboardsAnswer(TypedDict):
+    tensorboards: list[TensorboardRecord]
+    pagination: Pagination
+
+
+class NewTensorboardAnswer(commands.LaunchedAnswer):
+    tensorboard: TensorboardRecord | None
+
+
+class TensorboardAnswer(TypedDict):
+    tensorboard: TensorboardRecord
+
+
+class TensorboardAndConfigAnswer(TensorboardAnswer):
+    config: Json
 
 
 class OfTensorboards(OfServiceKind):
@@ -41,6 +65,7 @@ class Tensorboards(OfTensorboards, commands.Commands):
     """All TensorBoards, the newest first; a new one."""
 
     bodies = {"POST": NewTensorboard}
+    answers = {"GET": TensorboardsAnswer, "POST": NewTensorboardAnswer}
 
     def shown(self, body: Json) -> submit.Shown:
         return shown_of(body.get("experimentIds") or [], body.get("trialIds") or [])
@@ -60,10 +85,16 @@ def shown_of(experiment_ids: list[int], trial_ids: list[int]) -> submit.Shown:
 class OneTensorboard(OfTensorboards, commands.OneCommand):
     """One TensorBoard with its config."""
 
+    answers = {"GET": TensorboardAndConfigAnswer}
+
 
 class TensorboardKill(OfTensorboards, commands.CommandKill):
     """End a TensorBoard at once. One that has ended is left as it is."""
 
+    answers = {"POST": TensorboardAnswer}
+
 
 class TensorboardPriority(OfTensorboards, commands.CommandPriority):
     """Set the priority of a TensorBoard that has not ended."""
+
+    answers = {"POST": TensorboardAnswer}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal, NotRequired
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts import tokens
 from accounts.models import AccessToken, Scope, User
 from webui.api import encoding
+from webui.api.answers import Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_admin
 from webui.api.views import ApiView, Json
@@ -25,6 +27,36 @@ _SORT = {
     "SORT_BY_DESCRIPTION": "description",
 }
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+
+
+class TokenRecord(TypedDict):
+    """What is known of a token; the token itself is shown once, where it is made."""
+
+    id: int
+    userId: int
+    username: str
+    description: str
+    scope: Literal["read", "write", "full"]
+    createdAt: Time
+    expiry: NotRequired[Time]
+    lastUsedAt: NotRequired[Time]
+    revoked: bool
+    tokenType: Literal["TOKEN_TYPE_ACCESS_TOKEN"]
+
+
+class TokenAnswer(TypedDict):
+    tokenInfo: TokenRecord
+
+
+class TokensAnswer(TypedDict):
+    tokenInfo: list[TokenRecord]
+    pagination: Pagination
+
+
+class NewTokenAnswer(TypedDict):
+    token: str
+    tokenId: int
+    tokenInfo: TokenRecord
 
 
 def encode_token(row: AccessToken) -> Json:
@@ -94,6 +126,7 @@ class Tokens(ApiView):
     full_scope_methods = frozenset({"POST"})
     bodies = {"POST": NewToken}
     queries = {"GET": TokensQuery}
+    answers = {"GET": TokensAnswer, "POST": NewTokenAnswer}
 
     def get(self, request: Request) -> Response:
         query, rows = self.query(request), tokens.of(person(request))
@@ -138,6 +171,7 @@ class OneToken(ApiView):
     viewer_methods = frozenset({"PATCH"})
     full_scope_methods = frozenset({"PATCH"})
     bodies = {"PATCH": TokenPatch}
+    answers = {"GET": TokenAnswer, "PATCH": TokenAnswer}
 
     def get(self, request: Request, token_id: int) -> Response:
         return Response({"tokenInfo": encode_token(_find(request, token_id))})

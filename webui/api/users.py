@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NotRequired
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts import tokens
 from accounts.models import LoginToken, User, token_hash
@@ -16,6 +17,7 @@ from accounts.passwords import set_password, weakness
 from events.models import Event
 from events.record import record
 from webui.api import encoding
+from webui.api.answers import Nothing, Pagination, Time
 from webui.api.authentication import bearer_tokens
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_admin
@@ -31,6 +33,38 @@ _SORT = {
     "SORT_BY_NAME": "username",
     "SORT_BY_LAST_AUTH_TIME": "last_login",
 }
+
+
+class UnixAccountRecord(TypedDict):
+    """The Unix account that the user's jobs run as on hosts."""
+
+    agentUser: str
+    agentUid: int | None
+    agentGroup: str
+    agentGid: int | None
+
+
+class UserRecord(TypedDict):
+    id: int
+    username: str
+    displayName: str
+    admin: bool
+    active: bool
+    role: Literal["viewer", "editor", "admin"]
+    email: NotRequired[str]
+    remote: bool
+    agentUserGroup: NotRequired[UnixAccountRecord]
+    lastAuthAt: NotRequired[Time]
+    modifiedAt: Time
+
+
+class UserAnswer(TypedDict):
+    user: UserRecord
+
+
+class UsersAnswer(TypedDict):
+    users: list[UserRecord]
+    pagination: Pagination
 
 
 def encode_user(user: User) -> Json:
@@ -112,6 +146,7 @@ class Users(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": NewUser}
     queries = {"GET": UsersQuery}
+    answers = {"GET": UsersAnswer, "POST": UserAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -192,6 +227,7 @@ class OneUser(ApiView):
     viewer_methods = frozenset({"PATCH"})
     full_scope_methods = frozenset({"PATCH"})
     bodies = {"PATCH": UserPatch}
+    answers = {"GET": UserAnswer, "PATCH": UserAnswer}
 
     def get(self, request: Request, user_id: int) -> Response:
         return Response({"user": encode_user(_by_id(user_id))})
@@ -239,6 +275,8 @@ def _refuse_last_admin(user: User) -> None:
 class UserByName(ApiView):
     """One user by name."""
 
+    answers = {"GET": UserAnswer}
+
     def get(self, request: Request, username: str) -> Response:
         user = User.objects.filter(username=username).first()
         if user is None:
@@ -252,6 +290,16 @@ class Setting(serializers.Serializer[Any]):
     value = serializers.CharField(required=False, allow_null=True, allow_blank=True, max_length=65_536)
 
 
+class SettingRecord(TypedDict):
+    key: str
+    storagePath: str
+    value: str
+
+
+class SettingsAnswer(TypedDict):
+    settings: list[SettingRecord]
+
+
 class SettingsBody(serializers.Serializer[Any]):
     settings = Setting(many=True, required=False)
     setting = Setting(required=False)
@@ -262,6 +310,7 @@ class UserSettings(ApiView):
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": SettingsBody}
+    answers = {"GET": SettingsAnswer, "POST": Nothing}
 
     def get(self, request: Request) -> Response:
         rows = UserSetting.objects.filter(user=person(request))
@@ -284,6 +333,7 @@ class UserSettingsReset(ApiView):
     """Forget all settings of the user that asks."""
 
     viewer_methods = frozenset({"POST"})
+    answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:
         UserSetting.objects.filter(user=person(request)).delete()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NotRequired
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments.models import Experiment, Trial
 from logs import alerts
@@ -14,6 +15,7 @@ from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.triggers import CONDITIONS, Trigger
 from webui.api import encoding
+from webui.api.answers import Nothing, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
@@ -28,6 +30,82 @@ SCOPES = Rule.Scope.choices
 _TYPE_OF = {form: name for name, form in _TYPES.items()}
 _PREFIX = "TRIGGER_TYPE_"
 _MODES = ("WEBHOOK_MODE_WORKSPACE", "WEBHOOK_MODE_SPECIFIC")
+
+
+class TriggerRecord(TypedDict):
+    id: int
+    webhookId: int
+    triggerType: str
+    condition: Json
+
+
+class WebhookRecord(TypedDict):
+    """`url` is masked, since most carry a key."""
+
+    id: int
+    name: str
+    url: str
+    webhookType: str
+    mode: str
+    triggers: list[TriggerRecord]
+    workspaceId: NotRequired[int]
+    projectId: NotRequired[int]
+    scope: str
+    template: str
+    paused: bool
+    username: str
+    createdAt: Time
+
+
+class DeliveryRecord(TypedDict):
+    """`test`: somebody pressed the button. `nextAt`: of one that waits to be sent."""
+
+    id: str
+    webhookId: int
+    triggerType: str
+    sentence: str
+    test: bool
+    state: Literal["pending", "sent", "failed"]
+    attempts: int
+    answer: str
+    createdAt: Time
+    endedAt: NotRequired[Time]
+    nextAt: NotRequired[Time]
+
+
+class WebhooksAnswer(TypedDict):
+    webhooks: list[WebhookRecord]
+
+
+class WebhookAnswer(TypedDict):
+    webhook: WebhookRecord
+
+
+class SigningKeyAnswer(TypedDict):
+    signingKey: str
+
+
+class NewWebhookAnswer(WebhookAnswer):
+    """`signingKey` is shown this once, and where messages are signed."""
+
+    signingKey: NotRequired[str]
+
+
+class WebhookTestAnswer(TypedDict):
+    """`status`: of HTTP, 0: nobody answered."""
+
+    completed: bool
+    status: int
+    answer: str
+
+
+class DeliveriesAnswer(TypedDict):
+    deliveries: list[DeliveryRecord]
+    pagination: Pagination
+
+
+class DeliveryAnswer(TypedDict):
+    delivery: DeliveryRecord
 
 
 def encode_rule(rule: Rule) -> Json:
@@ -147,6 +225,7 @@ class Webhooks(ApiView):
     """The webhooks that one may see: one's own, and as admin all. POST makes one; its signing key is shown once."""
 
     bodies = {"POST": NewWebhook}
+    answers = {"GET": WebhooksAnswer, "POST": NewWebhookAnswer}
 
     def get(self, request: Request) -> Response:
         return Response({"webhooks": [encode_rule(rule) for rule in rules.of(person(request))]})
@@ -166,6 +245,7 @@ class OneWebhook(ApiView):
     """One webhook: change it, pause it, remove it."""
 
     bodies = {"PATCH": WebhookFields}
+    answers = {"GET": WebhookAnswer, "PATCH": WebhookAnswer, "DELETE": Nothing}
 
     def get(self, request: Request, rule_id: int) -> Response:
         return Response({"webhook": encode_rule(find(request, rule_id))})
@@ -193,6 +273,8 @@ class WebhookTest(ApiView):
     It is listed among the deliveries.
     """
 
+    answers = {"POST": WebhookTestAnswer}
+
     def post(self, request: Request, rule_id: int) -> Response:
         answer = sending.send_test(find(request, rule_id))
         return Response({"completed": answer.good, "status": answer.status, "answer": answer.words})
@@ -200,6 +282,8 @@ class WebhookTest(ApiView):
 
 class WebhookKey(ApiView):
     """Another key for the signatures; the one before counts no more. Shown once."""
+
+    answers = {"POST": SigningKeyAnswer}
 
     def post(self, request: Request, rule_id: int) -> Response:
         rule = find(request, rule_id)
@@ -212,6 +296,7 @@ class WebhookDeliveries(ApiView):
     """What was sent, the newest first, with what the receiver answered."""
 
     queries = {"GET": encoding.PageQuery}
+    answers = {"GET": DeliveriesAnswer}
 
     def get(self, request: Request, rule_id: int) -> Response:
         rows = Delivery.objects.filter(rule=find(request, rule_id)).order_by("-created_at", "-pk")
@@ -220,6 +305,8 @@ class WebhookDeliveries(ApiView):
 
 class DeliveryRetry(ApiView):
     """Send a delivery that failed or waits once more, now."""
+
+    answers = {"POST": DeliveryAnswer}
 
     def post(self, request: Request, rule_id: int, delivery_id: str) -> Response:
         delivery = Delivery.objects.filter(pk=delivery_id, rule=find(request, rule_id)).first()
@@ -246,6 +333,7 @@ class WebhookCustom(ApiView):
     """Tell the receivers of CUSTOM something about an experiment. It stands in the experiment's timeline, too."""
 
     bodies = {"POST": CustomBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:
         body = self.body(request)

@@ -9,15 +9,55 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
+from webui.api.answers import Nothing, Pagination
 from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
 _SORT = {"SORT_BY_NAME": "name", "SORT_BY_ID": "id"}
+
+
+class WorkspaceRecord(TypedDict):
+    """`userId` 0: nobody owns it."""
+
+    id: int
+    name: str
+    archived: bool
+    immutable: bool
+    numProjects: int
+    numExperiments: int
+    pinned: bool
+    state: str
+    errorMessage: str
+    userId: int
+    username: str
+
+
+class WorkspacesAnswer(TypedDict):
+    workspaces: list[WorkspaceRecord]
+    pagination: Pagination
+
+
+class WorkspaceAnswer(TypedDict):
+    workspace: WorkspaceRecord
+
+
+class NewWorkspaceAnswer(WorkspaceAnswer):
+    namespaceBindings: Json
+
+
+class CompletedAnswer(TypedDict):
+    completed: bool
+
+
+class PoolNamesAnswer(TypedDict):
+    resourcePools: list[str]
+    pagination: Pagination
 
 
 def encode_workspace(row: Any) -> Json:
@@ -73,6 +113,7 @@ class Workspaces(ApiView):
 
     bodies = {"POST": WorkspaceBody}
     queries = {"GET": WorkspacesQuery}
+    answers = {"GET": WorkspacesAnswer, "POST": NewWorkspaceAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -99,6 +140,7 @@ class OneWorkspace(ApiView):
     """One workspace; only an empty one can be deleted."""
 
     bodies = {"PATCH": WorkspaceBody}
+    answers = {"GET": WorkspaceAnswer, "PATCH": WorkspaceAnswer, "DELETE": CompletedAnswer}
 
     def get(self, request: Request, workspace_id: int) -> Response:
         return Response({"workspace": encode_workspace(find(workspace_id))})
@@ -117,6 +159,7 @@ class OneWorkspace(ApiView):
 class WorkspaceArchive(ApiView):
     """Archive a workspace, or bring it back."""
 
+    answers = {"POST": Nothing}
     archived = True
 
     def post(self, request: Request, workspace_id: int) -> Response:
@@ -127,6 +170,8 @@ class WorkspaceArchive(ApiView):
 
 class AvailablePools(ApiView):
     """Every workspace may use every pool."""
+
+    answers = {"GET": PoolNamesAnswer}
 
     def get(self, request: Request, workspace_id: int) -> Response:
         find(workspace_id)
