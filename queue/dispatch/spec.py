@@ -18,9 +18,8 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
     allocation: Allocation = member.allocation
     host, pool, task = member.host, allocation.pool, allocation.task
     cluster = Cluster.get()
-    in_image = (
-        run.container is not None and settings.RUN_IMAGES and all(_runs_images(peer) for peer in members)
-    )
+    not_used = _image_not_used(run, members)
+    in_image = run.container is not None and not_used is None
     slots = Slot.objects.filter(holds__member=member, holds__released_at=None).order_by("index")
     return {
         "protocol": PROTOCOL,
@@ -54,12 +53,22 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "checkpoint_storage": run.checkpoint_storage,
         "limits": limits(run.sample_seconds, run.grace_seconds),
         "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
+        "remarks": [] if not_used is None else [not_used],
     }
 
 
-def _runs_images(member: Member) -> bool:
-    """Whether the member's host can: a gang is in its image on all of its hosts or on none."""
-    return bool(doctor_checks.usable_runtimes(member.host.facts))
+def _image_not_used(run: Run, members: list[Member]) -> str | None:
+    """A sentence why the run's image is not used, for its log: a gang is in it on all of its hosts or on none."""
+    if run.container is None:
+        return None
+    start = f"the attempt runs on its hosts directly, without image {run.container['image']}:"
+    if not settings.RUN_IMAGES:
+        return f"{start} this server uses none (TRAINMASTER_RUN_IMAGES is false)"
+    hosts = {peer.host.name: peer.host.facts for peer in members}
+    unable = [name for name, facts in hosts.items() if not doctor_checks.usable_runtimes(facts)]
+    if not unable:
+        return None
+    return f"{start} no podman, docker or apptainer works on {', '.join(unable)} (see its doctor)"
 
 
 def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> Limits:

@@ -111,9 +111,8 @@ class Keeper:
             return
         if storage_check.mark_of(self.spec) is not None:
             write_json(self.paths.storage_mark, {"mark": str(storage_check.mark_of(self.spec))})
-        lacking = gang_interface.lacking(self.spec)
-        if lacking is not None:
-            _say(self.paths, lacking, "WARNING")
+        for remark in [*(self.spec.get("remarks") or []), *gang_interface.lacking(self.spec)]:
+            _say(self.paths, remark, "WARNING")
         try:
             child = start_entrypoint(self.paths, self.spec)
         except OSError as error:

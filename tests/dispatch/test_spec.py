@@ -1,0 +1,47 @@
+"""What a member is told to run: in its image on all hosts of its gang, or on none, which its log then says."""
+
+from typing import Any
+
+import pytest
+
+from dispatch import kinds, passes, spec
+from experiments.models import Experiment
+from hosts.models import Host
+from jobs.models import Member
+from tests.rig.world import make_host, members_of, submit_experiment
+from trainmaster.protocol import Spec, check_spec
+
+pytestmark = pytest.mark.django_db
+
+
+def runtime(problem: str | None = None) -> dict[str, Any]:
+    return {
+        "runtimes": [{"name": "docker", "path": "docker", "version": "28", "problem": problem}],
+        "cdi": False,
+    }
+
+
+def specs(experiment: Experiment) -> list[Spec]:
+    rows = Member.objects.select_related("host", "allocation__task__job", "allocation__pool")
+    members = [rows.get(pk=member.pk) for member in members_of(experiment)]
+    return [check_spec(spec.build(one, members, kinds.describe(one.allocation, "cpu"))) for one in members]
+
+
+def test_a_gang_is_in_its_image_where_all_its_hosts_can_and_else_says_which_cannot(settings: Any) -> None:
+    for name in ("gpu0", "gpu1"):
+        make_host(name, 1)
+    experiment = submit_experiment(slots=2)
+    experiment.config["environment"]["image"] = dict.fromkeys(("cpu", "cuda", "rocm"), "team/train:1")
+    experiment.save()
+    passes.run(experiment.job.pool_id)
+    Host.objects.update(facts={"containers": runtime()})
+    for built in specs(experiment):
+        assert built["container"] and built["container"]["image"] == "team/train:1" and built["remarks"] == []
+    Host.objects.filter(name="gpu1").update(facts={"containers": runtime("no daemon")})
+    for built in specs(experiment):
+        assert built["container"] is None and built["remarks"]
+        assert (
+            "without image team/train:1: no podman, docker or apptainer works on gpu1 " in built["remarks"][0]
+        )
+    settings.RUN_IMAGES = False
+    assert ["RUN_IMAGES" in (built["remarks"] or [""])[0] for built in specs(experiment)] == [True, True]
