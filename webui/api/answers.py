@@ -24,6 +24,12 @@ Json = dict[str, Any]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Number64 = Annotated[str, Field(description="a whole number of 64 bits, as text", pattern=r"^-?\d+$")]
 
+
+def one_of(*words: str) -> Any:
+    """Of a field that has one of these words: `Annotated[str, one_of("a", "b")]`."""
+    return Field(json_schema_extra={"enum": list(words)})
+
+
 _REFERENCE = "#/components/schemas/{model}"
 _MOST_FAULTS = 5
 

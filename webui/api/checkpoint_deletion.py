@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
 from webui.api import encoding
-from webui.api.checkpoint_encoding import encode_checkpoint
+from webui.api.answers import Nothing, Number64, Time
+from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
-from webui.api.trial_encoding import checkpoint_state
+from webui.api.trial_encoding import CheckpointStateName, checkpoint_state
 from webui.api.views import ApiView, Json
 
 
@@ -54,11 +57,27 @@ def delete_all(request: Request, uuids: list[uuid.UUID]) -> None:
         raise Conflict(str(error)) from error
 
 
+class Losing(TypedDict):
+    uuid: str
+    trialId: int
+    stepsCompleted: int
+    state: CheckpointStateName
+    sizeBytes: Number64
+    losses: Annotated[list[str], Field(description="sentences: what it is the last or the best of")]
+
+
+class PreviewAnswer(TypedDict):
+    checkpoints: list[Losing]
+    refusals: Annotated[list[str], Field(description="sentences: what stands against it")]
+    sizeBytes: Number64
+
+
 class DeletionPreview(ApiView):
     """What would be lost with these checkpoints, and what stands against it. Changes nothing."""
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": ChosenCheckpoints}
+    answers = {"POST": PreviewAnswer}
 
     def post(self, request: Request) -> Response:
         uuids = self.body(request)["checkpointUuids"]
@@ -74,7 +93,7 @@ class DeletionPreview(ApiView):
         return Response({"checkpoints": answer, "refusals": refusals, "sizeBytes": str(size)})
 
 
-def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Json:
+def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Losing:
     return {
         "uuid": str(row.pk),
         "trialId": row.trial_id,
@@ -85,10 +104,15 @@ def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Json:
     }
 
 
+class RemovedAnswer(TypedDict):
+    removedFiles: int
+
+
 class RemoveFiles(ApiView):
     """Remove files that match globs from checkpoints; without globs, read anew which files there are."""
 
     bodies = {"POST": ChosenFiles}
+    answers = {"POST": RemovedAnswer | Nothing}
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
@@ -128,10 +152,31 @@ class GcPolicy(serializers.Serializer[Any]):
     save_trial_latest = serializers.IntegerField(required=False, min_value=0)
 
 
+class GcRow(TypedDict):
+    """A checkpoint that would go, in the old client's own capitals."""
+
+    UUID: str
+    TrialID: int
+    StepsCompleted: int
+    State: str
+    ReportTime: Time
+    Resources: Annotated[dict[str, int], Field(description="path of a file -> its bytes")]
+    Size: Annotated[int, Field(description="bytes")]
+    ValidationMetrics: Json
+    step: Json
+
+
+class GcAnswer(TypedDict):
+    checkpoints: list[GcRow]
+    metric_name: str
+    kept: int
+
+
 class PreviewGc(ApiView):
     """The checkpoints that a policy would delete, in the form that the published client asks for. Changes nothing."""
 
     queries = {"GET": GcPolicy}
+    answers = {"GET": GcAnswer}
 
     def get(self, request: Request, experiment_id: int) -> Response:
         experiment = Experiment.objects.filter(pk=experiment_id).first()
@@ -147,7 +192,7 @@ class PreviewGc(ApiView):
         return Response({"checkpoints": rows, "metric_name": metric, "kept": len(facts.kept)})
 
 
-def _to_go(row: Checkpoint, metric: str, facts: checkpoint_deletion.Standing) -> Json:
+def _to_go(row: Checkpoint, metric: str, facts: checkpoint_deletion.Standing) -> GcRow:
     value = facts.metrics.get((row.trial_id, row.steps_completed))
     values = {} if value is None else {metric: value if value == value else "NaN"}
     return {
@@ -180,7 +225,17 @@ def patch_policy(experiment: Experiment, wanted: Json) -> None:
     checkpoint_deletion.change_policy(experiment.pk, policy)
 
 
-def described(row: Checkpoint) -> Json:
+class StartedTrial(TypedDict):
+    trialId: int
+    experimentId: int
+
+
+class DescribedCheckpoint(CheckpointRecord):
+    keptBecause: Annotated[list[str], Field(description="why the policy keeps it; empty where it does not")]
+    startedTrials: list[StartedTrial]
+
+
+def described(row: Checkpoint) -> DescribedCheckpoint:
     """One checkpoint with why it is kept and which trials began with it, of ours beside the dialect."""
     facts = checkpoint_deletion.standing(row.trial.experiment)
     began = row.started.order_by("pk").values_list("pk", "experiment_id")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
 
 from django.db.models import QuerySet
+from pydantic import Field
 from rest_framework import serializers
+from typing_extensions import TypedDict
 
 from experiments import checkpoint_metrics, checkpoints
 from experiments.config import masked
@@ -15,7 +17,8 @@ from experiments.states import CheckpointState
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.trial_encoding import checkpoint_state
+from webui.api.answers import Number64, Pagination, Time
+from webui.api.trial_encoding import AverageMetrics, CheckpointStateName, checkpoint_state
 from webui.api.views import Json
 
 CHECKPOINT_SORT = {
@@ -36,6 +39,40 @@ _STATES = {
 }
 
 
+class CheckpointTraining(TypedDict):
+    """What it was trained by, and what was reported at its step."""
+
+    trialId: int
+    experimentId: int
+    experimentConfig: Json
+    hparams: Json
+    trainingMetrics: NotRequired[AverageMetrics]
+    validationMetrics: NotRequired[AverageMetrics]
+    searcherMetric: NotRequired[float]
+
+
+class CheckpointRecord(TypedDict):
+    """A checkpoint. Fields without a value are absent."""
+
+    uuid: str
+    taskId: str
+    allocationId: str
+    reportTime: Time
+    state: CheckpointStateName
+    resources: Annotated[dict[str, Number64], Field(description="path of a file -> its bytes")]
+    sizeBytes: Number64
+    metadata: Json
+    storage: Annotated[str, Field(description="kind of its storage, such as server or s3")]
+    host: NotRequired[Annotated[str, Field(description="where it was saved")]]
+    deletionWaitsFor: NotRequired[Annotated[str, Field(description="why its files are still there")]]
+    training: CheckpointTraining
+
+
+class CheckpointsAnswer(TypedDict):
+    checkpoints: list[CheckpointRecord]
+    pagination: Pagination
+
+
 class CheckpointsQuery(encoding.PageQuery):
     sortByAttr = serializers.ChoiceField(
         required=False, choices=["SORT_BY_UNSPECIFIED", *CHECKPOINT_SORT, BY_SEARCHER_METRIC]
@@ -44,7 +81,7 @@ class CheckpointsQuery(encoding.PageQuery):
     states = serializers.ListField(child=serializers.ChoiceField(choices=list(_STATES)), required=False)
 
 
-def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> Json:
+def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> CheckpointsAnswer:
     """`{checkpoints, pagination}` of rows of one experiment, filtered and in order.
 
     By a metric, the better one stands first unless an order was asked for, and those without the metric last.
@@ -66,11 +103,11 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
     return _page(_by_metric(rows, metric, downwards), query)
 
 
-def _page(rows: QuerySet[Checkpoint] | list[Checkpoint], query: Json) -> Json:
+def _page(rows: QuerySet[Checkpoint] | list[Checkpoint], query: Json) -> CheckpointsAnswer:
     found = encoding.page(rows, query, "checkpoints", lambda row: row)
     hosts = checkpoints.hosts_of(found["checkpoints"])
     encoded = [_encoded(row, hosts.get(row.run_key)) for row in found["checkpoints"]]
-    return {**found, "checkpoints": encoded}
+    return {"checkpoints": encoded, "pagination": found["pagination"]}
 
 
 def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list[Checkpoint]:
@@ -85,13 +122,13 @@ def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list
     return sorted(found, key=place)
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> Json:
+def encode_checkpoint(checkpoint: Checkpoint) -> CheckpointRecord:
     """With `sizeBytes`, `host` and `deletionWaitsFor` of ours beside the dialect's fields."""
     return _encoded(checkpoint, checkpoints.hosts_of([checkpoint]).get(checkpoint.run_key))
 
 
-def _encoded(checkpoint: Checkpoint, host: str | None) -> Json:
-    return encoding.without_none(
+def _encoded(checkpoint: Checkpoint, host: str | None) -> CheckpointRecord:
+    encoded = encoding.without_none(
         {
             "uuid": str(checkpoint.pk),
             "taskId": checkpoint.trial.task_id,
@@ -107,20 +144,23 @@ def _encoded(checkpoint: Checkpoint, host: str | None) -> Json:
             "training": _training(checkpoint),
         }
     )
+    return cast(CheckpointRecord, encoded)
 
 
-def _training(checkpoint: Checkpoint) -> Json:
+def _training(checkpoint: Checkpoint) -> CheckpointTraining:
     trial = checkpoint.trial
     experiment, step = trial.experiment, checkpoint.steps_completed
-    training: Json = {
+    training: CheckpointTraining = {
         "trialId": trial.pk,
         "experimentId": experiment.pk,
         "experimentConfig": _config(experiment),
         "hparams": trial.hparams,
     }
     for report in reported.read([trial.pk], ["training", "validation"], first_step=step, last_step=step):
-        training[f"{report.group}Metrics"] = {"avgMetrics": report.values}
-        if report.group == "validation":
+        if report.group == "training":
+            training["trainingMetrics"] = {"avgMetrics": report.values}
+        else:
+            training["validationMetrics"] = {"avgMetrics": report.values}
             metric = number(report.values.get((experiment.config.get("searcher") or {}).get("metric", "")))
             if metric is not None and math.isfinite(metric):
                 training["searcherMetric"] = metric

@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NotRequired, TypeVar
 
 from django.http import (
     HttpRequest,
@@ -20,11 +20,13 @@ from django.http import (
 )
 from rest_framework import status
 from rest_framework.exceptions import APIException
+from typing_extensions import TypedDict
 
 from experiments import checkpoints, stored_files
 from experiments.models import Checkpoint, Trial
 from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
+from webui.api.answers import Media, Number64
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
@@ -42,7 +44,18 @@ class StorageAway(APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
 
 
-@async_view("GET")
+class StoredFile(TypedDict):
+    path: str
+    sizeBytes: Number64
+    sha256: NotRequired[str]
+    url: NotRequired[str]
+
+
+class StoredFilesAnswer(TypedDict):
+    files: list[StoredFile]
+
+
+@async_view("GET", answer=StoredFilesAnswer)
 async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
     """Its files: path, size in bytes, SHA-256 where it is known, and an address of the storage's own where it has one.
 
@@ -62,7 +75,7 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
     return JsonResponse({"files": rows})
 
 
-@async_view("GET")
+@async_view("GET", answer=Media("application/octet-stream"))
 async def file(
     request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID, path: str
 ) -> HttpResponseBase:
@@ -81,7 +94,7 @@ async def file(
     return _streamed(checkpoint, path, part)
 
 
-@async_view("GET")
+@async_view("GET", answer=Media(*FORMATS.values()))
 async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
     """All its files as one archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
     kind = _format(request)

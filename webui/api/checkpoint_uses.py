@@ -9,6 +9,7 @@ from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import checkpoints
 from experiments.models import Checkpoint
@@ -17,7 +18,7 @@ from webui.api import trials
 from webui.api.authentication import Run
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import person, require_owner
-from webui.api.trial_metric_streams import encode_report
+from webui.api.trial_metric_streams import ReportRecord, encode_report
 from webui.api.views import ApiView
 
 
@@ -30,11 +31,17 @@ class SourceBody(serializers.Serializer[Any]):
     trialSourceInfo = Source()
 
 
+class SourceAnswer(TypedDict):
+    trialId: int
+    checkpointUuid: str
+
+
 class TrialSource(ApiView):
     """Say that a trial works with a checkpoint, as `core_context.experimental` does."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": SourceBody}
+    answers = {"POST": SourceAnswer}
 
     @transaction.atomic
     def post(self, request: Request) -> Response:
@@ -53,10 +60,15 @@ class MetricsQuery(serializers.Serializer[Any]):
     metricGroup = serializers.CharField(required=False, max_length=128)
 
 
+class ReportsAnswer(TypedDict):
+    metrics: list[ReportRecord]
+
+
 class CheckpointMetrics(ApiView):
     """All that trials have reported which work with this checkpoint."""
 
     queries = {"GET": MetricsQuery}
+    answers = {"GET": ReportsAnswer}
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
         checkpoint = Checkpoint.objects.filter(pk=checkpoint_uuid).first()

@@ -10,15 +10,17 @@ from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
 from experiments.models import Checkpoint, Trial
 from jobs.models import Member
+from webui.api.answers import Nothing
 from webui.api.authentication import Run
-from webui.api.checkpoint_deletion import ChosenCheckpoints, delete_all, described
-from webui.api.checkpoint_encoding import encode_checkpoint
+from webui.api.checkpoint_deletion import ChosenCheckpoints, DescribedCheckpoint, delete_all, described
+from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import BadRequest, Forbidden, Missing
 from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView, Json
@@ -32,10 +34,19 @@ def _find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
     return checkpoint
 
 
+class CheckpointAnswer(TypedDict):
+    checkpoint: CheckpointRecord
+
+
+class DescribedAnswer(TypedDict):
+    checkpoint: DescribedCheckpoint
+
+
 class OneCheckpoint(ApiView):
     """One checkpoint. A run reads those of its own experiment and the one that it starts from."""
 
     run_methods = frozenset({"GET"})
+    answers = {"GET": DescribedAnswer | CheckpointAnswer}
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
         who: Any = request.user
@@ -60,6 +71,7 @@ class CheckpointMetadata(ApiView):
     """Replace what is written about a checkpoint. Its step stays."""
 
     bodies = {"POST": NewMetadata}
+    answers = {"POST": CheckpointAnswer}
 
     def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
         checkpoint = _find(checkpoint_uuid)
@@ -87,6 +99,7 @@ class Checkpoints(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ReportedCheckpoint, "DELETE": ChosenCheckpoints}
+    answers = dict.fromkeys(("POST", "DELETE"), Nothing)
 
     def delete(self, request: Request) -> Response:
         delete_all(request, self.body(request)["checkpointUuids"])

@@ -6,9 +6,11 @@ The addresses and names of clients up to 0.37 (`determined.searcher`).
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from experiments import custom_search
@@ -17,6 +19,7 @@ from experiments.transitions import IllegalStep
 from searching import BadSearch
 from searching.custom import Wanted
 from webui.api.allocations import poll
+from webui.api.answers import Nothing
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
 from webui.live.threads import reading
@@ -26,7 +29,17 @@ POLL_SECONDS = 60.0
 MOST_OPERATIONS = 10_000
 
 
-@async_view("GET")
+class SearcherEvents(TypedDict):
+    searcherEvents: Annotated[
+        list[dict[str, Any]],
+        Field(
+            description="each {id, one of initialOperations, trialCreated, trialClosed, trialExitedEarly, "
+            "validationCompleted, trialProgress, experimentInactive: {…}}"
+        ),
+    ]
+
+
+@async_view("GET", answer=SearcherEvents)
 async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """What the program has not answered; waits up to a minute until there is something."""
     await reading(_own, who, experiment_id, changes=False)
@@ -38,7 +51,7 @@ async def searcher_events(request: HttpRequest, who: Principal, experiment_id: i
     return JsonResponse({"searcherEvents": found or []})
 
 
-@async_view("POST")
+@async_view("POST", answer=Nothing)
 async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """Operations in answer to an event (`triggeredByEvent`), which is forgotten with all before it.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NotRequired
 
 from django.conf import settings
 from django.db import transaction
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import Cluster, User
 from dispatch import detached as runs
@@ -24,10 +26,11 @@ from jobs.transitions import run_token
 from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from trainmaster.runner.levels import level_of
+from webui.api.answers import Nothing
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial, trials_with_numbers
-from webui.api.trials import find, find_to_report
+from webui.api.trials import TrialAnswer, find, find_to_report
 from webui.api.views import ApiView, Json
 
 #: Members that one attempt may have: each has a row, a token's worth of trust and a stream.
@@ -49,6 +52,7 @@ class Trials(ApiView):
     """A new trial of an unmanaged experiment; with PUT the one of this external id, made if there is none."""
 
     bodies = {"POST": NewTrial, "PUT": NamedTrial}
+    answers = dict.fromkeys(("POST", "PUT"), TrialAnswer)
 
     def post(self, request: Request) -> Response:
         return self._answer(request, self.body(request), None)
@@ -85,6 +89,8 @@ def _unmanaged(request: Request, experiment_id: int) -> Experiment:
 class TrialByExternalId(ApiView):
     """The trial that its user calls so, of the experiment that its user calls so."""
 
+    answers = {"GET": TrialAnswer}
+
     def get(self, request: Request, experiment: str, trial: str) -> Response:
         row = trials_with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
         if row is None:
@@ -101,10 +107,43 @@ class StartBody(serializers.Serializer[Any]):
     )
 
 
+class ClusterName(TypedDict):
+    id: str
+    name: str
+
+
+class DetachedRun(TypedDict):
+    """What the runners of its members must know; `token` is shown here alone."""
+
+    allocationId: str
+    taskId: str
+    jobId: str
+    experimentId: int
+    trialId: int
+    runId: int
+    trialSeed: int
+    token: str
+    members: int
+    hosts: Annotated[list[str], Field(description="a name per member")]
+    cluster: ClusterName
+    hparams: Json
+    config: Json
+    checkpointStorage: Json
+    limits: Annotated[Mapping[str, object], Field(description="seconds and bytes that a runner keeps to")]
+
+
+class StartedAttempt(TypedDict):
+    trialRunId: Annotated[int, Field(description="the number of the attempt")]
+    stepsCompleted: int
+    latestCheckpoint: NotRequired[str]
+    run: NotRequired[DetachedRun]
+
+
 class TrialStart(ApiView):
     """A new attempt of a detached trial. With `members` the answer has what their runners need, the run token too."""
 
     bodies = {"POST": StartBody}
+    answers = {"POST": StartedAttempt}
 
     def post(self, request: Request, trial_id: int) -> Response:
         require_owner(person(request), find(request, trial_id).experiment)
@@ -115,7 +154,7 @@ class TrialStart(ApiView):
         except (runs.AttemptOpen, IllegalStep) as error:
             raise Conflict(str(error)) from error
         trial = Trial.objects.select_related("experiment", "latest_checkpoint").get(pk=trial_id)
-        answer: Json = {"trialRunId": allocation.number, "stepsCompleted": trial.steps_completed}
+        answer: StartedAttempt = {"trialRunId": allocation.number, "stepsCompleted": trial.steps_completed}
         if trial.latest_checkpoint:
             answer["latestCheckpoint"] = str(trial.latest_checkpoint.pk)
         if body.get("members"):
@@ -131,7 +170,7 @@ def _machines(body: Json) -> list[str]:
     return names + [""] * (count - len(names))
 
 
-def _run(trial: Trial, allocation: Allocation) -> Json:
+def _run(trial: Trial, allocation: Allocation) -> DetachedRun:
     """What the members' runners must know. The token is shown here alone."""
     experiment, cluster = trial.experiment, Cluster.get()
     members = Member.objects.filter(allocation=allocation).select_related("host").order_by("index")
@@ -166,6 +205,7 @@ class RunPrepare(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": PrepareBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:
         find_to_report(request, self.body(request)["runId"])
@@ -177,11 +217,16 @@ class MetadataBody(serializers.Serializer[Any]):
     runId = serializers.IntegerField(required=False)
 
 
+class MetadataAnswer(TypedDict):
+    metadata: Json
+
+
 class RunMetadata(ApiView):
     """What training code wants to be kept of its trial; a run of the dialect is a trial here."""
 
     run_methods = frozenset({"GET", "POST"})
     bodies = {"POST": MetadataBody}
+    answers = dict.fromkeys(("GET", "POST"), MetadataAnswer)
 
     def get(self, request: Request, trial_id: int) -> Response:
         return Response({"metadata": find(request, trial_id).metadata})
@@ -198,6 +243,8 @@ class TaskLogs(ApiView):
 
     Its `timestamp` is that of its start, for every line alike, so a line has the time at which it came.
     """
+
+    answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:
         body: Any = request.data

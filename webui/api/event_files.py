@@ -8,6 +8,7 @@ from rest_framework.response import Response
 from experiments import event_files
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
+from webui.api.answers import Nothing
 from webui.api.errors import Conflict, Missing
 from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView
@@ -15,6 +16,8 @@ from webui.api.views import ApiView
 
 class EventFiles(ApiView):
     """Delete those that the server keeps of an experiment that has ended. Its metrics stay."""
+
+    answers = {"DELETE": Nothing}
 
     def delete(self, request: Request, experiment_id: int) -> Response:
         experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from experiments import continuing, edits, transitions
@@ -15,8 +17,9 @@ from experiments.config import ConfigError
 from experiments.models import Experiment, Project
 from jobs.accepting import Refused
 from submissions.config.reading import read_yaml
+from webui.api.answers import Nothing
 from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
-from webui.api.experiment_encoding import encode_experiment, with_numbers
+from webui.api.experiment_encoding import ExperimentRecord, encode_experiment, with_numbers
 from webui.api.experiment_filters import Filters, chosen
 from webui.api.experiments import find
 from webui.api.permissions import actor, person, require_owner
@@ -48,6 +51,7 @@ class ExperimentAction(ApiView):
     """One step of one experiment. An ended one is cancelled or killed without effect."""
 
     action: ClassVar[str] = ""
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, experiment_id: int) -> Response:
         try:
@@ -66,10 +70,16 @@ class ContinueBody(serializers.Serializer[Any]):
     )
 
 
+class ContinuedExperiment(TypedDict):
+    experiment: ExperimentRecord
+    notices: Annotated[list[str], Field(description="a sentence for each trial that begins anew")]
+
+
 class ExperimentContinue(ApiView):
     """An experiment that has ended goes on from the latest checkpoints of its trials; the config may be changed."""
 
     bodies = {"POST": ContinueBody}
+    answers = {"POST": ContinuedExperiment}
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
@@ -109,6 +119,7 @@ class ExperimentMove(ApiView):
     """Put an experiment into another project."""
 
     bodies = {"POST": MoveBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, experiment_id: int) -> Response:
         project = _destination(self.body(request)["destinationProjectId"])
@@ -127,11 +138,21 @@ class BulkBody(serializers.Serializer[Any]):
     destinationProjectId = serializers.IntegerField(required=False)
 
 
+class BulkResult(TypedDict):
+    id: int
+    error: Annotated[str, Field(description="why it could not take the step; empty where it did")]
+
+
+class BulkAnswer(TypedDict):
+    results: list[BulkResult]
+
+
 class BulkAction(ApiView):
     """One step of many experiments; the answer has a sentence for each that could not take it."""
 
     action: ClassVar[str] = ""
     bodies = {"POST": BulkBody, "DELETE": BulkBody}
+    answers: ClassVar[Mapping[str, Any]] = dict.fromkeys(("POST", "PUT", "DELETE"), BulkAnswer)
 
     def post(self, request: Request, project_id: int) -> Response:
         body, user, who = self.body(request), person(request), actor(request)
@@ -169,7 +190,7 @@ def _meant(body: Json, project_id: int) -> list[int]:
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
-def _result(user: User, experiment_id: int, action: Action, who: str) -> Json:
+def _result(user: User, experiment_id: int, action: Action, who: str) -> BulkResult:
     try:
         act(user, experiment_id, action, who)
     except (Missing, Forbidden) as error:

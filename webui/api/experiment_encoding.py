@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
@@ -18,13 +18,23 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 from django.utils import timezone
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from experiments import phases
 from experiments.config import masked, masked_text
 from experiments.models import Checkpoint, Experiment, Trial
-from experiments.states import GONE
+from experiments.states import GONE, ExperimentState
 from webui.api import encoding
+from webui.api.answers import Number64, Time, one_of
 from webui.api.views import Json
+
+#: in the dialect's words; an experiment that is ACTIVE says where it stands instead
+STATES = [
+    f"STATE_{word}"
+    for word in (phases.QUEUED, phases.STARTING, phases.RUNNING, *ExperimentState.values)
+    if word != ExperimentState.ACTIVE
+]
 
 
 def with_numbers() -> QuerySet[Experiment]:
@@ -63,12 +73,60 @@ def effective_config(experiment: Experiment) -> Json:
     return config
 
 
-def encode_experiment(experiment: Any, *, full: bool = False) -> Json:
+class ExperimentDraft(TypedDict):
+    """What `validateOnly` answers: nothing of it has an id."""
+
+    id: int
+    name: str
+    state: Annotated[str, one_of("STATE_UNSPECIFIED", *STATES)]
+    archived: bool
+    config: Annotated[Json, Field(description="in force: as submitted, with what queue edits have changed")]
+    originalConfig: Annotated[str, Field(description="the submitted YAML; empty in lists")]
+    startTime: Time
+    numTrials: int
+    searcherType: str
+    username: str
+    jobId: str
+    projectId: int
+    projectOwnerId: Annotated[int, Field(description="0: nobody owns it")]
+
+
+class ExperimentRecord(ExperimentDraft):
+    """An experiment. Fields without a value are absent."""
+
+    description: str
+    notes: str
+    labels: list[str]
+    logLabels: Annotated[list[str], Field(description="names of the log policies that its logs matched")]
+    templateName: str
+    endTime: NotRequired[Time]
+    duration: Annotated[int, Field(description="seconds, until now while it goes on")]
+    progress: NotRequired[Annotated[float, Field(description="from 0 to 1")]]
+    trialIds: NotRequired[Annotated[list[int], Field(description="not in lists")]]
+    searcherMetric: NotRequired[str]
+    hyperparameters: Json
+    bestTrialId: NotRequired[int]
+    bestTrialSearcherMetric: NotRequired[float]
+    checkpointCount: int
+    checkpointSize: Number64
+    displayName: str
+    userId: int
+    resourcePool: Annotated[str, Field(description="empty where it is unmanaged")]
+    forkedFrom: NotRequired[int]
+    unmanaged: bool
+    externalExperimentId: NotRequired[str]
+    projectName: str
+    workspaceId: int
+    workspaceName: str
+    parentArchived: Annotated[bool, Field(description="whether its project or workspace is")]
+
+
+def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecord:
     """One row of `with_numbers`. The submitted text is part of the full record alone."""
     config = effective_config(experiment)
     searcher = config.get("searcher") or {}
     end = experiment.ended_at or timezone.now()
-    return encoding.without_none(
+    encoded = encoding.without_none(
         {
             "id": experiment.pk,
             "name": experiment.name,
@@ -105,6 +163,7 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> Json:
             **_place(experiment),
         }
     )
+    return cast(ExperimentRecord, encoded)
 
 
 def _place(experiment: Experiment) -> Json:

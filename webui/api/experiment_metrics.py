@@ -8,16 +8,69 @@ from datetime import UTC, datetime
 from math import isfinite
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from experiments.models import Experiment, Trial
 from metrics import series
 from metrics.series import Series
 from metrics.values import name_of
 from webui.api import encoding
+from webui.api.answers import Time
 from webui.api.views import Json
 
 #: more trials of one experiment are not looked at: the newest are
 MOST_TRIALS_READ = 1000
+
+
+#: a number, or the name of what is none: NaN, Infinity, -Infinity
+Value = float | str
+
+
+class MetricName(TypedDict):
+    group: str
+    name: str
+
+
+class MetricNames(TypedDict):
+    searcherMetrics: list[str]
+    trainingMetrics: list[str]
+    validationMetrics: list[str]
+    metricNames: list[MetricName]
+
+
+class Batches(TypedDict):
+    batches: list[int]
+
+
+class TrialAtStep(TypedDict):
+    trialId: int
+    hparams: Json
+    metric: Value
+    batchesProcessed: int
+
+
+class TrialsSnapshot(TypedDict):
+    trials: list[TrialAtStep]
+
+
+class SamplePoint(TypedDict):
+    batches: int
+    values: dict[str, Value]
+    time: Time
+
+
+class SampledTrial(TypedDict):
+    trialId: int
+    hparams: Json
+    data: list[SamplePoint]
+
+
+class TrialsSample(TypedDict):
+    """`promotedTrials` came among the best since the line before, `demotedTrials` left them."""
+
+    trials: list[SampledTrial]
+    promotedTrials: list[int]
+    demotedTrials: list[int]
 
 
 @dataclass(frozen=True)
@@ -42,7 +95,7 @@ class Asked:
         return found[0] if found else None
 
 
-def metric_names(experiment_ids: Sequence[int]) -> Json:
+def metric_names(experiment_ids: Sequence[int]) -> MetricNames:
     """Names by group, and by the two kinds that older clients know."""
     configs = Experiment.objects.filter(pk__in=experiment_ids).values_list("config", flat=True)
     trials = Trial.objects.filter(experiment_id__in=experiment_ids).values_list("pk", flat=True)
@@ -57,7 +110,7 @@ def metric_names(experiment_ids: Sequence[int]) -> Json:
     }
 
 
-def batches(asked: Asked, told: set[int]) -> Json:
+def batches(asked: Asked, told: set[int]) -> Batches:
     """The steps that were not told before; they are told now."""
     curves = (asked.read(trial_id) for trial_id, _ in _trials(asked.experiment_id))
     found = {int(step) for curve in curves if curve for step in curve.steps.tolist()} - told
@@ -65,9 +118,9 @@ def batches(asked: Asked, told: set[int]) -> Json:
     return {"batches": sorted(found)}
 
 
-def snapshot(asked: Asked, step: int, margin: int) -> Json:
+def snapshot(asked: Asked, step: int, margin: int) -> TrialsSnapshot:
     """Of each trial the value nearest to the step, the later of two; none outside of the margin."""
-    rows = []
+    rows: list[TrialAtStep] = []
     for trial_id, hparams in _trials(asked.experiment_id):
         curve = asked.read(trial_id, first=max(0, step - margin), last=step + margin)
         if curve is None:
@@ -95,7 +148,7 @@ class Sample:
     last_step: int | None
     told: dict[int, int] = field(default_factory=dict)
 
-    def next(self) -> Json:
+    def next(self) -> TrialsSample:
         """All of each curve at first, later what follows; who came among the best, and who is no more."""
         best = _best_first(self.asked.experiment_id)[: self.most_trials]
         chosen = {trial_id for trial_id, _ in best}
@@ -112,7 +165,7 @@ class Sample:
             "demotedTrials": demoted,
         }
 
-    def _points(self, trial_id: int) -> list[Json]:
+    def _points(self, trial_id: int) -> list[SamplePoint]:
         first = max(self.first_step, self.told.get(trial_id, -1) + 1)
         self.told.setdefault(trial_id, first - 1)
         curve = self.asked.read(trial_id, self.most_points, first, self.last_step)
@@ -150,6 +203,6 @@ def _best_first(experiment_id: int) -> list[tuple[int, Json]]:
     return [(pk, hparams) for pk, hparams, _ in sorted(rows, key=place)]
 
 
-def _json(value: float) -> float | str:
+def _json(value: float) -> Value:
     """A number, or the name of what is none."""
     return value if isfinite(value) else name_of(value)

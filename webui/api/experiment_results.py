@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import edits
 from experiments.models import Checkpoint, Experiment
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.checkpoint_encoding import CheckpointsQuery, page_of
+from webui.api.answers import Pagination, Time
+from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import Missing
 from webui.api.experiments import find, refuse_other_runs
 from webui.api.permissions import person, require_owner
 from webui.api.trial_encoding import (
     TRIAL_SORT,
+    TrialRecord,
     TrialsQuery,
     encode_trial,
     trials_in_states,
@@ -26,10 +27,16 @@ from webui.api.trial_encoding import (
 from webui.api.views import ApiView
 
 
+class TrialsAnswer(TypedDict):
+    trials: list[TrialRecord]
+    pagination: Pagination
+
+
 class ExperimentTrials(ApiView):
     """The trials of an experiment."""
 
     queries = {"GET": TrialsQuery}
+    answers = {"GET": TrialsAnswer}
 
     def get(self, request: Request, experiment_id: int) -> Response:
         find(experiment_id)
@@ -45,6 +52,7 @@ class ExperimentCheckpoints(ApiView):
     """The checkpoints of all trials of an experiment."""
 
     queries = {"GET": CheckpointsQuery}
+    answers = {"GET": CheckpointsAnswer}
 
     def get(self, request: Request, experiment_id: int) -> Response:
         experiment = find(experiment_id)
@@ -52,8 +60,20 @@ class ExperimentCheckpoints(ApiView):
         return Response(page_of(rows, experiment, self.query(request)))
 
 
+class BestSoFar(TypedDict):
+    trialId: int
+    endTime: Time
+    searcherMetric: float
+
+
+class HistoryAnswer(TypedDict):
+    validationHistory: list[BestSoFar]
+
+
 class ValidationHistory(ApiView):
     """Each validation that was better than all before it."""
+
+    answers = {"GET": HistoryAnswer}
 
     def get(self, request: Request, experiment_id: int) -> Response:
         experiment = find(experiment_id)
@@ -62,7 +82,7 @@ class ValidationHistory(ApiView):
         trials = list(experiment.trials.values_list("pk", flat=True))
         metric = str(searcher.get("metric"))
         reports = reported.read(trials, ["validation"], [metric])
-        entries: list[dict[str, Any]] = []
+        entries: list[BestSoFar] = []
         best: float | None = None
         for report in sorted(reports, key=lambda report: report.reported_at):
             value = number(report.values.get(metric))
@@ -83,10 +103,15 @@ class ValidationHistory(ApiView):
         return Response({"validationHistory": entries})
 
 
+class MetricAnswer(TypedDict):
+    metric: float
+
+
 class BestMetric(ApiView):
     """The best value of the searcher's metric so far; 404 when there is none."""
 
     run_methods = frozenset({"GET"})
+    answers = {"GET": MetricAnswer}
 
     def get(self, request: Request, experiment_id: int) -> Response:
         refuse_other_runs(request, experiment_id)
@@ -96,8 +121,14 @@ class BestMetric(ApiView):
         return Response({"metric": experiment.best_metric})
 
 
+class LabelsAnswer(TypedDict):
+    labels: list[str]
+
+
 class AllLabels(ApiView):
     """Every label in use, the most used first."""
+
+    answers = {"GET": LabelsAnswer}
 
     def get(self, request: Request) -> Response:
         rows = Experiment.objects.all()
@@ -112,6 +143,8 @@ class AllLabels(ApiView):
 
 class ExperimentLabel(ApiView):
     """Add a label to an experiment, or take it off."""
+
+    answers = dict.fromkeys(("PUT", "DELETE"), LabelsAnswer)
 
     def put(self, request: Request, experiment_id: int, label: str) -> Response:
         return self._change(request, experiment_id, label, True)

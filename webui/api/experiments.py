@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 from django.db import IntegrityError, transaction
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from accounts.models import User
 from experiments import detached, edits, submit, templates, transitions
@@ -21,11 +23,17 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.api import encoding
+from webui.api.answers import Nothing, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Conflict, Missing
-from webui.api.experiment_encoding import encode_experiment, with_numbers
+from webui.api.experiment_encoding import (
+    ExperimentDraft,
+    ExperimentRecord,
+    encode_experiment,
+    with_numbers,
+)
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen
-from webui.api.job_queue_rows import summary_of
+from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
@@ -72,6 +80,38 @@ class ExperimentPatch(serializers.Serializer[Any]):
     checkpointStorage = PatchCheckpointStorage(required=False, allow_null=True)
 
 
+class ExperimentsAnswer(TypedDict):
+    experiments: list[ExperimentRecord]
+    pagination: Pagination
+
+
+class ExperimentAnswer(TypedDict):
+    experiment: ExperimentRecord
+    config: Json
+    jobSummary: NotRequired[Annotated[JobSummary, Field(description="while it stands in a queue")]]
+
+
+class ChangedExperiment(TypedDict):
+    experiment: ExperimentRecord
+
+
+class SubmittedExperiment(ChangedExperiment):
+    """`notices`: sentences about the config, and why it cannot start as its pool stands now."""
+
+    config: Json
+    warnings: list[str]
+    notices: list[str]
+
+
+class ValidatedExperiment(TypedDict):
+    """Of `validateOnly`: it could be submitted; nothing was kept."""
+
+    experiment: ExperimentDraft
+    config: Json
+    warnings: list[str]
+    notices: list[str]
+
+
 def find(experiment_id: int) -> Any:
     """The experiment with its numbers. Raises Missing."""
     experiment = with_numbers().filter(pk=experiment_id).first()
@@ -85,6 +125,7 @@ class Experiments(ApiView):
 
     bodies = {"POST": NewExperiment}
     queries = {"GET": ExperimentsQuery}
+    answers = {"GET": ExperimentsAnswer, "POST": SubmittedExperiment | ValidatedExperiment}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -108,6 +149,7 @@ class ExperimentByExternalId(ApiView):
     """The unmanaged experiment that its user calls so; made if there is none."""
 
     bodies = {"PUT": NewExperiment}
+    answers = {"PUT": SubmittedExperiment | ExperimentAnswer}
 
     def put(self, request: Request, external_id: str) -> Response:
         body = self.body(request)
@@ -125,7 +167,7 @@ class ExperimentByExternalId(ApiView):
                 return Response(found)
             raise
 
-    def _found(self, request: Request, external_id: str) -> Json | None:
+    def _found(self, request: Request, external_id: str) -> ExperimentAnswer | None:
         experiment = with_numbers().filter(external_id=external_id).first()
         if experiment is None:
             return None
@@ -227,12 +269,12 @@ def _validate_only(config: ExperimentConfig, body: Json, parent: Experiment | No
         transaction.set_rollback(True)
 
 
-def _skeleton(config: ExperimentConfig, project: Project, user: User) -> Json:
+def _skeleton(config: ExperimentConfig, project: Project, user: User) -> ValidatedExperiment:
     """What validateOnly answers: a record in which nothing has an id."""
     effective = masked(config.effective())
-    record = {
+    record: ExperimentDraft = {
         "id": 0, "name": effective["name"], "state": "STATE_UNSPECIFIED", "archived": False, "config": effective,
-        "originalConfig": "", "startTime": encoding.time(None) or "1970-01-01T00:00:00Z", "numTrials": 0,
+        "originalConfig": "", "startTime": "1970-01-01T00:00:00Z", "numTrials": 0,
         "searcherType": effective["searcher"].get("name", ""), "username": user.username, "jobId": "",
         "projectId": project.pk, "projectOwnerId": project.owner_id or 0,
     }  # fmt: skip
@@ -246,7 +288,7 @@ def _create(
     project: Project,
     parent: Experiment | None,
     external_id: str | None = None,
-) -> Json:
+) -> SubmittedExperiment:
     user = person(request)
     try:
         with transaction.atomic():
@@ -291,12 +333,13 @@ class OneExperiment(ApiView):
 
     run_methods = frozenset({"GET"})
     bodies = {"PATCH": ExperimentPatch}
+    answers = {"GET": ExperimentAnswer, "PATCH": ChangedExperiment, "DELETE": Nothing}
 
     def get(self, request: Request, experiment_id: int) -> Response:
         refuse_other_runs(request, experiment_id)
         experiment = find(experiment_id)
         encoded = encode_experiment(experiment, full=True)
-        answer: Json = {"experiment": encoded, "config": encoded["config"]}
+        answer: ExperimentAnswer = {"experiment": encoded, "config": encoded["config"]}
         if summary := summary_of(experiment.job):
             answer["jobSummary"] = summary
         return Response(answer)

@@ -5,16 +5,52 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from jobs.models import Member
 from logs.levels import Level
 from logs.lines import SERVER, STDERR, Line, shown
 from logs.models import RankSeen
+from webui.api.answers import Time, one_of
 from webui.api.log_query import SERVER_SOURCE, TASK_SOURCE
 
 #: member's row id -> (allocation id, run key)
 Runs = dict[int, tuple[str, str]]
+
+
+class LogRecord(TypedDict):
+    """A line of a trial's or a task's log."""
+
+    trialId: NotRequired[int]
+    taskId: NotRequired[str]
+    id: Annotated[str, Field(description="its number; `after` takes it")]
+    timestamp: Time
+    level: Annotated[str, one_of(*(level.determined for level in Level))]
+    message: Annotated[str, Field(description="the line as command lines print it")]
+    log: Annotated[str, Field(description="the text alone")]
+    source: Annotated[str, one_of(SERVER_SOURCE, TASK_SOURCE)]
+    stdtype: Annotated[str, one_of("stdout", "stderr")]
+    continues: NotRequired[
+        Annotated[bool, Field(description="the rank's next record goes on with this line")]
+    ]
+    agentId: NotRequired[str]
+    rankId: NotRequired[int]
+    allocationId: NotRequired[str]
+    containerId: NotRequired[str]
+
+
+class LogFields(TypedDict):
+    """What a filter may choose from by now."""
+
+    agentIds: list[str]
+    containerIds: list[str]
+    rankIds: Annotated[list[int], Field(description="-1: none")]
+    sources: list[str]
+    stdtypes: list[str]
+    allocationIds: NotRequired[list[str]]
 
 
 class Encoder:
@@ -35,10 +71,10 @@ class Encoder:
             for line in lines
         )
 
-    def record(self, line: Line) -> dict[str, Any]:
+    def record(self, line: Line) -> LogRecord:
         text, at = shown(line.text), _timestamp(line.time)
         level = line.level or Level.UNSPECIFIED.name
-        record: dict[str, Any] = {
+        said = {
             **self._about,
             "id": str(line.number),
             "timestamp": at,
@@ -48,6 +84,7 @@ class Encoder:
             "source": SERVER_SOURCE if line.stream == SERVER else TASK_SOURCE,
             "stdtype": "stderr" if line.stream == STDERR else "stdout",
         }
+        record = cast(LogRecord, said)
         if line.cut:  # ours: the next record of this rank and stream goes on with the same line
             record["continues"] = True
         if line.host:
@@ -75,11 +112,11 @@ def _timestamp(seconds: float) -> str:
     return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def fields(task_id: str, *, with_allocations: bool) -> dict[str, Any]:
+def fields(task_id: str, *, with_allocations: bool) -> LogFields:
     """What a filter may choose from by now: hosts, runs, ranks (-1: none), sources, streams."""
     seen = list(RankSeen.objects.filter(task_id=task_id).values_list("rank", "host"))
     members = Member.objects.filter(allocation__task_id=task_id).order_by("pk")
-    answer: dict[str, Any] = {
+    answer: LogFields = {
         "agentIds": sorted({host for _, host in seen}),
         "containerIds": [member.run_key for member in members],
         "rankIds": sorted({rank for rank, _ in seen}),

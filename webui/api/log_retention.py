@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
 
 from django.conf import settings
 from django.utils import timezone
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from commands.models import Command
 from dispatch import log_retention
@@ -19,6 +21,7 @@ from jobs.models import Task
 from logs import retention
 from logs.retention import DAYS_MAX, FOR_EVER, Held
 from webui.api import encoding
+from webui.api.answers import Nothing, Number64, Time, one_of
 from webui.api.errors import Missing
 from webui.api.experiment_actions import Action, BulkAction, BulkBody, act
 from webui.api.permissions import actor, person, require_owner
@@ -45,6 +48,7 @@ class TrialRetainLogs(ApiView):
     """Keep the log of one trial so long."""
 
     bodies = {"PUT": RetainBody}
+    answers = {"PUT": Nothing}
 
     def put(self, request: Request, trial_id: int) -> Response:
         trial = find(request, trial_id)
@@ -53,10 +57,15 @@ class TrialRetainLogs(ApiView):
         return Response({})
 
 
+class RemainingDays(TypedDict):
+    remainingDays: Annotated[int, Field(description="-1: for ever")]
+
+
 class TrialRemainingDays(ApiView):
     """Whole days until the log of a trial may be removed; -1: it is kept for ever."""
 
     run_methods = frozenset({"GET"})
+    answers = {"GET": RemainingDays}
 
     def get(self, request: Request, trial_id: int) -> Response:
         kept = log_retention.kept(find(request, trial_id).task_id)
@@ -67,6 +76,7 @@ class TaskRetainLogs(ApiView):
     """The same for any task, such as a command's."""
 
     bodies = {"PUT": RetainBody}
+    answers = {"PUT": Nothing}
 
     def put(self, request: Request, task_id: str) -> Response:
         tasks = Task.objects.select_related("trial__experiment", "command")
@@ -87,6 +97,7 @@ class ExperimentRetainLogs(ApiView):
     """Keep the logs of all trials of an experiment so long, those to come too."""
 
     bodies = {"PUT": RetainBody}
+    answers = {"PUT": Nothing}
 
     def put(self, request: Request, experiment_id: int) -> Response:
         act(person(request), experiment_id, _keep(self.body(request)["numDays"]), actor(request))
@@ -117,10 +128,39 @@ class DryRunQuery(serializers.Serializer[Any]):
     defaultDays = _days(required=False)
 
 
+class HeldLogs(TypedDict):
+    lines: Number64
+    textBytes: Number64
+    storedBytes: Annotated[Number64, Field(description="as compressed")]
+
+
+class SumOfLogs(HeldLogs):
+    logs: int
+
+
+class DueLog(HeldLogs):
+    """A log that the next cleanup would remove."""
+
+    taskId: str
+    trialId: NotRequired[int]
+    experimentId: NotRequired[int]
+    endTime: Time
+    days: int
+    policy: Annotated[str, one_of("task", "config", "server")]
+
+
+class RetentionAnswer(TypedDict):
+    defaultDays: int
+    holds: SumOfLogs
+    due: SumOfLogs
+    logs: Annotated[list[DueLog], Field(description=f"the first {LISTED_MAX:,}")]
+
+
 class LogRetention(ApiView):
     """What all logs hold, how long they are kept, and what the next cleanup would remove. Removes nothing."""
 
     queries = {"GET": DryRunQuery}
+    answers = {"GET": RetentionAnswer}
 
     def get(self, request: Request) -> Response:
         default = self.query(request).get("defaultDays", settings.LOG_RETENTION_DAYS)
@@ -129,17 +169,16 @@ class LogRetention(ApiView):
         sums = Held()
         for each in held.values():
             sums = sums.plus(each)
-        answer: Json = {
+        answer: RetentionAnswer = {
             "defaultDays": default,
             "holds": {"logs": retention.tasks_with_logs(), **_encoded(retention.held())},
             "due": {"logs": len(due), **_encoded(sums)},
-            "logs": [{**_described(each), **_encoded(held[each.task_id])} for each in due[:LISTED_MAX]
-                     if each.task_id in held],
+            "logs": [_described(each, held[each.task_id]) for each in due[:LISTED_MAX] if each.task_id in held],
         }  # fmt: skip
         return Response(answer)
 
 
-def _encoded(held: Held) -> Json:
+def _encoded(held: Held) -> HeldLogs:
     """64-bit numbers are strings in the dialect."""
     return {
         "lines": str(held.lines),
@@ -148,7 +187,7 @@ def _encoded(held: Held) -> Json:
     }
 
 
-def _described(each: Due) -> Json:
+def _described(each: Due, held: Held) -> DueLog:
     described = {
         "taskId": each.task_id,
         "trialId": each.trial_id,
@@ -156,14 +195,22 @@ def _described(each: Due) -> Json:
         "endTime": encoding.time(each.kept.ended_at),
         "days": each.kept.days,
         "policy": each.kept.policy,
+        **_encoded(held),
     }
-    return encoding.without_none(described)
+    return cast(DueLog, encoding.without_none(described))
+
+
+class CleanupAnswer(TypedDict):
+    removedCount: Annotated[Number64, Field(description="lines")]
+    removedLogs: int
+    more: Annotated[bool, Field(description="others are being removed behind this answer")]
 
 
 class CleanupLogs(ApiView):
     """Remove logs that have been kept long enough, now. What takes longer than a request is gone on with behind it."""
 
     admin_methods = frozenset({"POST"})
+    answers = {"POST": CleanupAnswer}
 
     def post(self, request: Request) -> Response:
         removed = log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS)

@@ -20,12 +20,13 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from logs import read
 from logs.filters import Filters, PatternTooSlow
+from webui.api.answers import JsonLines
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import body, describe
 from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import LogQuery, fields_query, stream_query
-from webui.api.log_records import Encoder, fields
+from webui.api.log_records import Encoder, LogFields, LogRecord, fields
 from webui.live.tails import Tail, tails
 from webui.live.threads import catching_up, reading, release_thread
 from webui.live.wakeups import LOOK_AGAIN_SECONDS
@@ -38,26 +39,26 @@ LOGIN_CHECK_SECONDS = 300.0
 log = logging.getLogger(__name__)
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(LogRecord))
 async def trial_logs(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Lines of a trial's log, one record a line, of all its attempts."""
     task_id = await reading(task_of_trial, who, trial_id)
     return await _lines(request, task_id, {"trialId": trial_id})
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(LogRecord))
 async def task_logs(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """Lines of a task's log, one record a line."""
     return await _lines(request, await reading(own_task, who, task_id), {"taskId": task_id})
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(LogFields))
 async def trial_logs_fields(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """What the filters of a trial's log may choose from; with `follow` again every 5 s until the end."""
     return _fields(request, await reading(task_of_trial, who, trial_id), with_allocations=False)
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(LogFields))
 async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """What the filters of a task's log may choose from; with `follow` again every 5 s until the end."""
     return _fields(request, await reading(own_task, who, task_id), with_allocations=True)

@@ -6,18 +6,29 @@ Each repeats every `periodSeconds` (30 unless told) until the experiments have e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
+from webui.api.answers import JsonLines
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import BadRequest, Missing
-from webui.api.experiment_metrics import Asked, Sample, batches, metric_names, snapshot
+from webui.api.experiment_metrics import (
+    Asked,
+    Batches,
+    MetricNames,
+    Sample,
+    TrialsSample,
+    TrialsSnapshot,
+    batches,
+    metric_names,
+    snapshot,
+)
 from webui.api.ndjson import ndjson, record
-from webui.api.views import Json
 from webui.live.threads import reading, release_thread
 
 PERIOD_SECONDS = 30
@@ -28,7 +39,7 @@ MOST_POINTS = 1000
 _GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "validation"}
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(MetricNames))
 async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """The searcher's metrics of some experiments, and all that their trials have reported."""
     ids = [number(request.GET, "ids", text) for text in request.GET.getlist("ids")]
@@ -37,14 +48,14 @@ async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
     return await _repeated(request, ids, lambda: metric_names(ids))
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(Batches))
 async def steps(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The steps at which a metric was reported by any trial, at most 1,000 of each; then those that are new."""
     asked, told = _asked(request.GET, experiment_id), set[int]()
     return await _repeated(request, [experiment_id], lambda: batches(asked, told))
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(TrialsSnapshot))
 async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The metric of each trial that reported it near a step."""
     asked = _asked(request.GET, experiment_id)
@@ -53,7 +64,7 @@ async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: i
     return await _repeated(request, [experiment_id], lambda: snapshot(asked, step, margin))
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(TrialsSample))
 async def trials_sample(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The curves of the best trials; then what is new of them, and which trials came among the best or left them."""
     sample = Sample(
@@ -91,7 +102,7 @@ def _asked(query: QueryDict, experiment_id: int) -> Asked:
 
 
 async def _repeated(
-    request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Json]
+    request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Mapping[str, Any]]
 ) -> HttpResponseBase:
     """The answer of `read` at once and then each period. Raises Missing and BadRequest before anything is sent."""
     period = number(request.GET, "periodSeconds", default=0) or PERIOD_SECONDS

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from django.http import HttpResponseBase, StreamingHttpResponse
 
 from webui.api.errors import body, describe
-from webui.api.views import Json
 
 
-def record(result: Json) -> bytes:
+def record(result: Mapping[str, Any]) -> bytes:
     """One line."""
     return json.dumps({"result": result}, separators=(",", ":")).encode() + b"\n"
 

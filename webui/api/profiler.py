@@ -6,28 +6,30 @@ memory in GB. `trials/<id>/samples` and `trials/<id>/timings` give more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api import encoding
+from webui.api.answers import JsonLines, Nothing, Time, one_of
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import Run, authenticate
 from webui.api.log_access import task_of_trial
 from webui.api.ndjson import ndjson, record
 from webui.api.permissions import person, require_owner
 from webui.api.trials import find
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 from webui.live.threads import reading, release_thread
 from webui.live.wakeups import wakeups
 
@@ -67,6 +69,7 @@ class ProfilerMetrics(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProfilerBatches}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:
         batches = self.body(request)["batches"]
@@ -93,13 +96,38 @@ def _task(request: Request, trial_id: int) -> str:
     return task_id
 
 
-@async_view("GET")
+class SeriesLabels(TypedDict):
+    trialId: int
+    name: str
+    agentId: str
+    gpuUuid: str
+    metricType: Annotated[str, one_of(SYSTEM, TIMING, MISC)]
+
+
+class AvailableSeries(TypedDict):
+    labels: list[SeriesLabels]
+
+
+class SeriesBatch(TypedDict):
+    """Equally many of `values`, `batches` (steps) and `timestamps`."""
+
+    labels: SeriesLabels
+    values: list[float]
+    batches: list[int]
+    timestamps: list[Time]
+
+
+class SeriesValues(TypedDict):
+    batch: SeriesBatch
+
+
+@async_view("GET", answer=JsonLines(AvailableSeries))
 async def available_series(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Labels of all series of a trial; with `follow` all of them again when there are more, until the trial ends."""
     task_id = await reading(task_of_trial, who, trial_id)
     told: list[Labels] = []
 
-    def look() -> list[Json]:
+    def look() -> list[AvailableSeries]:
         found = profiler_batches.series_of(task_id)
         if told and found == told:
             return []
@@ -109,7 +137,7 @@ async def available_series(request: HttpRequest, who: Principal, trial_id: int) 
     return _stream(request, trial_id, task_id, look)
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(SeriesValues))
 async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Values of the series with these `labels.…`, any where one is left out; with `follow` until the trial ends."""
     task_id = await reading(task_of_trial, who, trial_id)
@@ -119,7 +147,7 @@ async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpRe
     )
     after: dict[Labels, float] = {}
 
-    def look() -> list[Json]:
+    def look() -> list[SeriesValues]:
         found = profiler_batches.read(task_id, wanted, after, MOST_POINTS)
         after.update((batch.labels, batch.times[-1]) for batch in found)
         return [{"batch": _batch(trial_id, batch)} for batch in found]
@@ -128,7 +156,7 @@ async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpRe
 
 
 def _stream(
-    request: HttpRequest, trial_id: int, task_id: str, look: Callable[[], list[Json]]
+    request: HttpRequest, trial_id: int, task_id: str, look: Callable[[], Sequence[Mapping[str, Any]]]
 ) -> HttpResponseBase:
     follow = request.GET.get("follow", "").lower() == "true"
 
@@ -155,7 +183,7 @@ def _has_ended(trial_id: int) -> bool:
     return not Trial.objects.filter(pk=trial_id).exclude(state__in=TRIAL_END_STATES).exists()
 
 
-def _batch(trial_id: int, batch: Batch) -> Json:
+def _batch(trial_id: int, batch: Batch) -> SeriesBatch:
     return {
         "labels": _encoded(trial_id, batch.labels),
         "values": batch.values,
@@ -164,7 +192,7 @@ def _batch(trial_id: int, batch: Batch) -> Json:
     }
 
 
-def _encoded(trial_id: int, labels: Labels) -> Json:
+def _encoded(trial_id: int, labels: Labels) -> SeriesLabels:
     return {
         "trialId": trial_id,
         "name": labels.name,

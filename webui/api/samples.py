@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
 
 import numpy as np
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from metrics import samples
 from metrics.names import GROUPS, METRICS
@@ -16,6 +18,7 @@ from metrics.sample_chunks import Floats
 from metrics.samples import SampleSeries
 from webui.api import encoding
 from webui.api.agents import host_named
+from webui.api.answers import one_of
 from webui.api.errors import BadRequest
 from webui.api.log_access import own_task
 from webui.api.permissions import person
@@ -51,10 +54,31 @@ class TaskSamplesQuery(SamplesQuery):
     hosts = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
 
 
+class SampleColumns(TypedDict):
+    """A series of one host: each point is of a span of time, in which it was between `low` and `high`."""
+
+    host: str
+    name: str
+    part: NotRequired[Annotated[str, Field(description="a GPU's UUID or a rank")]]
+    title: str
+    unit: str
+    group: Annotated[str, one_of(*GROUPS)]
+    total: Annotated[int, Field(description="points that it had before it was reduced")]
+    times: Annotated[list[float], Field(description="seconds since the epoch")]
+    low: list[float]
+    high: list[float]
+    mean: list[float]
+
+
+class SamplesAnswer(TypedDict):
+    series: list[SampleColumns]
+
+
 class TaskSamples(ApiView):
     """What the hosts of a task measured, as columns; see the trial's."""
 
     queries = {"GET": TaskSamplesQuery}
+    answers = {"GET": SamplesAnswer}
 
     def get(self, request: Request, task_id: str) -> Response:
         own_task(person(request), task_id)
@@ -70,6 +94,7 @@ class TrialSamples(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": TaskSamplesQuery}
+    answers = {"GET": SamplesAnswer}
 
     def get(self, request: Request, trial_id: int) -> Response:
         task_id = find(request, trial_id).task_id
@@ -80,6 +105,7 @@ class HostSamples(ApiView):
     """What was measured on a host, whatever ran there: of the last hour, unless `from` says otherwise."""
 
     queries = {"GET": SamplesQuery}
+    answers = {"GET": SamplesAnswer}
 
     def get(self, request: Request, name: str) -> Response:
         host, query = host_named(name), self.query(request)
@@ -95,7 +121,7 @@ class HostSamples(ApiView):
         return Response({"series": [_series(one) for one in found]})
 
 
-def _of_task(task_id: str, query: Json) -> Json:
+def _of_task(task_id: str, query: Json) -> SamplesAnswer:
     first, last = _window(query)
     found = samples.of_task(
         task_id,
@@ -125,8 +151,8 @@ def _names(query: Json) -> Collection[str] | None:
     return {*asked, *(metric.name for metric in METRICS.values() if metric.group in groups)}
 
 
-def _series(one: SampleSeries) -> Json:
-    return encoding.without_none(
+def _series(one: SampleSeries) -> SampleColumns:
+    encoded = encoding.without_none(
         {
             "host": one.host,
             "name": one.name,
@@ -141,6 +167,7 @@ def _series(one: SampleSeries) -> Json:
             "mean": _plain(one.mean),
         }
     )
+    return cast(SampleColumns, encoded)
 
 
 def _plain(values: Floats) -> list[float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments import search_preview
 from experiments.config import ConfigError
@@ -20,7 +22,48 @@ class PreviewBody(serializers.Serializer[Any]):
     seed = serializers.IntegerField(required=False, allow_null=True, min_value=0)
 
 
-def encode(preview: search_preview.Preview) -> Json:
+class Length(TypedDict):
+    name: Annotated[str, Field(description="batches, records, epochs, units, or the name of the time metric")]
+    value: int
+    maxLength: Annotated[bool, Field(description="the trial ends when it likes; `value` is 0")]
+
+
+class TrialsOfLength(TypedDict):
+    count: int
+    unit: Length
+
+
+class Rung(TypedDict):
+    """How many trials came to this length, and how many of them went on."""
+
+    units: int
+    trials: int
+    promoted: int
+
+
+class Bracket(TypedDict):
+    rungs: list[Rung]
+
+
+class SearchSummary(TypedDict):
+    config: Annotated[Json, Field(description="the searcher's section in force")]
+    trials: list[TrialsOfLength]
+    brackets: list[Bracket]
+    unit: str
+    totalTrials: int
+    totalUnits: Annotated[int | None, Field(description="null where a length is unknown")]
+    spanUnits: Annotated[
+        int | None, Field(description="from the first start to the last end, at trialsAtOnce")
+    ]
+    trialsAtOnce: int
+    slotsPerTrial: int
+
+
+class SearchPreview(TypedDict):
+    summary: SearchSummary
+
+
+def encode(preview: search_preview.Preview) -> SearchSummary:
     """As the published client reads it (`config`, `trials`), and beside it the rungs and the totals."""
     return {
         "config": preview.searcher,
@@ -49,6 +92,7 @@ class PreviewSearch(ApiView):
     """Simulates a search: how many trials train how long. Nothing is stored."""
 
     bodies = {"POST": PreviewBody}
+    answers = {"POST": SearchPreview}
     viewer_methods = frozenset({"POST"})
 
     def post(self, request: Request) -> Response:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from experiments.models import Experiment, Trial
 from jobs.models import Allocation
+from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import Missing
 from webui.api.log_access import task_of_trial
@@ -18,7 +19,7 @@ from webui.live.tensorboard_archive import archive
 from webui.live.threads import reading
 
 
-@async_view("GET")
+@async_view("GET", answer=Media("application/zip"))
 async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """The event files of one trial."""
     await reading(task_of_trial, who, trial_id)
@@ -26,7 +27,7 @@ async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpR
     return as_file(archive(trials, "tensorboard"), f"trial_{trial_id}_tensorboard.zip", "application/zip")
 
 
-@async_view("GET")
+@async_view("GET", answer=Media("application/zip"))
 async def of_experiment(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The event files of all its trials."""
     trials = await reading(_trials_of, who, experiment_id)

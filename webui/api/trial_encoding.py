@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, NotRequired, cast
 
 from django.db.models import (
     BigIntegerField,
@@ -18,13 +18,16 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 from django.utils import timezone
+from pydantic import Field
 from rest_framework import serializers
+from typing_extensions import TypedDict
 
 from dispatch import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
-from experiments.states import GONE, USABLE, CheckpointState
+from experiments.states import GONE, USABLE, CheckpointState, TrialState
 from webui.api import encoding
+from webui.api.answers import Number64, Time, one_of
 from webui.api.views import Json
 
 TRIAL_SORT = {
@@ -39,6 +42,84 @@ TRIAL_SORT = {
     "SORT_BY_RESTARTS": "restarts",
     "SORT_BY_CHECKPOINT_SIZE": "checkpoint_bytes",
 }
+
+
+#: in the dialect's words; a trial that is ACTIVE says where it stands instead
+STATES = [
+    f"STATE_{word}"
+    for word in (phases.QUEUED, phases.STARTING, phases.RUNNING, *TrialState.values)
+    if word != TrialState.ACTIVE
+]
+#: of checkpoints
+CheckpointStateName = Annotated[
+    str,
+    one_of(*("STATE_ACTIVE", "STATE_COMPLETED", "STATE_PARTIALLY_DELETED", "STATE_DELETED", "STATE_ERROR")),
+]
+
+
+class AverageMetrics(TypedDict):
+    avgMetrics: Annotated[Json, Field(description="name of a metric -> what was reported")]
+
+
+class Validation(TypedDict):
+    metrics: AverageMetrics
+    numInputs: int
+    totalBatches: int
+    endTime: Time
+
+
+class CheckpointWorkload(TypedDict):
+    """A checkpoint as a part of a trial's work."""
+
+    uuid: str
+    state: CheckpointStateName
+    totalBatches: int
+    endTime: Time
+    resources: Annotated[dict[str, Number64], Field(description="path of a file -> its bytes")]
+    metadata: Json
+
+
+class FailureRecord(TypedDict):
+    """The newest failure: which rank failed first, how, and what it said last."""
+
+    attempt: int
+    sentence: str
+    lines: list[str]
+    rank: Annotated[int | None, Field(description="null where none is known, as of a lost host")]
+    host: str
+    code: int | None
+
+
+class TrialRecord(TypedDict):
+    """A trial. Fields without a value are absent."""
+
+    id: int
+    experimentId: int
+    taskId: str
+    taskIds: list[str]
+    state: Annotated[str, one_of(*STATES)]
+    startTime: Time
+    endTime: NotRequired[Time]
+    wallClockTime: Annotated[float, Field(description="seconds, until now while it goes on")]
+    hparams: Json
+    restarts: int
+    totalBatchesProcessed: int
+    progress: NotRequired[Annotated[float, Field(description="from 0 to 1")]]
+    runnerState: str
+    searcherMetricValue: NotRequired[float]
+    bestValidation: NotRequired[Validation]
+    latestValidation: NotRequired[Validation]
+    bestCheckpoint: NotRequired[CheckpointWorkload]
+    warmStartCheckpointUuid: NotRequired[str]
+    checkpointCount: int
+    totalCheckpointSize: Number64
+    summaryMetrics: Json
+    metadata: Json
+    externalTrialId: NotRequired[str]
+    logPolicyMatched: NotRequired[Annotated[str, Field(description="the newest of logLabels")]]
+    logLabels: Annotated[list[str], Field(description="names of the log policies that its log matched")]
+    logRetentionDays: NotRequired[Annotated[int, Field(description="-1: for ever")]]
+    failure: NotRequired[FailureRecord]
 
 
 class TrialsQuery(encoding.PageQuery):
@@ -80,7 +161,7 @@ def trials_in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySe
     return rows.filter(wanted)
 
 
-def _validation(row: Json | None) -> Json | None:
+def _validation(row: Json | None) -> Validation | None:
     if not row:
         return None
     return {
@@ -91,10 +172,7 @@ def _validation(row: Json | None) -> Json | None:
     }
 
 
-def checkpoint_workload(checkpoint: Checkpoint | None) -> Json | None:
-    """A checkpoint as a part of a trial's work."""
-    if checkpoint is None:
-        return None
+def checkpoint_workload(checkpoint: Checkpoint) -> CheckpointWorkload:
     return {
         "uuid": str(checkpoint.pk),
         "state": checkpoint_state(checkpoint),
@@ -119,16 +197,17 @@ def best_checkpoint(trial: Trial) -> Checkpoint | None:
     return trial.checkpoints.filter(steps_completed=steps, state__in=USABLE).first()
 
 
-def _failure(trial: Trial) -> Json | None:
+def _failure(trial: Trial) -> FailureRecord | None:
     """Ours beside the dialect: which rank failed first, how, and what it said last."""
     failure = failures.latest(trial)
-    return asdict(failure) if failure else None
+    return cast(FailureRecord, asdict(failure)) if failure else None
 
 
-def encode_trial(trial: Any, *, full: bool = True) -> Json:
+def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
     """One row of `trials_with_numbers`."""
     end = trial.ended_at or timezone.now()
-    return encoding.without_none(
+    best = best_checkpoint(trial) if full else None
+    encoded = encoding.without_none(
         {
             "id": trial.pk,
             "experimentId": trial.experiment_id,
@@ -146,7 +225,7 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "searcherMetricValue": trial.searcher_metric,
             "bestValidation": _validation(trial.best_validation),
             "latestValidation": _validation(trial.latest_validation),
-            "bestCheckpoint": checkpoint_workload(best_checkpoint(trial)) if full else None,
+            "bestCheckpoint": checkpoint_workload(best) if best else None,
             "warmStartCheckpointUuid": str(trial.source_checkpoint_id)
             if trial.source_checkpoint_id
             else None,
@@ -161,3 +240,4 @@ def encode_trial(trial: Any, *, full: bool = True) -> Json:
             "failure": _failure(trial) if full else None,
         }
     )
+    return cast(TrialRecord, encoded)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from itertools import count
+from typing import Annotated
 
 from django.http import HttpRequest, HttpResponseBase
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from experiments.models import Trial
 from jobs.models import Allocation
 from metrics import reported
 from metrics.reported import Reported
 from webui.api import encoding
+from webui.api.answers import JsonLines, Time
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Missing
 from webui.api.metric_streams import number
@@ -20,7 +24,26 @@ from webui.api.views import Json
 from webui.live.threads import reading, release_thread
 
 
-@async_view("GET")
+class ReportRecord(TypedDict):
+    """One report of a trial."""
+
+    id: Annotated[int, Field(description="its place in this answer")]
+    trialId: int
+    trialRunId: int
+    group: str
+    totalBatches: int
+    endTime: Time
+    metrics: Annotated[
+        Json, Field(description="{validation_metrics: {…}} of a validation, else {avg_metrics: {…}}")
+    ]
+    archived: bool
+
+
+class Reports(TypedDict):
+    metrics: list[ReportRecord]
+
+
+@async_view("GET", answer=JsonLines(Reports))
 async def trial_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Reports of one group."""
     group = request.GET.get("group", "")
@@ -29,13 +52,13 @@ async def trial_metrics(request: HttpRequest, who: Principal) -> HttpResponseBas
     return await _stream(request, who, group)
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(Reports))
 async def training_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Reports of the group training."""
     return await _stream(request, who, "training")
 
 
-@async_view("GET")
+@async_view("GET", answer=JsonLines(Reports))
 async def validation_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Reports of the group validation."""
     return await _stream(request, who, "validation")
@@ -70,7 +93,7 @@ def _check(who: Principal, ids: Sequence[int]) -> None:
             raise Missing(f"trial {trial_id} not found")
 
 
-def encode_report(report: Reported, identity: int) -> Json:
+def encode_report(report: Reported, identity: int) -> ReportRecord:
     """A report as the published SDK knows it."""
     kind = "validation_metrics" if report.group == "validation" else "avg_metrics"
     return {

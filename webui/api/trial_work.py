@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from experiments.models import Checkpoint
 from experiments.states import GONE
@@ -14,7 +16,15 @@ from metrics import reported, series
 from metrics.reported import Reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.trial_encoding import checkpoint_workload, encode_trial, trials_with_numbers
+from webui.api.answers import Pagination, Time, one_of
+from webui.api.trial_encoding import (
+    CheckpointWorkload,
+    TrialRecord,
+    Validation,
+    checkpoint_workload,
+    encode_trial,
+    trials_with_numbers,
+)
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
 
@@ -44,11 +54,29 @@ class WorkloadsQuery(encoding.PageQuery):
     removeDeletedCheckpoints = serializers.BooleanField(required=False, default=False)
 
 
+class Metrics(Validation):
+    group: str
+
+
+class Workload(TypedDict, total=False):
+    """One of these; metrics of groups of one's own stand under training."""
+
+    training: Metrics
+    validation: Metrics
+    checkpoint: CheckpointWorkload
+
+
+class WorkloadsAnswer(TypedDict):
+    workloads: list[Workload]
+    pagination: Pagination
+
+
 class TrialWorkloads(ApiView):
     """Reports and checkpoints of a trial, in order of their step."""
 
     run_methods = frozenset({"GET"})
     queries = {"GET": WorkloadsQuery}
+    answers = {"GET": WorkloadsAnswer}
 
     def get(self, request: Request, trial_id: int) -> Response:
         query = self.query(request)
@@ -63,14 +91,14 @@ class TrialWorkloads(ApiView):
         return Response(encoding.page([row[2] for row in rows], query, "workloads", lambda row: row))
 
 
-def _sort_value(row: Json, key: str) -> float:
+def _sort_value(row: Workload, key: str) -> float:
     """The metric of a row; rows without it, and those with NaN, come last."""
-    part = row.get("training") or row.get("validation") or {}
-    value = number((part.get("metrics") or {}).get("avgMetrics", {}).get(key))
+    part = row.get("training") or row.get("validation")
+    value = number(part["metrics"]["avgMetrics"].get(key)) if part else None
     return float("inf") if value is None or value != value else value
 
 
-def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
+def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Workload]]:
     option = query["filter"]
     group = query.get("group") or _TYPES[query["metricType"]]
     if option == "FILTER_OPTION_CHECKPOINT":
@@ -82,20 +110,19 @@ def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
     return [(report.steps_completed, 0, _workload(report)) for report in reports]
 
 
-def _workload(report: Reported) -> Json:
-    # the dialect knows two kinds; groups of the user's own count as training
-    kind = "validation" if report.group == "validation" else "training"
-    part = {
+def _workload(report: Reported) -> Workload:
+    part: Metrics = {
         "metrics": {"avgMetrics": report.values},
         "numInputs": 0,
         "totalBatches": report.steps_completed,
         "endTime": encoding.time(report.reported_at),
         "group": report.group,
     }
-    return {kind: part}
+    # the dialect knows two kinds; groups of the user's own count as training
+    return {"validation": part} if report.group == "validation" else {"training": part}
 
 
-def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
+def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Workload]]:
     if query["filter"] == "FILTER_OPTION_VALIDATION" or query.get("group"):
         return []
     rows = Checkpoint.objects.filter(trial_id=trial_id)
@@ -117,10 +144,33 @@ class SeriesQuery(serializers.Serializer[Any]):
     )
 
 
+class Point(TypedDict):
+    batches: int
+    time: Time
+    values: Annotated[Json, Field(description="name of a metric -> what was reported")]
+    epoch: NotRequired[float]
+
+
+class Curve(TypedDict):
+    group: str
+    type: Annotated[str, one_of(*_TYPES)]
+    data: list[Point]
+
+
+class TrialCurves(TypedDict):
+    trial: TrialRecord
+    metrics: list[Curve]
+
+
+class TimeSeriesAnswer(TypedDict):
+    trials: list[TrialCurves]
+
+
 class TimeSeries(ApiView):
     """Curves of metrics of several trials, at most maxDatapoints points each, their extremes among them."""
 
     queries = {"GET": SeriesQuery}
+    answers = {"GET": TimeSeriesAnswer}
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -132,7 +182,7 @@ class TimeSeries(ApiView):
         return Response({"trials": answer})
 
 
-def _curves(trial_id: int, query: Json) -> list[Json]:
+def _curves(trial_id: int, query: Json) -> list[Curve]:
     group = query.get("group") or _TYPES[query["metricType"]]
     groups = [name for name in series.groups(trial_id) if group in {None, "", name}]
     kinds = {name: kind for kind, name in _TYPES.items()}
@@ -146,7 +196,7 @@ def _curves(trial_id: int, query: Json) -> list[Json]:
     ]
 
 
-def _points(trial_id: int, group: str, query: Json) -> list[Json]:
+def _points(trial_id: int, group: str, query: Json) -> list[Point]:
     wanted = _wanted(group, query)
     names = None if wanted is None else [*wanted, "epoch"]
     most = min(query["maxDatapoints"] or MAX_POINTS, MAX_POINTS)
@@ -168,12 +218,12 @@ def _wanted(group: str, query: Json) -> set[str] | None:
     return names | {metric_id.split(".", 1)[1] for metric_id in ids if metric_id.startswith(f"{group}.")}
 
 
-def _point(steps_completed: int, at: str, row: Json, wanted: set[str] | None) -> Json:
+def _point(steps_completed: int, at: str, row: Json, wanted: set[str] | None) -> Point:
     if wanted is None or row.keys() <= wanted:
         values = row
     else:
         values = {name: value for name, value in row.items() if name in wanted}
-    point: Json = {"batches": steps_completed, "time": at, "values": values}
+    point: Point = {"batches": steps_completed, "time": at, "values": values}
     if isinstance(epoch := row.get("epoch"), (int, float)):
         point["epoch"] = epoch
     return point

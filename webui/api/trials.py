@@ -10,16 +10,18 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import TypedDict
 
 from dispatch import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from metrics import profiler_batches
+from webui.api.answers import Nothing
 from webui.api.authentication import Run
-from webui.api.checkpoint_encoding import CheckpointsQuery, page_of
+from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
-from webui.api.trial_encoding import encode_trial, trials_with_numbers
+from webui.api.trial_encoding import TrialRecord, encode_trial, trials_with_numbers
 from webui.api.views import ApiView
 
 
@@ -47,11 +49,16 @@ class TrialPatch(serializers.Serializer[Any]):
     state = serializers.CharField(required=False, allow_null=True)
 
 
+class TrialAnswer(TypedDict):
+    trial: TrialRecord
+
+
 class OneTrial(ApiView):
     """One trial. Of a detached one its user says by PATCH that it lives (no state), runs or has ended."""
 
     run_methods = frozenset({"GET"})
     bodies = {"PATCH": TrialPatch}
+    answers = dict.fromkeys(("GET", "PATCH"), TrialAnswer)
 
     def get(self, request: Request, trial_id: int) -> Response:
         return Response({"trial": encode_trial(find(request, trial_id))})
@@ -76,6 +83,8 @@ class OneTrial(ApiView):
 class TrialKill(ApiView):
     """End one trial now. One that has ended is left as it is."""
 
+    answers = {"POST": Nothing}
+
     def post(self, request: Request, trial_id: int) -> Response:
         require_owner(person(request), find(request, trial_id).experiment)
         try:
@@ -90,6 +99,7 @@ class TrialCheckpoints(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": CheckpointsQuery}
+    answers = {"GET": CheckpointsAnswer}
 
     def get(self, request: Request, trial_id: int) -> Response:
         trial = find(request, trial_id)
@@ -116,6 +126,7 @@ class TrialMetrics(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ReportBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, trial_id: int) -> Response:
         body = self.body(request)
@@ -128,6 +139,7 @@ class TrialMetricsOfGroup(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": Report}
+    answers = {"POST": Nothing}
     group = "training"
 
     def post(self, request: Request, trial_id: int) -> Response:
@@ -184,6 +196,7 @@ class TrialProgress(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProgressBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, trial_id: int) -> Response:
         trial = find_to_report(request, trial_id)
@@ -207,6 +220,7 @@ class EarlyExit(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": EarlyExitBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, trial_id: int) -> Response:
         trial = find_to_report(request, trial_id)
@@ -227,6 +241,7 @@ class RunnerMetadata(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": RunnerStateBody}
+    answers = {"POST": Nothing}
 
     def post(self, request: Request, trial_id: int) -> Response:
         find_to_report(request, trial_id)
