@@ -38,6 +38,7 @@ class InterpreterRecord(TypedDict):
     path: str
     kind: Literal["path", "conda", "pyenv", "opt", "venv"]
     version: str
+    prefix: str
     torch: str | None
     cuda: str | None
     torch_error: NotRequired[str]
