@@ -95,7 +95,7 @@ def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
         hidden |= {"pause", "activate", "cancel", "kill"}
     scope = f" experiment ({trials} trials)" if trials > 1 else ""
     return [
-        {"name": name, "label": f"{label}{scope if name in {'pause', 'cancel', 'kill'} else ''}"}
+        {"name": name, "label": f"{label}{scope if name in {'pause', 'activate', 'cancel', 'kill'} else ''}"}
         for name, (label, _, states) in ACTIONS.items()
         if experiment.state in states and name not in hidden
     ]

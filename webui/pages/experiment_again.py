@@ -36,6 +36,30 @@ def links(request: HttpRequest, experiment: Experiment) -> list[dict[str, str]]:
     return found
 
 
+def links_of_trial(request: HttpRequest, trial: Trial) -> list[dict[str, str]]:
+    """Beside the actions of a trial: what leads to a new experiment, or says that it is the whole experiment's.
+
+    What only the experiment can be, edited and deleted, stands on its own page.
+    """
+    experiment, found = trial.experiment, []
+    if experiment.unmanaged:
+        return []
+    fork = f"/experiments/{experiment.pk}/fork"
+    if can_continue(experiment) and may_act(request, experiment):
+        found.append({"label": "Continue experiment", "href": f"/experiments/{experiment.pk}/continue"})
+    if user_of(request).may_edit:
+        if source := trial.latest_checkpoint_id:
+            found.append(
+                {
+                    "label": "Continue in a new experiment",
+                    "href": f"{fork}?hparams={trial.pk}&checkpoint={source}",
+                    "title": "With the hyperparameters of this trial, beginning with its latest checkpoint",
+                }
+            )
+        found.append({"label": "Fork experiment", "href": fork})
+    return found
+
+
 def can_continue(experiment: Experiment) -> bool:
     searcher = (experiment.config.get("searcher") or {}).get("name")
     ended = experiment.state in EXPERIMENT_END_STATES and not experiment.archived

@@ -164,6 +164,8 @@ def _config(request: HttpRequest, parent: Experiment) -> str:
     trial = parent.trials.filter(pk=int(number)).first() if number.isdecimal() and len(number) < 19 else None
     if trial is not None:
         config = from_trial.config_of(config, trial)
+        if source is not None:
+            config["description"] = f"Continuation of trial {trial.pk}, experiment {parent.pk}"
     elif source is None:
         return _described(parent.original_config, config, f"Fork of experiment {parent.pk}")
     config.setdefault("description", f"Fork of experiment {parent.pk}")

@@ -20,6 +20,7 @@ from webui.pages.frame import page, show
 
 LABEL_CHARACTERS = 128
 MOST_LABELS = 50
+LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
 
 
 class BadEdit(Exception):
@@ -33,7 +34,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     _require_owner(request, found)
     given = {
         "name": found.name, "description": found.description, "labels": ", ".join(found.labels),
-        "project": str(found.project_id),
+        "project": str(found.project_id), "logs": _days(found),
     }  # fmt: skip
     problem = ""
     if request.method == "POST":
@@ -61,6 +62,29 @@ def _keep(found: Experiment, given: dict[str, str]) -> None:
     )
     if given["project"] != str(found.project_id):
         edits.move(found.pk, project_of(given["project"]))
+    if given["logs"].strip() != _days(found):
+        edits.keep_logs(found.pk, days_of(given["logs"]))
+
+
+def _days(found: Experiment) -> str:
+    """How long its logs are kept, as it stands in the form; empty where the server says."""
+    days = (found.config.get("retention_policy") or {}).get("log_retention_days")
+    return "" if days is None else str(days)
+
+
+def days_of(text: str) -> int | None:
+    """Days for which logs are kept; empty: as the server says. Raises BadEdit."""
+    if not text.strip():
+        return None
+    try:
+        days = int(text)
+    except ValueError:
+        days = LOG_DAYS_LEAST - 1
+    if not LOG_DAYS_LEAST <= days <= LOG_DAYS_MOST:
+        raise BadEdit(
+            f"Logs are kept {LOG_DAYS_LEAST} (for ever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
+        )
+    return days
 
 
 def labels_of(text: str) -> list[str]:

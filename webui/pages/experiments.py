@@ -39,7 +39,7 @@ MOST_OFFERED = 500
 BULK = [
     ("activate", "Activate"), ("pause", "Pause"), ("cancel", "Stop and save"), ("kill", "Kill"),
     ("archive", "Archive"), ("unarchive", "Unarchive"), ("move", "Move"), ("label", "Label"),
-    ("unlabel", "Take labels off"), ("delete", "Delete"),
+    ("unlabel", "Take labels off"), ("keep-logs", "Keep logs"), ("tensorboard", "TensorBoard"), ("delete", "Delete"),
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from experiments.models import Experiment
 from experiments.transitions import NoSuchExperiment
 from webui.pages import experiment
 from webui.pages.experiment_access import may_act
-from webui.pages.experiment_edit import BadEdit, labels_of, project_of, what_goes
+from webui.pages.experiment_edit import BadEdit, days_of, labels_of, project_of, what_goes
 from webui.pages.frame import actor, page, show
 
 MOST = 200
@@ -28,9 +28,10 @@ DONE = {
     "pause": "paused", "activate": "activated", "cancel": "told to stop and save", "kill": "killed",
     "archive": "archived", "unarchive": "taken out of the archive", "delete": "marked for deletion",
     "move": "moved", "label": "labelled", "unlabel": "without the labels",
+    "keep-logs": "with another time for which logs are kept",
 }  # fmt: skip
 #: those that ask on a page of their own first
-ASKED = {"kill", "delete", "move", "label", "unlabel"}
+ASKED = {"kill", "delete", "move", "label", "unlabel", "keep-logs"}
 
 Step = Callable[[Experiment], object]
 
@@ -43,6 +44,8 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
     back = _back(request)
     if action == "compare":
         return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
+    if action == "tensorboard":
+        return redirect(f"/tasks/+new?type=tensorboard&experiments={','.join(map(str, ids))}")
     if action not in DONE:
         raise Http404(f"There is no action {action}.")
     if not ids or len(ids) > MOST:
@@ -63,6 +66,9 @@ def _step(request: HttpRequest, action: str) -> Step:
     if action == "move":
         project = project_of(request.POST.get("project", ""))
         return lambda each: edits.move(each.pk, project)
+    if action == "keep-logs":
+        days = days_of(request.POST.get("days", ""))
+        return lambda each: edits.keep_logs(each.pk, days)
     if action in {"label", "unlabel"}:
         labels = labels_of(request.POST.get("labels", ""))
         if not labels:

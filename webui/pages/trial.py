@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from django.db.models import Count, Sum
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
+from dispatch import log_retention
 from events.models import Event
 from experiments import phases
 from experiments.models import Trial
-from experiments.states import TRIAL_END_STATES
+from experiments.states import GONE, TRIAL_END_STATES
 from jobs import idle_slots
 from jobs.states import AllocationState
 from metrics import charts
@@ -22,6 +24,8 @@ from webui.pages.hparams import named
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
+#: actions on the experiment that its trials' pages have too, with their scope said where there are several
+OF_EXPERIMENT = {"pause", "activate", "cancel", "kill"}
 TABS = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
 
 
@@ -45,7 +49,9 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
     if tab not in TABS:
         raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
     context = context_of(request, trial, tab)
-    if tab == "checkpoints":
+    if tab == "overview":
+        context |= {"stored": _stored(trial), "log_kept": log_retention.kept(trial.task_id)}
+    elif tab == "checkpoints":
         context["table"] = checkpoints.table(trial.experiment, request.GET, trial)
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
@@ -57,12 +63,14 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
     """What the head of all its pages shows, and the overview."""
     attempts = list(trial.task.allocations.order_by("-number").prefetch_related("members__host"))
     current = attempts[0] if attempts else None
+    trials = trial.experiment.trials.count()
     running = current is not None and current.state != AllocationState.TERMINATED
     return {
         "trial": trial,
         "experiment": trial.experiment,
         "phase": phases.of_trials([trial])[trial.pk],
         "hparams": named(trial.hparams),
+        "metadata": named(trial.metadata),
         "tab": tab,
         "tabs": TABS,
         "log_at": f"/trials/{trial.pk}",
@@ -78,17 +86,21 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "several": len(attempts) > 1,
         "missing_bytes": verdicts.missing_bytes(trial.task_id),
         "ended": trial.state in TRIAL_END_STATES,
-        "actions": [
-            each
-            for each in actions(trial.experiment, trial.experiment.trials.count())
-            if each["name"] in {"pause", "activate", "cancel", "kill"}
-        ],
+        "actions": [each for each in actions(trial.experiment, trials) if each["name"] in OF_EXPERIMENT],
+        "is_killable": trials > 1 and trial.state not in TRIAL_END_STATES,
         "may_act": may_act(request, trial.experiment),
-        "again": experiment_again.links(request, trial.experiment),
+        "again": experiment_again.links_of_trial(request, trial),
         "entrypoint": _words(trial.experiment.config.get("entrypoint") or ""),
         "follow": f"trainmaster trial logs {trial.pk} --follow",
         "max_restarts": trial.experiment.config.get("max_restarts", 5),
     }
+
+
+def _stored(trial: Trial) -> dict[str, int]:
+    """`count` of its checkpoints and their `size` in bytes."""
+    kept = trial.checkpoints.exclude(state__in=GONE).order_by()
+    found = kept.aggregate(count=Count("pk"), size=Sum("size_bytes"))
+    return {"count": found["count"], "size": found["size"] or 0}
 
 
 def _words(entrypoint: str | list[str]) -> str:

@@ -57,6 +57,12 @@ def ago(value: datetime | str | float | None) -> SafeString:
     )
 
 
+@register.simple_tag
+def lasted(begin: datetime, end: datetime | None) -> str:
+    """`12 min`: from the one to the other, as of the page where it goes on."""
+    return spell(((end or timezone.now()) - begin).total_seconds())
+
+
 @register.filter
 def since(moment: datetime | None) -> str:
     """`12 min`: how long ago that was, as of the page."""

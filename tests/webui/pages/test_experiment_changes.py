@@ -8,10 +8,11 @@ import zipfile
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from accounts.models import User
 from experiments import transitions
-from experiments.models import Checkpoint, Experiment, Project, Workspace
+from experiments.models import Checkpoint, Experiment, Project, Trial, Workspace
 from submissions import contexts
 from submissions.contexts import PlainFile
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
@@ -122,6 +123,35 @@ def test_name_labels_and_project_are_changed_on_one_page(client: Client) -> None
     assert client.post(address, {"name": " "}).status_code == 400
     client.force_login(make_user("eve"))
     assert client.get(address).status_code == 403
+
+
+def test_a_trials_page_offers_nothing_that_only_the_experiment_can_be(client: Client) -> None:
+    experiment = submit_experiment()
+    trial = trial_of(experiment)
+    checkpoint = Checkpoint.objects.create(
+        trial=trial, state="COMPLETED", steps_completed=3, reported_at=timezone.now(), size_bytes=2048
+    )
+    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint, metadata={"commit": {"id": "abc"}})
+    page = text(client, f"/trials/{trial.pk}")
+    assert ">Delete</a>" not in page and ">Edit</a>" not in page and "Fork experiment" in page
+    assert f"/fork?hparams={trial.pk}&amp;checkpoint={checkpoint.pk}" in page
+    assert "2.0 KiB" in page and "commit.id" in page and "Kill this trial" not in page
+    fork = text(client, f"/experiments/{experiment.pk}/fork?hparams={trial.pk}&checkpoint={checkpoint.pk}")
+    assert f"Continuation of trial {trial.pk}, experiment {experiment.pk}" in fork
+
+
+def test_how_long_logs_are_kept_is_set_for_one_and_for_many(client: Client) -> None:
+    experiment = submit_experiment()
+    address = f"/experiments/{experiment.pk}/edit"
+    assert b"for ever) or 0 to" in client.post(address, {"logs": "-2"}).content
+    client.post(address, {"logs": "30"})
+    assert "30 days after its end" in text(client, f"/trials/{trial_of(experiment).pk}")
+    ticked = {"experiment": [experiment.pk], "back": "/experiments"}
+    assert b"Logs of 1 experiment" in client.post("/experiments/chosen/keep-logs", ticked).content
+    client.post("/experiments/chosen/keep-logs", {**ticked, "sure": "yes", "days": "-1"})
+    assert "for ever" in text(client, f"/trials/{trial_of(experiment).pk}")
+    board = client.post("/experiments/chosen/tensorboard", ticked).headers["Location"]
+    assert board == f"/tasks/+new?type=tensorboard&experiments={experiment.pk}"
 
 
 def test_before_a_deletion_it_is_said_what_goes(client: Client) -> None:
