@@ -40,4 +40,5 @@ def of_trials(trials: Iterable[Trial]) -> dict[int, str]:
 def of_experiments(experiments: Iterable[Experiment]) -> dict[int, str]:
     """Experiment id -> its state in words, one query for all."""
     rows = annotated(Experiment.objects.filter(pk__in=[experiment.pk for experiment in experiments]))
+    rows = rows.only("state")
     return {row.pk: of(row) for row in rows}

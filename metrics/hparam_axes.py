@@ -65,19 +65,36 @@ class Bounds:
 def axes(config: Mapping[str, Any], tried: Iterable[Flat]) -> list[Axis]:
     """Those that take more than one value in these trials, by name; `config`: that section of the experiment's."""
     specs = _specs(config)
-    values: dict[str, set[str]] = {}
-    numbers: dict[str, bool] = {}
+    found = []
+    for name, values in sorted(_distinct(tried).items()):
+        if not _varies(values):
+            continue
+        is_number = not any(np.isnan(_number(value)) for value in values)
+        kind = _kind(specs.get(name), is_number)
+        texts = set(map(spelled, values)) if kind == Kind.CATEGORY else set()
+        found.append(Axis(name, kind, _in_order(texts)))
+    return found
+
+
+def _distinct(tried: Iterable[Flat]) -> dict[str, list[Any]]:
+    """Name -> the values that it takes, each once: of ten thousand trials few differ, and words cost more than sets."""
+    plain: dict[str, set[tuple[type, Any]]] = {}
+    others: dict[str, dict[str, Any]] = {}
     for trial in tried:
         for name, value in trial.items():
-            values.setdefault(name, set()).add(spelled(value))
-            numbers[name] = numbers.get(name, True) and not np.isnan(_number(value))
-    found = []
-    for name in sorted(values):
-        if len(values[name]) < 2:
-            continue
-        kind = _kind(specs.get(name), numbers[name])
-        found.append(Axis(name, kind, _in_order(values[name]) if kind == Kind.CATEGORY else ()))
-    return found
+            if isinstance(value, (list, dict)):
+                others.setdefault(name, {})[spelled(value)] = value
+            else:
+                plain.setdefault(name, set()).add((type(value), value))  # to Python, True and 1.0 are 1
+    return {
+        name: [value for _, value in plain.get(name, ())] + list(others.get(name, {}).values())
+        for name in plain.keys() | others.keys()
+    }
+
+
+def _varies(values: Sequence[Any]) -> bool:
+    """Are there two that people read as different?"""
+    return any(spelled(value) != spelled(values[0]) for value in values)
 
 
 def _kind(spec: Mapping[str, Any] | None, is_number: bool) -> Kind:

@@ -91,35 +91,50 @@ def layout_of(axis: Axis, places: Floats) -> dict[str, Any]:
     return {"type": "linear"}
 
 
+#: of each trial its cell along an axis, -1 for none, and the words of the cells
+Cells = tuple[Integers, list[str]]
+
+
 def heat_maps(of: Sweep, axes: Sequence[Axis]) -> list[Figure]:
     """A map of each pair of axes: the median of the trials in each cell, on one scale of colours for all."""
     ends = np.quantile(of.values, [0.0, 0.9] if of.is_smaller_better else [0.1, 1.0])
-    return [_heat_map(of, first, second, ends) for first, second in combinations(axes, 2)]
+    cells = [(axis, _cells(axis, of)) for axis in axes]
+    return [_heat_map(of, first, second, ends) for first, second in combinations(cells, 2)]
 
 
-def _heat_map(of: Sweep, across: Axis, up: Axis, ends: Floats) -> Figure:
-    columns, column_words = _cells(across, of)
-    rows, row_words = _cells(up, of)
-    known = (columns >= 0) & (rows >= 0)
-    cells: dict[tuple[int, int], list[float]] = {}
-    for row, column, value in zip(rows[known], columns[known], of.values[known], strict=True):
-        cells.setdefault((int(row), int(column)), []).append(float(value))
+def _parted(of: Sweep, rows: Integers, columns: Integers) -> dict[tuple[int, int], Floats]:
+    """(row, column) -> the values of the trials there."""
+    known = np.flatnonzero((rows >= 0) & (columns >= 0))
+    if not len(known):
+        return {}
+    width = int(columns.max()) + 1
+    places = rows[known] * width + columns[known]
+    order = np.argsort(places, kind="stable")
+    cells, starts = np.unique(places[order], return_index=True)
+    parts = np.split(of.values[known][order], starts[1:])
+    return {divmod(int(cell), width): part for cell, part in zip(cells, parts, strict=True)}
+
+
+def _heat_map(of: Sweep, one: tuple[Axis, Cells], other: tuple[Axis, Cells], ends: Floats) -> Figure:
+    (across, (columns, column_words)), (up, (rows, row_words)) = one, other
+    cells = _parted(of, rows, columns)
     medians: list[list[float | None]] = [[None] * len(column_words) for _ in row_words]
     counts = [[0] * len(column_words) for _ in row_words]
     for (row, column), values in cells.items():
         medians[row][column], counts[row][column] = float(np.median(values)), len(values)
     name = f"{up.name} by {across.name}"
     colours = COLOURS if of.is_smaller_better else COLOURS[::-1]
+    extreme = np.min if of.is_smaller_better else np.max
     pick = min if of.is_smaller_better else max
-    best = pick(cells, key=lambda cell: pick(cells[cell])) if cells else None
+    best = pick(cells, key=lambda cell: extreme(cells[cell])) if cells else None
     told = (
-        f", best {pick(cells[best]):.6g} at {up.name} {row_words[best[0]]} and {across.name} {column_words[best[1]]}"
+        f", best {extreme(cells[best]):.6g} at {up.name} {row_words[best[0]]} and {across.name} {column_words[best[1]]}"
         if best
         else ""
     )
 
-    def numbers(values: list[float]) -> list[str]:
-        return [f"{np.median(values):.6g}", f"{pick(values):.6g}", str(len(values))]
+    def numbers(values: Floats) -> list[str]:
+        return [f"{np.median(values):.6g}", f"{extreme(values):.6g}", str(len(values))]
 
     return {
         "name": name,
@@ -185,7 +200,7 @@ def _ticks(words: list[str], is_category: bool) -> dict[str, Any]:
     }
 
 
-def _cells(axis: Axis, of: Sweep) -> tuple[Integers, list[str]]:
+def _cells(axis: Axis, of: Sweep) -> Cells:
     """Of each trial its cell along the axis, -1 for none, and the words of the cells: a category, or a range."""
     places = axis.places(of.hparams)
     known = np.isfinite(places)

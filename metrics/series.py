@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +70,23 @@ def read(
 
 
 def of_trials(
-    trial_ids: Sequence[int], group: str, name: str, *, points: int = DEFAULT_POINTS
+    trial_ids: Sequence[int],
+    group: str,
+    name: str,
+    *,
+    first_step: int | None = None,
+    last_step: int | None = None,
+    points: int = DEFAULT_POINTS,
 ) -> dict[int, Series]:
-    """One metric of many trials, by trial; those that have not reported it are left out."""
+    """One metric of many trials, by trial, limited as in `read`; those without a report of it there are left out."""
     found: dict[int, Series] = {}
-    where = "metric_group.trial_id = ANY(%s) AND metric_group.name = %s AND NOT chunk.archived"
-    rows = chunks.select(where, [list(trial_ids), group], [name])
+    where, parameters = _within(
+        "metric_group.trial_id = ANY(%s) AND metric_group.name = %s AND NOT chunk.archived",
+        [list(trial_ids), group],
+        first_step,
+        last_step,
+    )
+    rows = chunks.select(where, parameters, [name])
     for trial_id, of_trial in groupby(
         rows, key=itemgetter(0)
     ):  # so one trial alone is in memory with all its points
@@ -82,7 +94,7 @@ def of_trials(
         parts: list[Part] = []
         for _, _, count, head, columns in of_trial:
             steps, times, _ = chunks.unpack_head(head, count)
-            heads.append((steps, times, slice(0, count)))
+            heads.append((steps, times, window(steps, first_step, last_step)))
             parts += [(len(heads) - 1, *chunks.unpack_numbers(data, count)) for _, data in columns]
         found[trial_id] = _series(name, heads, parts, points)
     return {trial_id: each for trial_id, each in found.items() if each.total}
@@ -95,14 +107,12 @@ Part = tuple[int, Floats, Flags | None]  # number of the head, values, which rep
 def _parts(
     trial_id: int, group: str, names: Sequence[str] | None, first: int | None, last: int | None
 ) -> tuple[list[Head], dict[str, list[Part]]]:
-    where, parameters = (
+    where, parameters = _within(
         "metric_group.trial_id = %s AND metric_group.name = %s AND NOT chunk.archived",
         [trial_id, group],
+        first,
+        last,
     )
-    if first is not None:
-        where, parameters = f"{where} AND chunk.last_step >= %s", [*parameters, first]
-    if last is not None:
-        where, parameters = f"{where} AND chunk.first_step <= %s", [*parameters, last]
     heads: list[Head] = []
     columns: dict[str, list[Part]] = {}
     for _, _, count, head, some in chunks.select(where, parameters, names):
@@ -111,6 +121,15 @@ def _parts(
         for name, data in some:
             columns.setdefault(name, []).append((len(heads) - 1, *chunks.unpack_numbers(data, count)))
     return heads, columns
+
+
+def _within(where: str, parameters: list[Any], first: int | None, last: int | None) -> tuple[str, list[Any]]:
+    """With it, only chunks that hold some of the steps are read."""
+    if first is not None:
+        where, parameters = f"{where} AND chunk.last_step >= %s", [*parameters, first]
+    if last is not None:
+        where, parameters = f"{where} AND chunk.first_step <= %s", [*parameters, last]
+    return where, parameters
 
 
 def window(steps: Integers, first: int | None, last: int | None) -> slice:

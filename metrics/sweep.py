@@ -22,7 +22,6 @@ MOST_ROWS = 1000
 COLOURS = (
     "#2f6fd0", "#4b7fc4", "#6790b8", "#8399a6", "#94968c", "#a2946c", "#b0914c", "#bd8d29", "#c98a06",
 )  # fmt: skip
-_WHOLE = 10**12
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,17 @@ def sweep(
 def at_step(trial_ids: Sequence[int], metric: Metric, step: int, margin: int) -> dict[int, float]:
     """Of each trial the value that was reported nearest to the step, of two the later; none outside the margin."""
     found: dict[int, float] = {}
-    for trial, each in series.of_trials(trial_ids, metric.group, metric.name, points=_WHOLE).items():
+    near = series.of_trials(
+        trial_ids,
+        metric.group,
+        metric.name,
+        first_step=step - margin,
+        last_step=step + margin,
+        points=max(4, 2 * margin + 1),  # all there can be
+    )
+    for trial, each in near.items():
         nearest = int(np.lexsort((-each.steps, np.abs(each.steps - step)))[0])
-        if abs(each.steps[nearest] - step) <= margin:
-            found[trial] = float(each.values[nearest])
+        found[trial] = float(each.values[nearest])
     return found
 
 

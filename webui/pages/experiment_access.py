@@ -9,9 +9,10 @@ from webui.pages.frame import user_of
 
 
 def find(experiment_id: int) -> Experiment:
-    """The experiment or 404."""
+    """The experiment or 404. The state of its search, which may be a megabyte, is read where it is asked for."""
     found = (
         Experiment.objects.select_related("owner", "job__pool", "project__workspace", "context")
+        .defer("search")
         .filter(pk=experiment_id)
         .first()
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
-from django.db.models.fields.json import KeyTransform
 from django.http import QueryDict
 
 from experiments import phases
 from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState, TrialState
-from metrics.hparam_axes import Bounds, flat
+from metrics.hparam_axes import Bounds, Flat
 from metrics.parallel_chart import METRIC
 from webui.api.trial_encoding import trials_in_states, trials_with_numbers
 from webui.pages import trial_columns, verdicts
@@ -42,7 +42,7 @@ class Table:
 
     rows: list[Row]
     heads: list[Head]
-    page: Page[Trial]
+    page: Page[Any]
     total: int
 
     @property
@@ -54,11 +54,11 @@ def table(
     experiment: Experiment,
     query: QueryDict,
     columns: dict[str, Column] | None = None,
-    bounds: dict[str, Bounds] | None = None,
+    kept: Collection[int] | None = None,
 ) -> Table:
     """`sort` (a column's key, `-` before it for downwards), `page`, `c` (columns), `state` (these two repeat).
 
-    What makes no sense is left out. `columns`: those there are, unless the usual; `bounds`: see `within`.
+    What makes no sense is left out. `columns`: those there are, unless the usual; `kept`: these trials alone.
     """
     columns = columns or trial_columns.of(experiment, [], [])
     chosen = [columns[key] for key in query.getlist("c") if key in columns and key != TRIAL]
@@ -71,28 +71,32 @@ def table(
     rows = trials_with_numbers().filter(experiment=experiment).select_related(None)
     rows = rows.select_related("task", "latest_checkpoint")
     rows = trials_in_states(rows, [state for state in query.getlist("state") if state])
-    if bounds:
-        rows = rows.filter(pk__in=within(experiment, bounds))
-    page = Paginator(_ordered(rows, by, is_down), PER_PAGE).get_page(query.get("page"))
-    total = experiment.trials.count() if query.get("state") or bounds else page.paginator.count
-    found = _rows(experiment, list(page.object_list), shown, total)
+    page: Page[Any] = Paginator(_in_order(rows, by, is_down, kept), PER_PAGE).get_page(query.get("page"))
+    total = experiment.trials.count() if query.get("state") or kept is not None else page.paginator.count
+    found = _rows(experiment, _read(rows, page), shown, total)
     return Table(found, [_head(column, by, is_down) for column in shown], page, total)
 
 
-def within(experiment: Experiment, bounds: dict[str, Bounds]) -> list[int]:
-    """Trials whose hyperparameters, and best value of the searcher's metric (METRIC), lie within all of these."""
-    best = KeyTransform("searcher_metric", "best_validation")
-    found = []
-    for pk, hparams, value in experiment.trials.values_list("pk", "hparams", best):
-        tried = flat(hparams)
+def within(tried: Iterable[tuple[int, Flat, float | None]], bounds: dict[str, Bounds]) -> set[int]:
+    """Of (trial, hyperparameters, best value of the searcher's metric) those that lie within all of these (METRIC)."""
+    return {
+        pk
+        for pk, hparams, best in tried
         if all(
-            each.hold_number(float("nan") if value is None else value)
+            each.hold_number(float("nan") if best is None else best)
             if name == METRIC
-            else each.hold(tried, name)
+            else each.hold(hparams, name)
             for name, each in bounds.items()
-        ):
-            found.append(pk)
-    return found
+        )
+    }
+
+
+def _read(rows: QuerySet[Trial], page: Iterable[Any]) -> list[Trial]:
+    """The trials of a page, whole."""
+    here = list(page)
+    ids = [each for each in here if not isinstance(each, Trial)]
+    found = {trial.pk: trial for trial in rows.filter(pk__in=ids)} if ids else {}
+    return [found[pk] for pk in ids if pk in found] if ids else here
 
 
 def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column], total: int) -> list[Row]:
@@ -119,12 +123,15 @@ def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column], 
     return found
 
 
-def _ordered(rows: QuerySet[Trial], by: Column | None, is_down: bool) -> QuerySet[Trial]:
-    """Trials without a value stand last, either way."""
-    if by is None:
-        return rows.order_by("pk")
-    order = by.by.desc(nulls_last=True) if is_down else by.by.asc(nulls_last=True)
-    return rows.order_by(order, "pk")
+def _in_order(
+    rows: QuerySet[Trial], by: Column | None, is_down: bool, kept: Collection[int] | None
+) -> QuerySet[Trial] | list[int]:
+    """Trials without a value stand last, either way. Of those `kept` only their ids: a page of them is read whole."""
+    order = [by.by.desc(nulls_last=True) if is_down else by.by.asc(nulls_last=True)] if by else []
+    ordered = rows.order_by(*order, "pk")
+    if kept is None:
+        return ordered
+    return [pk for pk in ordered.values_list("pk", flat=True) if pk in kept]
 
 
 def _head(column: Column, by: Column | None, is_down: bool) -> Head:

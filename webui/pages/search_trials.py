@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.db.models.fields.json import KeyTransform
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
@@ -14,11 +15,11 @@ from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES
 from experiments.transitions import IllegalStep
 from metrics.comparisons import metrics_of
-from metrics.hparam_axes import Axis, axes, flat
+from metrics.hparam_axes import Axis, axes
 from metrics.parallel_chart import METRIC
 from trainmaster import yamltext
 from webui.pages import experiment as experiment_page
-from webui.pages import experiment_trials, sweep_query, trial_columns
+from webui.pages import experiment_trials, sweep_query, sweep_rows, trial_columns
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
@@ -36,14 +37,30 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     context = experiment_page.head(request, experiment, "trials")
     if part == "head":
         return show(request, "search_trials", context, room="Experiments", fragment="experiment")
-    hparams = [hparams for (hparams,) in experiment.trials.values_list("hparams")]
-    varying = axes(experiment.config.get("hyperparameters") or {}, map(flat, hparams))
-    columns = trial_columns.of(experiment, varying, metrics_of(_some(experiment)))
-    bounds = sweep_query.bounds(request.GET)
-    context["trials"] = experiment_trials.table(experiment, request.GET, columns, bounds)
+    varying, kept = _by_hparams(experiment, request.GET)
+    metrics = metrics_of(_some(experiment)) if _names(request.GET, trial_columns.METRIC) else []
+    columns = trial_columns.of(experiment, varying, metrics)
+    context["trials"] = experiment_trials.table(experiment, request.GET, columns, kept)
     if part is None:
         context |= _form(request, columns, varying) | {"best": best(experiment)}
     return show(request, "search_trials", context, room="Experiments", fragment="experiment_trials")
+
+
+def _names(query: QueryDict, columns: str) -> bool:
+    """Does the page offer such columns, or the table alone show or sort by some?"""
+    asked = (*query.getlist("c"), query.get("sort", "").removeprefix("-"))
+    return "part" not in query or any(key.startswith(columns) for key in asked)
+
+
+def _by_hparams(experiment: Experiment, query: QueryDict) -> tuple[list[Axis], set[int] | None]:
+    """The hyperparameters that vary, as far as the address needs them, and the trials that its bounds keep."""
+    bounds = sweep_query.bounds(query)
+    if not bounds and not _names(query, trial_columns.HPARAM):
+        return [], None
+    best_value = KeyTransform("searcher_metric", "best_validation") if METRIC in bounds else None
+    tried = sweep_rows.tried(experiment, best_value)
+    varying = axes(experiment.config.get("hyperparameters") or {}, (hparams for _, hparams, _ in tried))
+    return varying, experiment_trials.within(tried, bounds) if bounds else None
 
 
 def _some(experiment: Experiment) -> list[int]:

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from django.db.models import F, Func, JSONField
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from experiments.models import Experiment
 from metrics import hparam_charts, importance, learning_curves, parallel_chart, series
 from metrics.charts import Figure
 from metrics.comparisons import Metric, metrics_of
-from metrics.hparam_axes import Axis, Bounds, Kind, axes, flat
+from metrics.hparam_axes import Axis, Bounds, Kind, axes
 from metrics.sweep import Sweep
 from webui.pages import experiment as experiment_page
 from webui.pages import sweep_query, sweep_rows
@@ -26,6 +27,12 @@ from webui.pages.sweep_query import FIRST_AXES, FIRST_OF_A_MAP, MARGINS, View
 #: metrics to choose from are those of so many trials, the best among them
 TRIALS_ASKED_FOR_NAMES = 50
 STEPS_OFFERED = 40
+#: of the state of a search, which may be a megabyte
+_UNITS_OF_RUNGS = Func(
+    F("search"),
+    template="jsonb_path_query_array(%(expressions)s, '$.brackets[*].rungs[*].units')",
+    output_field=JSONField(),
+)
 
 
 class Way(NamedTuple):
@@ -120,8 +127,8 @@ def _is_log(view: View, of: Sweep) -> bool:
 
 
 def _form(experiment: Experiment, view: View, way: str) -> dict[str, Any]:
-    hparams = [hparams for (hparams,) in experiment.trials.values_list("hparams")]
-    varying = axes(experiment.config.get("hyperparameters") or {}, map(flat, hparams))
+    hparams = [hparams for _, hparams, _ in sweep_rows.tried(experiment)]
+    varying = axes(experiment.config.get("hyperparameters") or {}, hparams)
     chosen = chosen_axes(varying, view, FIRST_OF_A_MAP if way == "heat-maps" else FIRST_AXES)
     some = list(experiment.trials.exclude(summary_metrics={}).order_by("pk").values_list("pk", flat=True))
     asked = some[:TRIALS_ASKED_FOR_NAMES]
@@ -153,10 +160,9 @@ def field(axis: Axis, chosen: Mapping[str, Bounds]) -> dict[str, Any]:
 
 def _steps(experiment: Experiment, metric: Metric) -> list[int]:
     """Steps to choose from: the last ones of the rungs, or those that the best trial has reported."""
-    brackets = experiment.search.get("brackets") or []
-    rungs = {rung["units"] for bracket in brackets for rung in bracket.get("rungs") or [] if "units" in rung}
+    rungs = Experiment.objects.filter(pk=experiment.pk).values_list(_UNITS_OF_RUNGS, flat=True).first()
     if rungs:
-        return sorted(int(units) for units in rungs)
+        return sorted({int(units) for units in rungs})
     if not experiment.best_trial_id:
         return []
     found = series.read(experiment.best_trial_id, metric.group, [metric.name], points=STEPS_OFFERED)
