@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,10 @@ from typing import Any
 import pytest
 
 from tests.rig.hosts import Host
+from tests.rig.server import ROOT
 from tests.trainmaster.cli.conftest import CommandLine
 from tests.trainmaster.cli.terminal import Terminal
+from webui.embedded import processes
 
 pytestmark = pytest.mark.hosts
 
@@ -128,3 +133,46 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
     assert removal.returncode == 1
     assert "--yes" in removal.stderr
     assert tm("host", "remove", "local", "--yes").returncode == 0
+
+
+def test_the_first_ten_minutes_go_as_the_documentation_says(
+    tm: CommandLine, added: list[str], tmp_path: Path
+) -> None:
+    """Every command of docs/start.md in its order, with the example as it stands there but for its pace."""
+    page = (ROOT / "docs" / "start.md").read_text()
+    config, code = (
+        re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0] for language in ("yaml", "python")
+    )
+    assert "time.sleep(0.1)" in code
+    (tmp_path / "hello.yaml").write_text(config)
+    train = tmp_path / "train.py"
+    train.write_text(code.replace("time.sleep(0.1)", "time.sleep(0.01)"))
+    environment = {
+        **tm.environment, "TRAINMASTER_TOKEN": "", "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "DET_USER": "admin", "DET_PASS": tm.server.password,
+    }  # fmt: skip
+    added.append("local")
+    numbers: dict[str, str] = {}  # of experiments as the page has them -> here
+    said = {}
+    for line in re.findall(r"^\$ trainmaster (.+)$", page, re.MULTILINE):
+        words = [numbers.get(word, word) for word in shlex.split(line)]
+        if words[:2] == ["trial", "logs"]:
+            trials = tm.server.request(
+                "GET", f"/api/v1/experiments/{words[2]}/trials", token=tm.server.token()
+            )
+            words[2] = str(trials["trials"][0]["id"])
+        ran = subprocess.run(
+            tm.command(*words), env=environment, cwd=tmp_path, text=True, capture_output=True, timeout=300, check=False
+        )  # fmt: skip
+        said[line] = ran.stdout + ran.stderr
+        assert ran.returncode == 0, f"{line}: {said[line]}"
+        if found := re.search(r"Created experiment (\d+)", said[line]):
+            numbers[str(len(numbers) + 1)] = found[1]
+            train.write_text(
+                code.replace("time.sleep(0.1)", "time.sleep(1)")
+            )  # the second is still there to be paused
+    assert len(said) > 9
+    assert "step 100: 0.366" in said["experiment create hello.yaml . -f"]
+    assert "step 100: 0.366" in said["trial logs 1 --tail 20"]
+    assert tm("e", "kill", numbers["2"]).returncode == 0
+    assert processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 120)
