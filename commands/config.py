@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from jobs.models import Job
-from submissions.config import masking, resources, without_effect
+from submissions.config import masking, resources, schema, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
+from submissions.config.ordering import Order
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
 from submissions.config.resources import BindMounts, Duration
-from submissions.config.section import Entrypoint, Ignored, NotNegative, Section, refuse
+from submissions.config.section import Entrypoint, Ignored, NotNegative, Section, leading, refuse
 from submissions.config.translating import Shape
 
 SUBJECT = "command configuration"
@@ -27,6 +29,8 @@ def _no_slots_per_trial(value: Any) -> Any:
 
 
 class Resources(resources.Resources):
+    model_config = ConfigDict(json_schema_extra=leading("slots"))
+
     slots: NotNegative = 1
     """Slots (GPUs), all on one host; 0 runs it without any."""
     slots_per_trial: Annotated[Literal[None], BeforeValidator(_no_slots_per_trial)] = Field(
@@ -72,6 +76,27 @@ class CommandConfig(Section):
     def remarks(self) -> list[str]:
         """Sentences about masks in the place of secrets, and about fields that have no effect here."""
         return [*masking.remarks(self.effective()), *without_effect.remarks(self, ("pbs", "slurm"))]
+
+
+@cache
+def schema_of_config() -> dict[str, Any]:
+    """What a command runs may stand on the command line, so its config may lack anything."""
+    return schema.of_model(
+        CommandConfig,
+        title="Trainmaster command config",
+        description="`--config-file` of commands, notebooks, shells and TensorBoards.",
+        required=[],
+    )
+
+
+@cache
+def _order() -> Order:
+    return Order(schema_of_config())
+
+
+def shown(config: dict[str, Any]) -> dict[str, Any]:
+    """A copy of an effective config as people see it: without secrets, in the order of the documentation."""
+    return _order().of(masking.masked(config))
 
 
 _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))

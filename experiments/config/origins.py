@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from experiments.config.model import ExperimentConfig
+from experiments.config.showing import in_order
 from trainmaster import yamltext
 
 Origin = Literal["config", "template", "default"]
@@ -21,10 +21,8 @@ class Line(NamedTuple):
 
 
 def explained(effective: dict[str, Any], config: dict[str, Any], template: dict[str, Any]) -> list[Line]:
-    """The effective config as YAML, line by line; sections stand in the order of the documentation."""
-    order = {name: place for place, name in enumerate(ExperimentConfig.model_fields)}
-    values = dict(sorted(effective.items(), key=lambda item: order.get(item[0], len(order))))
-    return list(_of_map(values, config, template, 0))
+    """The effective config as YAML, line by line, in the order of the documentation."""
+    return list(_of_map(in_order(effective), config, template, 0))
 
 
 def _of_map(values: dict[str, Any], config: Any, template: Any, depth: int) -> Iterator[Line]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from submissions.config import resources
-from submissions.config.section import OLDER, NotNegative
+from submissions.config.section import OLDER, NotNegative, leading
 
 
 class Resources(resources.Resources):
+    model_config = ConfigDict(json_schema_extra=leading("slots_per_trial", "max_slots"))
+
     slots_per_trial: NotNegative = 1
     """Slots (GPUs) of one trial; 0 runs it without any."""
     max_slots: NotNegative | None = None

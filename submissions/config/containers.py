@@ -32,7 +32,12 @@ def image_of(environment: dict[str, Any], slot_kind: str) -> str | None:
     """The image that somebody chose; None without one, and for Determined's own."""
     images = environment.get("image") or {}
     image = images.get(slot_kind if slot_kind in ("cuda", "rocm") else "cpu")
-    return None if not image or _OF_DETERMINED.fullmatch(image) else str(image)
+    return None if not image or is_of_determined(image) else str(image)
+
+
+def is_of_determined(image: str) -> bool:
+    """Whether it is one of the environments that Determined makes."""
+    return bool(_OF_DETERMINED.fullmatch(image))
 
 
 def bytes_of(size: int | str | None) -> int | None:

@@ -43,9 +43,12 @@ def _plain(node: Any) -> Any:
     if "properties" in node:
         needed = node.get("required", [])
         fields = {name: _plain(inner) for name, inner in node["properties"].items()}
+        ordered = sorted(
+            fields.items(), key=lambda field: "const" not in field[1]
+        )  # what tells kinds apart first
         found["properties"] = {
             name: inner if name in needed else _or_null(inner)
-            for name, inner in fields.items()
+            for name, inner in ordered
             if inner.get("type") != "null" and inner.get("const", "") is not None  # known only to be refused
         }
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
@@ -25,6 +26,16 @@ class Section(BaseModel):
         if not isinstance(data, dict):
             return data
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+
+def leading(*names: str) -> Callable[[dict[str, Any]], None]:
+    """For `json_schema_extra`: these fields come before those of the base class, in schema, reference and display."""
+
+    def reorder(schema: dict[str, Any]) -> None:
+        fields = schema["properties"]
+        schema["properties"] = {**{name: fields[name] for name in names}, **fields}
+
+    return reorder
 
 
 def _whole(value: Any) -> Any:

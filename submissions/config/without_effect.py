@@ -5,34 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_NO_CONTAINER = "on hosts without podman, docker or apptainer: runs use those directly, without a container"
+from submissions.config.containers import is_of_determined
+
 _NOTHING_LIKE_IT = "Trainmaster has nothing of the kind"
 _REASONS = {
-    "environment.image": _NO_CONTAINER,
-    "environment.force_pull_image": _NO_CONTAINER,
-    "environment.registry_auth": _NO_CONTAINER,
-    "environment.add_capabilities": _NO_CONTAINER,
-    "environment.drop_capabilities": _NO_CONTAINER,
     "environment.ports": "runs use the network of their host, with all of its ports",
     "environment.pod_spec": "there is no Kubernetes here",
-    "bind_mounts": _NO_CONTAINER,
-    "resources.devices": _NO_CONTAINER,
-    "resources.shm_size": _NO_CONTAINER,
     "resources.agent_label": "pools and their hosts took its place; see resources.resource_pool",
     "resources.native_parallel": "the entrypoint says how ranks are started",
+}
+#: what only the container of an image has
+_OF_CONTAINERS = {
+    "environment.force_pull_image": "nothing is fetched",
+    "environment.registry_auth": "nothing is fetched",
+    "environment.add_capabilities": "runs have the capabilities of their account",
+    "environment.drop_capabilities": "runs have the capabilities of their account",
+    "bind_mounts": "runs use their host directly, and find each folder at its host_path",
+    "resources.devices": "runs use their host directly, and find each device at its host_path",
+    "resources.shm_size": "runs use their host's shared memory, all of it",
 }
 
 
 def remarks(config: Any, own: Mapping[str, str] | tuple[str, ...] = ()) -> list[str]:
     """A sentence for each that is set: those that every kind of job has, and the kind's `own`, with their reasons."""
     reasons = {**_REASONS, **(own if isinstance(own, Mapping) else dict.fromkeys(own, _NOTHING_LIKE_IT))}
-    return [_sentence(path, reason) for path, reason in reasons.items() if _is_set(config, path)]
+    found = [f"{path} has no effect: {reason}." for path, reason in reasons.items() if _is_set(config, path)]
+    return [*_of_image(config), *found]
 
 
-def _sentence(path: str, reason: str) -> str:
-    if reason is _NO_CONTAINER:
-        return f"{path} has no effect {reason}."
-    return f"{path} has no effect: {reason}."
+def _of_image(config: Any) -> list[str]:
+    """Of the image, and of what only its container has."""
+    image = config.environment.image
+    images = [name for name in (image.model_dump().values() if image else ()) if name]
+    if any(not is_of_determined(name) for name in images):
+        return [
+            "environment.image has no effect on hosts without podman, docker or apptainer: "
+            "runs use those directly, without a container."
+        ]
+    found = [
+        f"environment.image has no effect: {name} is an environment of Determined's own, and runs use that of their "
+        "host, which environment.python or environment.activate choose."
+        for name in images[:1]
+    ]
+    return found + [
+        f"{path} has no effect without an environment.image of its own: {reason}."
+        for path, reason in _OF_CONTAINERS.items()
+        if _is_set(config, path)
+    ]
 
 
 def _is_set(config: Any, path: str) -> bool:

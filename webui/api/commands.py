@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from accounts.models import User
 from commands import submit, transitions
-from commands.config import CommandConfig, check, parse
+from commands.config import CommandConfig, check, parse, shown
 from commands.listing import with_parts
 from commands.models import Command
 from experiments.models import Template, Workspace
@@ -26,7 +26,6 @@ from jobs import phases, queue_edits
 from jobs.models import Job
 from jobs.states import AllocationState
 from submissions import contexts
-from submissions.config.masking import masked
 from submissions.config.problems import ConfigError
 from webui.api import encoding
 from webui.api.answers import Pagination, Time
@@ -96,12 +95,9 @@ def find(command_id: str, kind: Job.Kind = Job.Kind.COMMAND) -> Any:
 
 def effective_config(command: Command) -> Json:
     """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
-    config = masked(command.config)
     job = command.job
-    config["resources"] = {
-        **config["resources"], "priority": job.priority, "weight": job.weight, "resource_pool": job.pool.name
-    }  # fmt: skip
-    return config
+    edited = {"priority": job.priority, "weight": job.weight, "resource_pool": job.pool.name}
+    return shown({**command.config, "resources": {**command.config["resources"], **edited}})
 
 
 class CommandRecord(TypedDict):
@@ -221,7 +217,7 @@ class Commands(OfKind, ApiView):
         config = _config(body, self.kind)
         if body.get("preview"):
             return Response(
-                {self.noun: None, "config": masked(config.effective()), "warnings": [], "notices": []}
+                {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
             )
         workspace = _workspace(body.get("workspaceId"))
         try:

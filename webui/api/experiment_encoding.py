@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Annotated, Any, NotRequired, cast
 
 from django.contrib.postgres.expressions import ArraySubquery
@@ -22,7 +21,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from experiments import phases
-from experiments.config import masked, masked_text
+from experiments.config import masked_text, shown
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import GONE, ExperimentState
 from webui.api import encoding
@@ -59,18 +58,17 @@ def _number(rows: QuerySet[Any], by: str, what: Any, field: Any) -> Coalesce:
 
 def effective_config(experiment: Experiment) -> Json:
     """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
-    config = masked(copy.deepcopy(experiment.config))
+    config: Json = experiment.config
     if experiment.unmanaged:
-        return config
+        return shown(config)
     job = experiment.job
-    config["resources"] = {
-        **(config.get("resources") or {}),
+    edited = {
         "priority": job.priority,
         "weight": job.weight,
         "max_slots": job.max_slots,
         "resource_pool": job.pool.name,
     }
-    return config
+    return shown({**config, "resources": {**(config.get("resources") or {}), **edited}})
 
 
 class ExperimentDraft(TypedDict):

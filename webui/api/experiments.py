@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from accounts.models import User
 from experiments import detached, edits, submit, templates, transitions
-from experiments.config import MASK, ConfigError, ExperimentConfig, masked, parse, restored
+from experiments.config import MASK, ConfigError, ExperimentConfig, parse, restored, shown
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project, Template
 from jobs import accepting, queue_edits
@@ -271,7 +271,7 @@ def _validate_only(config: ExperimentConfig, body: Json, parent: Experiment | No
 
 def _skeleton(config: ExperimentConfig, project: Project, user: User) -> ValidatedExperiment:
     """What validateOnly answers: a record in which nothing has an id."""
-    effective = masked(config.effective())
+    effective = shown(config.effective())
     record: ExperimentDraft = {
         "id": 0, "name": effective["name"], "state": "STATE_UNSPECIFIED", "archived": False, "config": effective,
         "originalConfig": "", "startTime": "1970-01-01T00:00:00Z", "numTrials": 0,

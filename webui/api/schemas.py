@@ -15,9 +15,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
-from commands.config import CommandConfig
+from commands.config import schema_of_config
 from experiments.config import schema as experiments
-from submissions.config import schema
 from webui.api.errors import Missing
 from webui.api.views import ApiView, Json
 
@@ -26,17 +25,11 @@ _FRESH_SECONDS = 3600
 
 @cache
 def documents() -> dict[str, Json]:
-    """Name → schema. What a command runs may stand on the command line, so its config may lack anything."""
-    command = schema.of_model(
-        CommandConfig,
-        title="Trainmaster command config",
-        description="`--config-file` of commands, notebooks, shells and TensorBoards.",
-        required=[],
-    )
+    """Name → schema."""
     return {
         "experiment-config": experiments.of_config(),
         "template-config": experiments.of_template(),
-        "command-config": command,
+        "command-config": schema_of_config(),
     }
 
 

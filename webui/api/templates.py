@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from typing_extensions import TypedDict
 
 from experiments import templates
-from experiments.config import ConfigError, masked
+from experiments.config import ConfigError, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
@@ -44,7 +44,7 @@ def encode_template(template: Template) -> TemplateRecord:
     """`changedAt` and `changedBy` are beside the dialect's fields."""
     return {
         "name": template.name,
-        "config": masked(template.config),
+        "config": shown_template(template.config),
         "workspaceId": template.workspace_id,
         "changedAt": encoding.time(template.changed_at),
         "changedBy": template.changed_by.username if template.changed_by else "",

@@ -6,7 +6,6 @@ import shlex
 import uuid
 from typing import Any
 
-import yaml
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,6 +14,7 @@ from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from commands import transitions
+from commands.config import shown
 from commands.listing import with_parts
 from commands.models import Command, Service
 from commands.states import CommandState
@@ -22,7 +22,7 @@ from events.models import Event
 from jobs import phases
 from jobs.models import Allocation
 from jobs.states import AllocationState
-from submissions.config.masking import masked
+from trainmaster import yamltext
 from webui.pages import timeline, verdicts, why
 from webui.pages.frame import actor, page, show, user_of
 from webui.pages.source_text import coloured
@@ -96,7 +96,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":
-        context["config"] = coloured(yaml.safe_dump(masked(command.config), sort_keys=False), "config.yaml")
+        context["config"] = coloured(yamltext.dump(shown(command.config)), "config.yaml")
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
     return show(request, "command", context, room=ROOM, fragment="command")

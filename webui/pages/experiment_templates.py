@@ -14,7 +14,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from experiments import templates
-from experiments.config import ConfigError, masked, masked_text
+from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Experiment, Template, Workspace
 from trainmaster import yamltext
 from webui.pages import drafts
@@ -126,7 +126,7 @@ def _address(name: str) -> str:
 
 def _text(template: Template) -> str:
     """As it was written, with its secrets masked."""
-    return masked_text(template.source) if template.source else yamltext.dump(masked(template.config))
+    return masked_text(template.source) if template.source else yamltext.dump(shown_template(template.config))
 
 
 def _number(text: str) -> int:

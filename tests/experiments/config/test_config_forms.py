@@ -102,7 +102,7 @@ def test_a_template_may_lack_what_a_config_needs() -> None:
 
 def test_what_does_nothing_here_is_said_once_with_its_reason() -> None:
     text = """
-environment: {image: some/image, add_capabilities: [SYS_PTRACE], pod_spec: {spec: {}}, proxy_ports: [{proxy_port: 80}]}
+environment: {add_capabilities: [SYS_PTRACE], pod_spec: {spec: {}}, proxy_ports: [{proxy_port: 80}]}
 resources: {slots: 4, shm_size: 4g, devices: ["/dev/a:/dev/a"], agent_label: big, native_parallel: true}
 bind_mounts: ["/data:/data"]
 records_per_epoch: 60000
@@ -113,7 +113,7 @@ integrations: {webhooks: {webhook_id: [1]}}
 """
     remarks = parse(GOOD + text).remarks()
     named = {remark.partition(" has no effect")[0] for remark in remarks}
-    of_jobs = {f"environment.{name}" for name in ("image", "add_capabilities", "pod_spec", "proxy_ports")}
+    of_jobs = {f"environment.{name}" for name in ("add_capabilities", "pod_spec", "proxy_ports")}
     of_jobs |= {f"resources.{name}" for name in ("shm_size", "devices", "agent_label", "native_parallel")}
     own = {
         "resources.slots",
@@ -125,6 +125,18 @@ integrations: {webhooks: {webhook_id: [1]}}
     own |= {"optimizations.mixed_precision", "optimizations.tensor_fusion_threshold"}
     assert named == {*of_jobs, *own, "bind_mounts"} and len(remarks) == len(named)
     assert all(remark.endswith(".") and len(remark) > 40 for remark in remarks)
+
+
+def test_what_only_a_container_has_needs_an_image_of_ones_own() -> None:
+    mounts = "resources: {shm_size: 4g}\nbind_mounts: [/data:/in]\n"
+    without = parse(GOOD + mounts).remarks()
+    assert [remark.partition(" has")[0] for remark in without] == ["bind_mounts", "resources.shm_size"]
+    assert "without an environment.image of its own" in without[0] and "at its host_path" in without[0]
+    [of_image] = parse(f"{GOOD}{mounts}environment: {{image: team/train:1}}").remarks()
+    assert of_image.startswith("environment.image has no effect on hosts without podman, docker or apptainer")
+    determined = parse(f"{GOOD}{mounts}environment: {{image: determinedai/x:1}}").remarks()
+    assert determined[0].startswith("environment.image has no effect: determinedai/x:1 is")
+    assert determined[1:] == without
 
 
 def test_a_config_of_defaults_gets_no_remarks() -> None:

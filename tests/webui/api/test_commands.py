@@ -45,7 +45,7 @@ def test_the_published_clients_body_is_accepted_as_it_is(cast: Cast, host: Host)
         "commands", {"config": config, "files": [uploaded("a.txt", "1")], "workspaceId": 1}
     )
     assert answer["warnings"] == []
-    assert any("bind_mounts has no effect" in notice for notice in answer["notices"])
+    assert any("environment.image has no effect on hosts without" in notice for notice in answer["notices"])
     assert Command.objects.get().context.listing[0]["path"] == "a.txt"
 
 

@@ -1,0 +1,95 @@
+"""The order in which a config is shown: that of its documentation. The database keeps none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+#: fields that tell kinds of a section apart
+TAGS = ("name", "type")
+
+
+class Order:
+    """Of the configs that a JSON Schema describes: in each section the fields as the schema has them.
+
+    Names that users choose (of hyperparameters, of data) follow by the alphabet.
+    """
+
+    def __init__(self, schema: Json) -> None:
+        defs = schema.get("$defs", {})
+        self._whole = _Place(_resolved(schema, defs), defs)
+
+    def of(self, config: Json) -> Json:
+        """The same values, in order; what the schema does not know is kept."""
+        found: Json = _ordered(config, self._whole)
+        return found
+
+
+class _Place:
+    """Somewhere in a config, with all `kinds` of values that it may have. What is below is looked up once."""
+
+    def __init__(self, kinds: list[Json], defs: Json) -> None:
+        self._kinds, self._defs = kinds, defs
+        self._tagged = any(_tags(kind) for kind in kinds)
+        names = (name for kind in kinds for name in kind.get("properties", ()))
+        self._places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        self._known: dict[object, _Place] = {}
+
+    def section(self, value: Json) -> _Place:
+        """This place as the one kind of section that the value's name or type says it is."""
+        if not self._tagged:
+            return self
+        fit = [
+            kind
+            for kind in self._kinds
+            if all(value.get(tag, has) == has for tag, has in _tags(kind).items())
+        ]
+        return self._once(tuple(map(id, fit)), fit)
+
+    def names(self, value: Json) -> list[str]:
+        return sorted(value, key=lambda name: (self._places.get(name, len(self._places)), name))
+
+    def below(self, name: str) -> _Place:
+        """What may stand at `name` of a map."""
+        if name not in self._places:
+            others = (kind.get("additionalProperties") for kind in self._kinds)
+            return self._found("", [other for other in others if isinstance(other, dict)])
+        fields = (kind.get("properties", {}) for kind in self._kinds)
+        return self._found(name, [field[name] for field in fields if name in field])
+
+    def entry(self) -> _Place:
+        """What may stand in a list."""
+        return self._found(0, [kind["items"] for kind in self._kinds if "items" in kind])
+
+    def _found(self, key: object, nodes: list[Json]) -> _Place:
+        known = self._known.get(key)
+        return known or self._once(key, [kind for node in nodes for kind in _resolved(node, self._defs)])
+
+    def _once(self, key: object, kinds: list[Json]) -> _Place:
+        if key not in self._known:
+            self._known[key] = _Place(kinds, self._defs)
+        return self._known[key]
+
+
+def _ordered(value: Any, place: _Place) -> Any:
+    if isinstance(value, list):
+        return [_ordered(entry, place.entry()) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    section = place.section(value)
+    return {name: _ordered(value[name], section.below(name)) for name in section.names(value)}
+
+
+def _resolved(node: Json, defs: Json) -> list[Json]:
+    """All that a node allows, references and choices followed."""
+    if "$ref" in node:
+        return _resolved(defs[node["$ref"].rpartition("/")[2]], defs)
+    choices = [kind for key in ("anyOf", "oneOf", "allOf") for kind in node.get(key, ())]
+    choices += [node[key] for key in ("then", "else") if key in node]
+    return [node, *(kind for choice in choices for kind in _resolved(choice, defs))]
+
+
+def _tags(kind: Json) -> Json:
+    """{tag: its one value} of a kind of section that is told apart from others."""
+    fields = kind.get("properties", {})
+    return {tag: fields[tag]["const"] for tag in TAGS if "const" in fields.get(tag, {})}
