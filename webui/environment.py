@@ -1,6 +1,7 @@
 """Typed reading of environment variables: a wrong value stops the start with a sentence."""
 
 import os
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,25 @@ def http_url(name: str) -> str | None:
             f"{name} is {value!r}; allowed: an address, such as https://s3.example.com:9000."
         )
     return value or None
+
+
+def origin(name: str) -> str:
+    """`https://tasks.example.com`, or one for each task: `https://*.tasks.example.com`; empty where it is not set."""
+    value = text(name).rstrip("/").lower()
+    if not value:
+        return ""
+    parts = urlsplit(value)
+    host = parts.netloc.removeprefix("*.")
+    if parts.scheme not in {"http", "https"} or not re.fullmatch(
+        r"[a-z0-9.-]+(:\d+)?|\[[0-9a-f:]+\](:\d+)?", host
+    ):
+        raise ImproperlyConfigured(
+            f"{name} is {value!r}; allowed: an origin such as https://tasks.example.com:8443, "
+            "or https://*.tasks.example.com for one of each task."
+        )
+    if parts.path or parts.query or parts.fragment:
+        raise ImproperlyConfigured(f"{name} is {value!r}; allowed: scheme, host name and port alone.")
+    return value.removesuffix(":443" if parts.scheme == "https" else ":80")
 
 
 def one_of(name: str, default: str, allowed: list[str]) -> str:

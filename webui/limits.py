@@ -101,6 +101,10 @@ NOTIFY_HISTORY_DAYS = environment.number("TRAINMASTER_NOTIFY_HISTORY_DAYS", 30.0
 SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_SECONDS", 30.0)
 SERVICES_ASKED_AT_ONCE = int(environment.number("TRAINMASTER_SERVICES_ASKED_AT_ONCE", 16))
 TENSORBOARD_IDLE_SECONDS = int(environment.number("TRAINMASTER_TENSORBOARD_IDLE_SECONDS", 1800))
+# Whether somebody may use a task is looked up anew so often, in requests and for what stays open: what a revoked login
+# has opened ends within twice that. On an origin of tasks, a browser's login lasts so long after its last use.
+PROXY_ACCESS_SECONDS = environment.number("TRAINMASTER_PROXY_ACCESS_SECONDS", 5.0)
+PROXY_LOGIN_SECONDS = environment.number("TRAINMASTER_PROXY_LOGIN_SECONDS", 7200.0)
 # A job leases ports of hosts between these.
 PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
 PORT_LEASE_LAST = int(environment.number("TRAINMASTER_PORT_LEASE_LAST", 24_999))

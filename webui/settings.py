@@ -38,6 +38,8 @@ SECRET_KEY = _secret
 
 ALLOWED_HOSTS = environment.words("TRAINMASTER_ALLOWED_HOSTS", "*")
 CSRF_TRUSTED_ORIGINS = environment.words("TRAINMASTER_CSRF_TRUSTED_ORIGINS")
+# Where pages of notebooks and other tasks come from, apart from the console's origin (docs/interactive.md).
+PROXY_ORIGIN = environment.origin("TRAINMASTER_PROXY_ORIGIN")
 
 INSTALLED_APPS = [
     "django.contrib.postgres",
@@ -87,7 +89,7 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [csp.SELF, "data:", "blob:"],
         "object-src": [csp.NONE],
         "base-uri": [csp.NONE],
-        "form-action": [csp.SELF],
+        "form-action": [csp.SELF, *filter(None, [PROXY_ORIGIN])],  # where the form that starts a task leads
         "frame-ancestors": [csp.NONE],
     }
 }

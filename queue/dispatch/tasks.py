@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from celery import shared_task
 from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 from django.db.models import Q
 from django.utils import timezone
 
@@ -169,7 +170,8 @@ def clean_logs() -> None:
 
 @shared_task(name="dispatch.tasks.collect_garbage")
 def collect_garbage() -> None:
-    """Run folders that nobody needs any more, and deletions that were interrupted."""
+    """Run folders that nobody needs any more, deletions that were interrupted, logins that have ended."""
+    SessionStore.clear_expired()
     reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
         reconcile.remove_folders(host_id)

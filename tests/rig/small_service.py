@@ -24,6 +24,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(b"", 302, [("Location", "/there?a=1")])
         elif self.path == "/drip":
             self.drip()
+        elif self.path == "/hold":
+            self.hold()
         else:
             seen = {"path": self.path, "headers": dict(self.headers.items())}
             cookies = [
@@ -57,6 +59,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
+
+    def hold(self) -> None:
+        """The beginning of an answer that has no end, for as long as anybody waits for it."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"6\r\nbegun\n\r\n")
+        self.rfile.read(1)
 
     def answer(self, body: bytes, status: int = 200, more: Any = ()) -> None:
         self.send_response(status)

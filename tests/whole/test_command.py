@@ -3,15 +3,17 @@
 import base64
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
@@ -22,7 +24,11 @@ pytestmark = pytest.mark.hosts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-SETTINGS = {"TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "4"}
+SETTINGS = {
+    "TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "4",
+    "TRAINMASTER_PROXY_ORIGIN": "http://*.tasks.test",
+    "TRAINMASTER_PROXY_ACCESS_SECONDS": "0.3",
+}
 LIMIT_SECONDS = 180
 ENDED = {"COMPLETED", "CANCELED", "ERROR"}
 LAST = 5000
@@ -179,9 +185,77 @@ def test_a_port_of_a_command_is_used_through_the_server(stack: Stack) -> None:
         assert ws.recv(LIMIT_SECONDS) == large
     with pytest.raises(InvalidStatus):
         connect(socket_url, additional_headers={"Origin": "https://elsewhere"})
+    ends_with_its_token(stack, address)
+    has_an_origin_of_its_own(stack, made["id"], address)
     stack.post(f"/api/v1/commands/{made['id']}/kill")
     wait_for(stack, made["id"], "CANCELED")
     assert httpx.get(stack.server.url + address, headers=login).status_code in {410, 502}
+
+
+def ends_with_its_token(stack: Stack, address: str) -> None:
+    """A stream and a socket on which nothing passes."""
+    given = stack.post("/api/v1/tokens", {"scope": "write"})
+    login = {"Authorization": f"Bearer {given['token']}"}
+    socket_url = f"{stack.server.url.replace('http', 'ws', 1)}{address}echo"
+    with (
+        httpx.stream(
+            "GET", f"{stack.server.url}{address}hold", headers=login, timeout=LIMIT_SECONDS
+        ) as answer,
+        connect(socket_url, additional_headers=login) as ws,
+    ):
+        blocks = answer.iter_raw()
+        assert next(blocks) == b"begun\n"
+        ws.send("heard")
+        assert ws.recv(LIMIT_SECONDS) == "heard"
+        path = f"/api/v1/tokens/{given['tokenId']}"
+        stack.server.request("PATCH", path, {"setRevoked": True}, token=stack.token)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(blocks)
+        with pytest.raises(ConnectionClosed) as closed:
+            ws.recv(LIMIT_SECONDS)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+
+
+def has_an_origin_of_its_own(stack: Stack, task_id: str, address: str) -> None:
+    """A browser is handed over by a ticket that counts once; nothing else is there; the console's logout ends it."""
+    there = {"Host": f"{task_id}.tasks.test", "Accept": "text/html"}
+    with httpx.Client(base_url=stack.server.url) as console, httpx.Client(base_url=stack.server.url) as task:
+        form = console.get("/login").text
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
+        assert found
+        fields = {"username": "admin", "password": stack.server.password, "csrfmiddlewaretoken": found[1]}
+        assert console.post("/login", data=fields).status_code == 302
+        told = console.get(f"{address}a?b=1", headers={"Accept": "text/html"}).headers["location"]
+        origin, ticket = told.split("/proxy/")
+        assert origin == f"http://{task_id}.tasks.test"
+        assert console.post(address, headers={"Origin": stack.server.url}).status_code == 403
+        elsewhere = {"Host": f"{uuid4()}.tasks.test"}
+        assert (
+            "set-cookie" not in task.get(f"/proxy/{ticket}").headers
+        )  # the console is no place to enter by it
+        entered = task.get(f"/proxy/{ticket}", headers=there)
+        assert (entered.status_code, entered.headers["location"]) == (303, f"{address}a?b=1")
+        assert task.get(f"/proxy/{ticket}", headers=there).status_code == 401
+        cookies = [each.split(";")[0] for each in entered.headers.get_list("set-cookie")]
+        assert all("HttpOnly" in each and address in each for each in entered.headers.get_list("set-cookie"))
+        login = {"Cookie": "; ".join(cookies)}
+        seen = task.get(f"{address}a?b=1", headers={**there, **login}).json()
+        assert (
+            seen["path"] == "/a?b=1" and "Cookie" not in seen["headers"] and "cookie" not in seen["headers"]
+        )
+        assert task.get(address, headers={**elsewhere, **login}).status_code == 401
+        for path in ("/experiments", "/api/v1/me", "/runner/v1/nonce?value=1"):
+            assert task.get(path, headers={**there, **login}).status_code == 404
+        page = console.get("/settings").text
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert found
+        console.post("/logout", data={"csrfmiddlewaretoken": found[1]})
+
+        def leads_back() -> bool:
+            answer = task.get(f"{address}a", headers={**there, **login})
+            return answer.headers.get("location") == f"{stack.server.url}{address}a"
+
+        stack.wait(leads_back, LIMIT_SECONDS, "the login to have ended")
 
 
 def test_ssh_reaches_into_a_shell_and_ends_with_it(stack: Stack, tmp_path: Path) -> None:
@@ -202,6 +276,20 @@ def test_ssh_reaches_into_a_shell_and_ends_with_it(stack: Stack, tmp_path: Path)
     assert (folder.endswith(f"{run_key}/code"), run_key) == (True, f"{made['id']}.1.0")
     sleeping = subprocess.Popen([*ssh, "cat given; sleep 600"], env=environment, stdout=subprocess.PIPE)
     assert sleeping.stdout is not None and sleeping.stdout.read(5) == b"words"
+    written = subprocess.run(
+        [*show[:-1], "ssh-config", "--name", "box", made["id"]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (tmp_path / "config").write_text(written.stdout)
+    port = stack.hosts[0].port  # as editors and port forwards do
+    through = ["ssh", "-F", str(tmp_path / "config"), "-W", f"{stack.hosts[0].address}:{port}", "box"]
+    forwarded = subprocess.Popen(through, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert forwarded.stdout is not None and forwarded.stdout.read(7) == b"SSH-2.0"
+    forwarded.terminate()
+    forwarded.communicate(timeout=LIMIT_SECONDS)
     stack.post(f"{at}/kill")
     assert sleeping.wait(LIMIT_SECONDS) != 0
     stack.wait(lambda: stack.get(at)["shell"]["phase"] == "CANCELED", LIMIT_SECONDS, "its end")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable, List, NamedTuple, Tuple
 
 from trainmaster.cli import services
 from trainmaster.cli.errors import OK, CliError
@@ -21,6 +22,7 @@ from trainmaster.websocket import WebSocket, connect
 
 _KIND = services.Kind("shell", "The shell")
 _BLOCK_BYTES = 65536
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
@@ -37,6 +39,10 @@ def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
     for name in ("show-ssh-command", "show_ssh_command"):
         text = "the ssh command, for scp, port forwards and editors; it keeps the key on this machine"
         services.add_one(verbs, name, text, _KIND, _show_command)
+    parser = services.add_one(
+        verbs, "ssh-config", "an entry of ~/.ssh/config, for VS Code and other editors", _KIND, _ssh_config
+    )
+    parser.add_argument("--name", help="what ssh is to call it (default: trainmaster-<id>)")
     services.add_one(
         verbs, "tunnel", "carry SSH between stdin and stdout; what ssh's ProxyCommand runs", _KIND, _tunnel
     )
@@ -80,6 +86,20 @@ def _show_command(client: Client, args: argparse.Namespace, kind: services.Kind)
     return OK
 
 
+def _ssh_config(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+    """Print it. The key is kept on this machine, and the login is looked up anew whenever ssh connects."""
+    name = args.name or ""
+    if name and not _HOST.fullmatch(name):
+        raise CliError(f"--name is {name!r}; allowed: letters, digits, dots, dashes and underscores.")
+    shell_id = str(kind.record(client, args.id)["id"])
+    record = services.wait_until_ready(client, kind, shell_id, args)
+    way = _way(client, record, _kept(shell_id))
+    print(f"Host {name or 'trainmaster-' + shell_id[:SHOWN]}")
+    for key, value in (("HostName", shell_id), ("User", way.user), ("IdentityFile", way.key), *way.options):
+        print(f"    {key} {value}")
+    return OK
+
+
 def _kept(shell_id: str) -> Path:
     """Where the key lies for commands that are run later."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -88,8 +108,16 @@ def _kept(shell_id: str) -> Path:
     return folder
 
 
-def _command(client: Client, record: services.Json, folder: Path) -> List[str]:
-    """The words of ssh; the task's key and the one that its sshd shows are written into the folder. Raises CliError."""
+class _Way(NamedTuple):
+    """How ssh gets to a shell: as whom, with which key, and its other options."""
+
+    user: str
+    key: str
+    options: List[Tuple[str, str]]
+
+
+def _way(client: Client, record: services.Json, folder: Path) -> _Way:
+    """The task's key and the one that its sshd shows are written into the folder. Raises CliError."""
     if "privateKey" not in record:
         raise CliError(f"it belongs to {record['username']}; only its owner or an admin may log in.")
     shell_id = str(record["id"])
@@ -102,17 +130,19 @@ def _command(client: Client, record: services.Json, folder: Path) -> List[str]:
         [sys.executable, "-m", "trainmaster.cli.main", "-m", client.url, "shell", "tunnel", shell_id]
     )
     options = [
-        f"ProxyCommand={tunnel}", f"UserKnownHostsFile={known}", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes",
-        f"HostKeyAlias={shell_id}",
+        ("ProxyCommand", tunnel), ("UserKnownHostsFile", f'"{known}"'), ("StrictHostKeyChecking", "yes"),
+        ("IdentitiesOnly", "yes"), ("HostKeyAlias", shell_id),
     ]  # fmt: skip
     user = str((record.get("agentUserGroup") or {}).get("user") or "root")
-    return [
-        "ssh",
-        *(word for option in options for word in ("-o", option)),
-        "-i",
-        str(key),
-        f"{user}@{shell_id}",
-    ]
+    return _Way(user, f'"{key}"', options)
+
+
+def _command(client: Client, record: services.Json, folder: Path) -> List[str]:
+    """The words of ssh, whose keys lie in the folder. Raises CliError."""
+    way = _way(client, record, folder)
+    options = [*way.options, ("IdentityFile", way.key)]
+    words = [word for name, value in options for word in ("-o", f"{name}={value}")]
+    return ["ssh", *words, f"{way.user}@{record['id']}"]
 
 
 def _tunnel(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:

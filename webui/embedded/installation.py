@@ -23,13 +23,15 @@ READY_LIMIT_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says. `port` 0 takes any free one."""
+    """What the command line says. `port` 0 takes any free one; `proxy_port` is a further one that tasks are used at."""
 
     data: Path
     listen: str = ports.LOOPBACK
     port: int = 8080
     workers: int = 1
     insecure_http: bool = False
+    proxy_origin: str = ""
+    proxy_port: int = 0
     certificate: Path | None = None
     key: Path | None = None
 
@@ -61,8 +63,14 @@ def running(
             say(f"Ended what a former start had left: {', '.join(leftovers)}.")
         sockets = ports.listen(options.listen, options.port)
         port = sockets[0].getsockname()[1]
+        if options.proxy_port:
+            sockets += ports.listen(options.listen, options.proxy_port)
         certificate = _certificate(options, data)
         url = f"{'https' if certificate else 'http'}://{ports.LOOPBACK}:{port}"
+        if options.proxy_origin.rstrip("/") == url:
+            raise ImproperlyConfigured(
+                f"--proxy-origin is {url}, which is the console's own; allowed: another name or port."
+            )
         note_address(url)
         logs = data / "log"
         logs.mkdir(mode=0o700, exist_ok=True)
@@ -116,6 +124,8 @@ def _environment(
         "TRAINMASTER_CERT_FILE": str(certificate.certificate) if certificate else "",
         "TRAINMASTER_INSECURE_HTTP": "true" if beyond and not certificate else "false",
     }
+    if options.proxy_origin:
+        ours["TRAINMASTER_PROXY_ORIGIN"] = options.proxy_origin
     if beyond and not ports.is_any(options.listen):
         host = f"[{options.listen}]" if ":" in options.listen else options.listen
         ours["TRAINMASTER_SERVER_URL"] = os.environ.get("TRAINMASTER_SERVER_URL", f"{scheme}://{host}:{port}")

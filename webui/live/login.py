@@ -17,21 +17,31 @@ _SCHEME = "bearer "
 
 def user_of(headers: dict[str, str]) -> User | None:
     """The active user that these headers (names in lower case) prove, or None. Reads the database."""
-    authorization = headers.get("authorization", "")
-    if authorization.lower().startswith(_SCHEME):
-        return LoginToken.find_user(authorization[len(_SCHEME) :].strip())
-    return _user_of_session(headers)
+    if has_token(headers):
+        return LoginToken.find_user(headers["authorization"][len(_SCHEME) :].strip())
+    return user_of_session(session_key(headers))
 
 
-def _user_of_session(headers: dict[str, str]) -> User | None:
+def has_token(headers: dict[str, str]) -> bool:
+    """Whether a program sent them, by a login token of its own: no page makes a browser send one."""
+    return headers.get("authorization", "").lower().startswith(_SCHEME)
+
+
+def session_key(headers: dict[str, str]) -> str:
+    """Of the console's session; empty without one."""
     try:
         morsel = SimpleCookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:
-        return None
-    if morsel is None:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def user_of_session(key: str) -> User | None:
+    """The active user who is logged in to the console by this session, or None. Reads the database."""
+    if not key:
         return None
     request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(morsel.value)
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(key)
     user = auth.get_user(request)
     return user if isinstance(user, User) and user.is_active else None
 
@@ -43,7 +53,7 @@ def is_own_origin(headers: dict[str, str]) -> bool:
     CSRF_TRUSTED_ORIGINS.
     """
     origin = headers.get("origin")
-    if origin is None or headers.get("authorization", "").lower().startswith(_SCHEME):
+    if origin is None or has_token(headers):
         return True  # of another scheme it is no login here, and the cookie would count
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True

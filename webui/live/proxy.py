@@ -1,22 +1,23 @@
 """`/proxy/<task>/…`: what listens in a task, through the server and behind its login.
 
 In front of Django, whose handler keeps a thread for each request: a notebook holds dozens open. Who may not, or comes
-too early or too late, gets the console's page about the task, and a program gets a status and a sentence.
+too early or too late, gets the console's page about the task, and a program gets a status and a sentence. Where tasks
+have an origin of their own (webui.live.proxy_origin), browsers are handed over to it, and nothing else is served there.
 """
 
 from __future__ import annotations
 
 import logging
-from urllib.parse import quote
+from dataclasses import dataclass
+from urllib.parse import parse_qs, quote
 
 from django.conf import settings
 from django.db import Error
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from webui.live import proxy_access
-from webui.live.login import is_own_origin
-from webui.live.proxy_access import Answer, Visit
+from webui.live import login, proxy_access, proxy_login, proxy_origin
+from webui.live.proxy_access import Answer, NoLonger, Visit, Visitor
 from webui.live.proxy_headers import Headers, answer_headers, guards, request_headers
 from webui.live.proxy_http import Exchange, Unanswered
 from webui.live.proxy_socket import Tunnelled
@@ -25,6 +26,8 @@ from webui.live.threads import reading
 log = logging.getLogger(__name__)
 
 PREFIX = "/proxy/"
+#: on the origin of tasks: where the console sends a browser with a ticket
+ENTRANCE = "/proxy/+enter"
 _SENTENCES = {
     Answer.NOT_LOGGED_IN: (401, "Not logged in: log in first."),
     Answer.FORBIDDEN: (403, "This task belongs to somebody else; only its owner and admins may use it."),
@@ -32,101 +35,182 @@ _SENTENCES = {
     Answer.WAITING: (503, "The task is not ready yet; try again in a moment."),
     Answer.ENDED: (410, "The task has ended."),
 }
+_ENTER_ANEW = "Not logged in to this task any more: open it from the console."
+_ELSEWHERE = "Browsers use this task at {}; open its address anew."
+#: of answers with a ticket or a login in them
+_UNKEPT = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
 def own_cookies() -> frozenset[str]:
     """Names of the console's cookies, which no task hears or sets."""
-    return frozenset({settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME, "messages"})
+    ours = {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME, "messages"}
+    return frozenset(ours | {proxy_login.COOKIE, proxy_login.CONSOLE_COOKIE})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request or a WebSocket asks for. `rest` is behind the task's `base`, as the browser spelled it."""
+
+    service_id: str
+    has_slash: bool
+    rest: str
+    query: str
+    headers: dict[str, str]
+    #: scheme and host at which the browser asked
+    origin: str
+    #: on the origin of tasks
+    apart: bool
+
+    @property
+    def base(self) -> str:
+        return f"{PREFIX}{self.service_id}/"
+
+    @property
+    def target(self) -> str:
+        return f"{self.base}{self.rest}{self.query}"
 
 
 def before(application: ASGIApp) -> ASGIApp:
-    """The application, with the addresses of tasks taken out before it."""
+    """The application, with the addresses of tasks taken out before it, and all of the origin of tasks."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in {"http", "websocket"} and scope["path"].startswith(PREFIX):
-            await serve(scope, receive, send)
-        else:
+        if scope["type"] not in {"http", "websocket"}:
             await application(scope, receive, send)
+        elif scope["path"].startswith(PREFIX):
+            await serve(scope, receive, send)
+        elif not proxy_origin.is_here(_headers(scope)):
+            await application(scope, receive, send)
+        elif scope["type"] == "http":
+            nothing = JSONResponse(
+                {"message": "Here are tasks alone; the console is at another address."}, 404
+            )
+            await nothing(scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
 
     return guarded
 
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
     """One request, or one WebSocket, to a task."""
-    raw = scope.get("raw_path") or quote(scope["path"]).encode()
-    path = raw.partition(b"?")[0]
-    service_id, slash, rest = path[len(PREFIX) :].decode("latin-1").partition("/")
-    service_id = service_id.replace("%3A", ":").replace("%3a", ":")
-    query = b"?" + scope["query_string"] if scope["query_string"] else b""
-    base = f"{PREFIX}{service_id}/"
+    asked = _asked(scope)
     if scope["type"] == "websocket":
-        rest += query.decode("latin-1")
-        await Tunnelled(service_id, base, rest, scope, receive, send).run(own_cookies())
+        visitor = Visitor(asked.service_id, asked.headers, asked.apart, "origin" not in asked.headers)
+        rest = asked.rest + asked.query
+        await Tunnelled(visitor, asked.base, rest, scope, receive, send).run(own_cookies())
         return
-    if not slash:
-        await RedirectResponse(base + query.decode("latin-1"), 307)(scope, receive, send)
-        return
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     try:
-        visit = await reading(proxy_access.visit, service_id, headers)
+        answer = await _answer(asked, scope, receive, send)
     except Error as error:
         log.warning("the database is away or busy: %s", error)
-        busy = JSONResponse({"message": "The database is away or busy; try again."}, 503)
-        await _guarded(busy, base, scope)(scope, receive, send)
-        return
+        answer = JSONResponse({"message": "The database is away or busy; try again."}, 503)
+    if answer is not None:
+        # in a frame of the task's pages it must be as bound as they are
+        answer.raw_headers += guards(asked.base, asked.origin, asked.apart)
+        await answer(scope, receive, send)
+
+
+async def _answer(asked: Asked, scope: Scope, receive: Receive, send: Send) -> Response | None:
+    """What the server itself answers; None where the task's program has."""
+    if asked.apart and scope["path"] == ENTRANCE:
+        return await reading(_entered, asked)
+    if not asked.has_slash:
+        return RedirectResponse(asked.base + asked.query, 307)
+    visitor = Visitor(asked.service_id, asked.headers, asked.apart)
+    visit = await reading(proxy_access.visit, visitor)
     # a service worker would answer the task's addresses itself, with pages that no policy binds
-    foreign = headers.get("service-worker") == "script" or (
-        scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not is_own_origin(headers)
+    foreign = asked.headers.get("service-worker") == "script" or (
+        scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not login.is_own_origin(asked.headers)
     )
     if foreign or visit.answer != Answer.OPEN:
-        refused = Visit(Answer.FORBIDDEN) if foreign else visit
-        answer = _refusal(refused, service_id, base, headers, scope)
-        await _guarded(answer, base, scope)(scope, receive, send)
-        return
-    own = rest if visit.stripped else base.lstrip("/") + rest
-    await _carry(visit, base, b"/" + own.encode("latin-1") + query, headers, scope, receive, send)
+        return _refusal(Visit(Answer.FORBIDDEN) if foreign else visit, asked, scope["method"])
+    if is_elsewhere(asked.headers, asked.apart):
+        return await reading(_handed_over, asked, visit, scope["method"])
+    return await _carry(visit, visitor, asked, scope, receive, send)
+
+
+def is_elsewhere(headers: dict[str, str], apart: bool) -> bool:
+    """Whether a browser asks the console for what it gets on the origin of tasks. Programs that send a login token of
+    their own are served anywhere: no page acts through them."""
+    return bool(settings.PROXY_ORIGIN) and not apart and not login.has_token(headers)
+
+
+def _handed_over(asked: Asked, visit: Visit, method: str) -> Response:
+    """To the origin of the task, with a ticket for a login there. Writes the database."""
+    there = proxy_origin.of_task(visit.task_id)
+    if method not in {"GET", "HEAD"}:
+        return JSONResponse({"message": _ELSEWHERE.format(there)}, 403)
+    number = proxy_login.ticket(asked.headers, visit.task_id, asked.origin, asked.target)
+    return RedirectResponse(f"{there}{ENTRANCE}?ticket={number}", 303, _UNKEPT)
+
+
+def _entered(asked: Asked) -> Response:
+    """The login that a ticket is worth, as a cookie, and on to what was asked of the console. Writes the database."""
+    entered = proxy_login.redeem(parse_qs(asked.query[1:]).get("ticket", [""])[0])
+    if entered is None or not proxy_origin.is_of_task(asked.headers, entered.task_id):
+        return JSONResponse({"message": _ENTER_ANEW}, 401, _UNKEPT)
+    answer = RedirectResponse(entered.path, 303, _UNKEPT)
+    base = PREFIX + entered.path.removeprefix(PREFIX).partition("/")[0] + "/"
+    set_cookies = proxy_login.cookies(entered, base, asked.origin.partition(":")[0])
+    answer.raw_headers += [(b"set-cookie", cookie) for cookie in set_cookies]
+    return answer
 
 
 async def _carry(
-    visit: Visit,
-    base: str,
-    target: bytes,
-    headers: dict[str, str],
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-) -> None:
+    visit: Visit, visitor: Visitor, asked: Asked, scope: Scope, receive: Receive, send: Send
+) -> Response | None:
     assert visit.door is not None
-    origin = f"{scope['scheme']}://{headers.get('host', '')}"
     begun = False
 
     def rewritten(given: Headers) -> Headers:
         nonlocal begun
         begun = True
-        return answer_headers(given, scope["path"], base, origin, own_cookies())
+        return answer_headers(given, scope["path"], asked.base, asked.origin, own_cookies(), asked.apart)
 
-    sent = request_headers(scope["headers"], own_cookies(), scope["scheme"])
+    path = "/" + asked.rest + asked.query if visit.stripped else asked.target
+    sent = request_headers(scope["headers"], own_cookies(), asked.origin.partition(":")[0])
+    exchange = Exchange(visit.door, scope["method"], path.encode("latin-1"), sent, receive)
     try:
-        await Exchange(visit.door, scope["method"], target, sent, receive).run(send, rewritten)
+        await exchange.run(send, rewritten, proxy_access.until_it_may_not(visitor))
     except Unanswered as error:
         if begun:
             raise  # the answer breaks off, which the browser sees
-        await _guarded(JSONResponse({"message": str(error)}, 502), base, scope)(scope, receive, send)
+        return JSONResponse({"message": str(error)}, 502)
+    except NoLonger as error:
+        log.info("a stream of task %s is ended: %s", visit.task_id, error)
+        return None if begun else _refusal(error.visit, asked, scope["method"])
+    return None
 
 
-def _guarded(response: Response, base: str, scope: Scope) -> Response:
-    """An answer of the server's own below a task's address: in a frame of the task's pages it must be as bound."""
-    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-    response.raw_headers += guards(base, f"{scope['scheme']}://{host}")
-    return response
-
-
-def _refusal(visit: Visit, service_id: str, base: str, headers: dict[str, str], scope: Scope) -> Response:
+def _refusal(visit: Visit, asked: Asked, method: str) -> Response:
     status, sentence = _SENTENCES[visit.answer]
-    reads_pages = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
-    if not reads_pages:
+    console = proxy_login.console_of(asked.headers) if asked.apart else ""
+    lost = asked.apart and visit.answer == Answer.NOT_LOGGED_IN
+    reads_pages = method == "GET" and "text/html" in asked.headers.get("accept", "")
+    if not reads_pages or (asked.apart and not console):
         more = {"Retry-After": "1"} if status == 503 else {}
-        return JSONResponse({"message": sentence}, status, more)
+        return JSONResponse({"message": _ENTER_ANEW if lost else sentence}, status, more)
+    if lost:  # the console asks for a login, or hands the browser over anew
+        return RedirectResponse(f"{console}{asked.target}", 303)
     if visit.answer == Answer.NOT_LOGGED_IN:
-        return RedirectResponse(f"{settings.LOGIN_URL}?next={quote(base)}", 303)
-    return RedirectResponse(f"/tasks/{service_id.partition(':')[0]}", 303)
+        return RedirectResponse(f"{settings.LOGIN_URL}?next={quote(asked.base)}", 303)
+    return RedirectResponse(f"{console}/tasks/{asked.service_id.partition(':')[0]}", 303)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _asked(scope: Scope) -> Asked:
+    raw = scope.get("raw_path") or quote(scope["path"]).encode()
+    path = raw.partition(b"?")[0].decode("latin-1")
+    service_id, slash, rest = path[len(PREFIX) :].partition("/")
+    service_id = service_id.replace("%3A", ":").replace("%3a", ":")
+    query = "?" + scope["query_string"].decode("latin-1") if scope["query_string"] else ""
+    headers = _headers(scope)
+    scheme = "https" if scope["scheme"] in {"https", "wss"} else "http"
+    if settings.SECURE_PROXY_SSL_HEADER and headers.get("x-forwarded-proto") == "https":
+        scheme = "https"
+    origin = f"{scheme}://{headers.get('host', '')}"
+    return Asked(service_id, bool(slash), rest, query, headers, origin, proxy_origin.is_here(headers))

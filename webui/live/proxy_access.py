@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.db import Error
 
 from accounts.models import User
 from commands import services
@@ -16,10 +19,11 @@ from commands.models import Command, Service
 from commands.states import CommandState
 from dispatch.doors import Door, door_of
 from jobs.models import Job
-from webui.live.login import user_of
+from webui.live import login, proxy_login, proxy_origin
+from webui.live.threads import reading
 
-#: a visitor and a task are looked up anew after so long, so that a page of a hundred files asks once
-REMEMBER_SECONDS = 5.0
+log = logging.getLogger(__name__)
+
 _REMEMBERED_MAX = 5000
 
 
@@ -37,72 +41,124 @@ class Visit:
     """What a visitor gets. `door` is there when the answer is OPEN."""
 
     answer: Answer
-    kind: Job.Kind = Job.Kind.COMMAND
+    task_id: str = ""
     door: Door | None = None
     #: whether its program is asked for addresses without the task's base
     stripped: bool = False
     #: whether a WebSocket carries bytes to it (SSH, `proxy_tcp`), not frames
     tunnel: bool = False
-    owner: str = ""
+    #: whether what passes counts for the idle timeout; a notebook that counts what people do there is asked itself
+    is_use: bool = True
 
 
-_remembered: dict[tuple[str, str, str, bool], tuple[float, Visit]] = {}
+class NoLonger(Exception):
+    """Whoever opened a stream may use the task no more."""
+
+    def __init__(self, visit: Visit) -> None:
+        super().__init__(f"{visit.answer} any more")
+        self.visit = visit
 
 
-def visit(service_id: str, headers: dict[str, str], *, tunnel: bool = False) -> Visit:
-    """Reads the database, unless the same visitor came a moment ago. `tunnel`: a WebSocket without a browser.
+class Visitor(NamedTuple):
+    """Somebody who asks for a task: by the headers of the request (names in lower case), on the origin of tasks or the
+    console's. `tunnel`: by a WebSocket without a browser."""
 
-    Looking is using: the visit is noted for the idle timeout.
-    """
-    key = (service_id, headers.get("authorization", ""), headers.get("cookie", ""), tunnel)
-    now = time.monotonic()
-    found = _remembered.get(key)
-    if found and found[0] > now and found[1].answer == Answer.OPEN:
-        return found[1]
-    made = _look_up(service_id, headers, tunnel)
-    if len(_remembered) >= _REMEMBERED_MAX:
-        _remembered.clear()
-    _remembered[key] = (now + REMEMBER_SECONDS, made)
+    service_id: str
+    headers: dict[str, str]
+    apart: bool
+    tunnel: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        sent = (self.headers.get(name, "") for name in ("authorization", "cookie", "host"))
+        return (self.service_id, *sent, str(self.tunnel))
+
+
+_remembered: dict[tuple[str, ...], tuple[float, Visit]] = {}
+#: task -> when its use was passed on to the database
+_noted: dict[str, float] = {}
+
+
+def visit(visitor: Visitor) -> Visit:
+    """Reads the database, unless the same visitor came a moment ago. Looking is using, for the idle timeout."""
+    made = look(visitor)
+    if made.answer == Answer.OPEN and made.is_use:
+        _note_use(made.task_id)
     return made
 
 
-def _look_up(service_id: str, headers: dict[str, str], tunnel: bool) -> Visit:
-    user = user_of(headers)
-    service = _service(service_id)
-    open_to_keys = (
-        service is not None
-        and service.command.kind == Job.Kind.SHELL
-        and tunnel
-        and settings.SHELLS_WITHOUT_LOGIN
-    )
-    if user is None and not open_to_keys:
-        return Visit(Answer.NOT_LOGGED_IN)
+def look(visitor: Visitor) -> Visit:
+    """As `visit`, without using it."""
+    now, key = time.monotonic(), visitor.key
+    found = _remembered.get(key)
+    if found and found[0] > now and found[1].answer == Answer.OPEN:
+        return found[1]
+    made = _look_up(visitor)
+    if len(_remembered) >= _REMEMBERED_MAX:
+        _remembered.clear()
+    _remembered[key] = (now + settings.PROXY_ACCESS_SECONDS, made)
+    return made
+
+
+def _note_use(task_id: str) -> None:
+    now = time.monotonic()
+    if task_id in _noted and now < _noted[task_id] + settings.PROXY_ACCESS_SECONDS:
+        return
+    if len(_noted) >= _REMEMBERED_MAX:
+        _noted.clear()
+    _noted[task_id] = now
+    services.used(task_id)
+
+
+async def until_it_may_not(visitor: Visitor) -> None:
+    """Raises NoLonger as soon as a login has ended, a permission is gone or the task is over, though nothing passes."""
+    while True:
+        await asyncio.sleep(settings.PROXY_ACCESS_SECONDS)
+        try:
+            seen = await reading(look, visitor)
+        except Error as error:
+            log.info("the login of a stream to task %s is not checked: %s", visitor.service_id, error)
+            continue
+        if seen.answer not in {Answer.OPEN, Answer.WAITING}:
+            raise NoLonger(seen)
+
+
+def _look_up(visitor: Visitor) -> Visit:
+    service = _service(visitor.service_id)
+    task_id = str(service.command_id) if service else ""
+    if not visitor.apart:
+        user = login.user_of(visitor.headers)
+    elif proxy_origin.is_of_task(visitor.headers, task_id):
+        user = proxy_login.user_of(visitor.headers, task_id)
+    else:
+        user = None
+    if user is None and not (service and _is_open_to_keys(service, visitor)):
+        return Visit(Answer.NOT_LOGGED_IN, task_id)
     if service is None:
         return Visit(Answer.NOT_FOUND)
     command = service.command
     if user is not None and not may_use(user, command):
-        return Visit(Answer.FORBIDDEN, owner=command.owner.username)
+        return Visit(Answer.FORBIDDEN, task_id)
     if command.has_ended or command.state != CommandState.ACTIVE:
-        return Visit(Answer.ENDED, command.kind)
+        return Visit(Answer.ENDED, task_id)
     door = door_of(command)
     if door is None:
-        return Visit(Answer.WAITING, command.kind)
-    note_use(command)
+        return Visit(Answer.WAITING, task_id)
     plain = command.kind == Job.Kind.COMMAND
     bytewise = command.kind == Job.Kind.SHELL or (plain and ports_of(command)[0].get("proxy_tcp") is True)
-    return Visit(Answer.OPEN, command.kind, door, plain, bytewise)
+    counted = command.kind == Job.Kind.NOTEBOOK and command.config.get("notebook_idle_type") == "activity"
+    return Visit(Answer.OPEN, task_id, door, plain, bytewise, not counted)
+
+
+def _is_open_to_keys(service: Service, visitor: Visitor) -> bool:
+    """A shell asks for its key itself. A login that is sent along and counts no more is refused all the same."""
+    bare = visitor.tunnel and not visitor.apart and "authorization" not in visitor.headers
+    return service.command.kind == Job.Kind.SHELL and bare and bool(settings.SHELLS_WITHOUT_LOGIN)
 
 
 def ports_of(command: Command) -> list[dict[str, Any]]:
     """`environment.proxy_ports` of its config."""
     return list((command.config.get("environment") or {}).get("proxy_ports") or [])
-
-
-def note_use(command: Command) -> None:
-    """For the idle timeout; a notebook that counts what people do there is asked itself."""
-    if command.kind == Job.Kind.NOTEBOOK and command.config.get("notebook_idle_type") == "activity":
-        return
-    services.used(str(command.pk))
 
 
 def may_use(user: User, command: Command) -> bool:

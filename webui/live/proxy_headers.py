@@ -63,7 +63,12 @@ def _other_cookies(value: bytes, own: frozenset[str]) -> list[bytes]:
 
 
 def answer_headers(
-    given: Sequence[tuple[bytes, bytes]], asked: str, base: str, origin: str, own_cookies: frozenset[str]
+    given: Sequence[tuple[bytes, bytes]],
+    asked: str,
+    base: str,
+    origin: str,
+    own_cookies: frozenset[str],
+    apart: bool = False,
 ) -> Headers:
     """What the browser gets of an answer's headers. `base` is the task's address, `/proxy/<id>/`, `asked` what the
     browser asked for."""
@@ -78,13 +83,13 @@ def answer_headers(
             found += [(name, cookie) for cookie in _cookies(value, base, own_cookies)]
         elif lower not in _NOT_BELIEVED and lower not in named:
             found.append((name, value))
-    return [*found, *guards(base, origin)]
+    return [*found, *guards(base, origin, apart)]
 
 
-def guards(base: str, origin: str) -> Headers:
+def guards(base: str, origin: str, apart: bool = False) -> Headers:
     """What stands on every answer below `base`, the server's own too: one without it would be a way around it."""
     return [
-        (b"content-security-policy", policy(base, origin).encode()),
+        (b"content-security-policy", policy(base, origin, apart).encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
 
@@ -143,17 +148,19 @@ def _cookies(value: bytes, base: str, own: frozenset[str]) -> list[bytes]:
     return found
 
 
-def policy(base: str, origin: str) -> str:
+def policy(base: str, origin: str, apart: bool = False) -> str:
     """What pages of the task may do: load, call and embed what lies below `base`, and open no window of the console.
 
-    They share the console's origin. Whatever they could reach of it, they would reach as whoever looks at them.
+    Where they share the console's origin, they would reach of it as whoever looks at them what they could reach. On an
+    origin `apart` they may open windows: one of the console is none of theirs.
     """
     own = f"{origin}{base}"
     sockets = f"ws{own.removeprefix('http')}"
     inline = "'unsafe-inline' 'unsafe-eval' data: blob:"
+    windows = " allow-popups allow-popups-to-escape-sandbox" if apart else ""
     return "; ".join(
         [
-            "sandbox allow-scripts allow-same-origin allow-forms allow-downloads allow-modals",
+            f"sandbox allow-scripts allow-same-origin allow-forms allow-downloads allow-modals{windows}",
             f"default-src {own} {inline}",
             f"connect-src {own} {sockets} data: blob:",
             f"img-src {own} data: blob: https:",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -65,16 +65,20 @@ class Exchange:
         self._receive = receive
         self._sent = asyncio.Event()
 
-    async def run(self, send: Send, rewritten: Any) -> None:
-        """Carry it to its end, or until the browser leaves. `rewritten` makes the answer's headers of the program's."""
+    async def run(self, send: Send, rewritten: Any, ending: Coroutine[Any, Any, None]) -> None:
+        """Carry it to its end, or until the browser leaves, or what `ending` raises. `rewritten` makes the answer's
+        headers of the program's."""
         carrying = asyncio.ensure_future(self._carry(send, rewritten))
         leaving = asyncio.ensure_future(self._left())
+        watching = asyncio.ensure_future(ending)
         try:
-            await asyncio.wait({carrying, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({carrying, leaving, watching}, return_when=asyncio.FIRST_COMPLETED)
             if carrying.done() and not carrying.cancelled():  # it is when the browser left amid its body
                 carrying.result()
+            elif watching.done():
+                watching.result()
         finally:
-            for task in (carrying, leaving):
+            for task in (carrying, leaving, watching):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from django.conf import settings
 from django.db import Error
 from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
@@ -17,9 +18,8 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from dispatch import doors
-from webui.live import proxy_access
-from webui.live.login import is_own_origin
-from webui.live.proxy_access import Answer, Visit
+from webui.live import login, proxy_access
+from webui.live.proxy_access import Answer, NoLonger, Visit, Visitor
 from webui.live.proxy_headers import request_headers
 from webui.live.threads import reading
 
@@ -28,8 +28,10 @@ log = logging.getLogger(__name__)
 _BLOCK_BYTES = 65536
 _MESSAGE_BYTES = 64 * 1024 * 1024
 _OPEN_SECONDS = 30.0
-#: an open socket on which something passes is noted as use, and its login is looked at again, so often
+#: an open socket on which something passes is noted as use so often
 _NOTE_SECONDS = 30.0
+#: how a socket is closed whose login has ended (RFC 6455, 7.4.1: policy violation)
+_ENDED = 1008
 
 Pump = Coroutine[Any, Any, None]
 
@@ -38,29 +40,34 @@ class Tunnelled:
     """One WebSocket of a browser or client, and the connection to the task behind it."""
 
     def __init__(
-        self, service_id: str, base: str, rest: str, scope: Scope, receive: Receive, send: Send
+        self, visitor: Visitor, base: str, rest: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._id, self._base, self._rest = service_id, base, rest
+        self._visitor, self._base, self._rest = visitor, base, rest
         self._scope, self._receive, self._send = scope, receive, send
-        self._headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        self._headers = visitor.headers
         self._noted = time.monotonic()
 
     async def run(self, own_cookies: frozenset[str]) -> None:
         """From the handshake to the end."""
         await self._receive()  # websocket.connect
-        if not is_own_origin(self._headers):
+        # browsers have the origin of tasks for this, where there is one
+        misled = bool(settings.PROXY_ORIGIN) and not self._visitor.apart and "origin" in self._headers
+        if not login.is_own_origin(self._headers) or (misled and not login.has_token(self._headers)):
             await self._refuse()
             return
-        visit = await self._visit()
+        try:
+            visit = await self._visit()
+        except Error as error:
+            log.warning("the database is away or busy: %s", error)
+            await self._refuse()
+            return
         if visit.answer != Answer.OPEN or visit.door is None:
             await self._refuse()
             return
         try:
             connected = await doors.connect(visit.door)
         except doors.RemoteError as error:
-            log.info("task %s is not reached: %s", self._id, error)
+            log.info("task %s is not reached: %s", self._visitor.service_id, error)
             await self._refuse()
             return
         if visit.tunnel:
@@ -86,11 +93,14 @@ class Tunnelled:
                 await self._note()
                 await self._send({"type": "websocket.send", "bytes": block})
 
+        code, reason = 1000, ""
         try:
-            await _first_of(inward(), outward())
+            await _first_of(inward(), outward(), proxy_access.until_it_may_not(self._visitor))
+        except NoLonger as error:
+            code, reason = _ENDED, str(error)
         finally:
             connected.close()
-        await self._close(1000, "")
+        await self._close(code, reason)
 
     async def _as_frames(self, connected: socket.socket, visit: Visit, own_cookies: frozenset[str]) -> None:
         try:
@@ -100,7 +110,7 @@ class Tunnelled:
             # ValueError: a redirection, which has nowhere to lead to
             if not isinstance(error, (WebSocketException, OSError, EOFError, ValueError)):
                 raise
-            log.info("a WebSocket to task %s is refused: %s", self._id, error)
+            log.info("a WebSocket to task %s is refused: %s", self._visitor.service_id, error)
             await self._refuse()
             return
         await self._send({"type": "websocket.accept", "subprotocol": upstream.subprotocol})
@@ -119,7 +129,9 @@ class Tunnelled:
                 await self._send({"type": "websocket.send", key: frame})
 
         try:
-            await _first_of(inward(), outward())
+            await _first_of(inward(), outward(), proxy_access.until_it_may_not(self._visitor))
+        except NoLonger as error:
+            await self._close(_ENDED, str(error))
         finally:
             await upstream.close()
         await self._close(upstream.close_code or 1000, upstream.close_reason or "")
@@ -153,26 +165,22 @@ class Tunnelled:
         )
 
     async def _close(self, code: int, reason: str) -> None:
-        told = code if code == 1000 or 3000 <= code < 5000 else 1011
+        told = code if code in {1000, _ENDED} or 3000 <= code < 5000 else 1011
         with suppress(Exception):  # the browser may have left first
             await self._send({"type": "websocket.close", "code": told, "reason": reason})
 
     async def _note(self) -> None:
-        """It is in use. Raises ConnectionAbortedError once whoever opened it may use the task no more."""
+        """It is in use."""
         if time.monotonic() - self._noted <= _NOTE_SECONDS:
             return
         self._noted = time.monotonic()
         try:
-            visit = await self._visit()
+            await self._visit()
         except Error as error:
-            log.info("the login of a socket to task %s is not checked: %s", self._id, error)
-            return
-        if visit.answer in {Answer.NOT_LOGGED_IN, Answer.FORBIDDEN}:
-            raise ConnectionAbortedError(f"{visit.answer} any more")
+            log.info("the use of task %s is not noted: %s", self._visitor.service_id, error)
 
     async def _visit(self) -> Visit:
-        tunnel = "origin" not in self._headers
-        return await reading(proxy_access.visit, self._id, self._headers, tunnel=tunnel)
+        return await reading(proxy_access.visit, self._visitor)
 
 
 async def _first_of(*pumps: Pump) -> None:

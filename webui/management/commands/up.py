@@ -61,6 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure-http", action="store_true", help="plain HTTP beyond loopback, with a banner"
     )
+    parser.add_argument(
+        "--proxy-origin",
+        default=settings.PROXY_ORIGIN,
+        metavar="URL",
+        help="where pages of notebooks and other tasks come from, apart from the console's: another name of this "
+        "server, such as https://tasks.example.com, or https://*.tasks.example.com for one of each task",
+    )
+    parser.add_argument(
+        "--proxy-port", type=int, default=0, metavar="N", help="listen on this port, too, for such an address"
+    )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of web processes")
     parser.add_argument("--data", type=Path, default=settings.DATA_DIR, metavar="DIR", help="the data folder")
 
@@ -72,6 +82,8 @@ def read_options(given: dict[str, Any]) -> installation.Options:
         port=given["port"],
         workers=given["workers"],
         insecure_http=given["insecure_http"],
+        proxy_origin=given["proxy_origin"],
+        proxy_port=given["proxy_port"],
         certificate=given["cert"],
         key=given["key"],
     )
