@@ -191,9 +191,10 @@ class Client:
         """{experiment, config, jobSummary?}."""
         return dict(self.get(f"/api/v1/experiments/{experiment_id}"))
 
-    def trials_of(self, experiment_id: int) -> List[Json]:
+    def trials_of(self, experiment_id: int, limit: int = 0, offset: int = 0) -> List[Json]:
+        """All of them, the first first, or `limit` from `offset`."""
         query = [("sortBy", "SORT_BY_ID"), ("orderBy", "ORDER_BY_ASC")]
-        return self.pages(f"/api/v1/experiments/{experiment_id}/trials", "trials", query)
+        return self.pages(f"/api/v1/experiments/{experiment_id}/trials", "trials", query, limit, offset)
 
     def trial(self, trial_id: int) -> Json:
         return dict(self.get(f"/api/v1/trials/{trial_id}")["trial"])

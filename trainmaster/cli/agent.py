@@ -18,8 +18,7 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("agent", aliases=["a"], help="hosts, by Determined's name")
-    noun.set_defaults(run=_list, output="table", action="list the agents")
-    verbs = noun.add_subparsers(metavar="VERB")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
     parser = verbs.add_parser("list", aliases=["ls"], help="all hosts")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the agents")

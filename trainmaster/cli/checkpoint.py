@@ -164,15 +164,11 @@ def add_download_of_trial(verbs: Any) -> None:
 def _add_sorting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sort-by", metavar="METRIC", help="the validation metric (default: the searcher's)")
     parser.add_argument(
-        "--smaller-is-better", type=_boolean, metavar="true|false", help="of that metric; goes with --sort-by"
+        "--smaller-is-better",
+        type=output.boolean,
+        metavar="true|false",
+        help="of that metric; goes with --sort-by",
     )
-
-
-def _boolean(text: str) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in words:
-        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: true or false")
-    return words[text.lower()]
 
 
 def _best(client: Client, where: str, count: int, args: argparse.Namespace) -> List[Json]:

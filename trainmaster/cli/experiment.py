@@ -19,6 +19,7 @@ from trainmaster.cli import (
     output,
     submission,
     tensorboard,
+    workloads,
 )
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_lines import plain
@@ -76,9 +77,7 @@ def _add_list(verbs: Any) -> None:
     parser = verbs.add_parser("list", aliases=["ls"], help="your experiments, or everybody's")
     parser.add_argument("-a", "--all", action="store_true", help="of all users, archived ones too")
     parser.add_argument("--show_project", "--show-project", action="store_true")
-    parser.add_argument("--limit", type=int, default=200)
-    parser.add_argument("--offset", type=int, default=0)
-    parser.add_argument("--pages", choices=["1", "all"], default="1")
+    output.add_part(parser, 200)
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the experiments")
 
@@ -99,11 +98,13 @@ def _add_views(verbs: Any) -> None:
     parser.set_defaults(run=_logs, action="show the log")
     parser = verbs.add_parser("list-trials", aliases=["lt"], help="the trials of an experiment")
     parser.add_argument("experiment_id", type=int)
+    output.add_part(parser)
     output.add_format(parser)
     parser.set_defaults(run=_list_trials, action="list the trials")
     parser = verbs.add_parser("list-checkpoints", aliases=["lc"], help="the checkpoints of an experiment")
     parser.add_argument("experiment_id", type=int)
     parser.add_argument("--best", type=int, metavar="N", help="the N best alone")
+    output.add_part(parser)
     output.add_format(parser)
     parser.set_defaults(run=_list_checkpoints, action="list the checkpoints")
 
@@ -153,8 +154,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
             Column("Workspace", lambda row: row.get("workspaceName")),
             Column("Project", lambda row: row.get("projectName")),
         ]
-    limit = 0 if args.pages == "all" else args.limit
-    rows = client.pages("/api/v1/experiments", "experiments", query, limit, args.offset)
+    rows = client.pages("/api/v1/experiments", "experiments", query, output.limit(args), args.offset)
     output.show(rows, columns, args.output)
     return OK
 
@@ -170,6 +170,9 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
     found: List[Json] = []
     for number in _ids(args.experiment_ids):
         found.append({**client.experiment(number), "trials": client.trials_of(number)})
+    if args.metrics and args.output in output.STRUCTURED:
+        for trial in (trial for one in found for trial in one["trials"]):
+            trial["workloads"] = workloads.of_trial(client, int(trial["id"]))
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
         return OK
@@ -229,7 +232,8 @@ def _config(client: Client, args: argparse.Namespace) -> int:
 
 
 def _list_trials(client: Client, args: argparse.Namespace) -> int:
-    output.show(client.trials_of(args.experiment_id), TRIALS, args.output)
+    trials = client.trials_of(args.experiment_id, output.limit(args), args.offset)
+    output.show(trials, TRIALS, args.output)
     return OK
 
 
@@ -237,7 +241,7 @@ def _list_checkpoints(client: Client, args: argparse.Namespace) -> int:
     path = f"/api/v1/experiments/{args.experiment_id}/checkpoints"
     best = [("sortByAttr", "SORT_BY_SEARCHER_METRIC"), *checkpoint.THERE]
     query: List[Any] = best if args.best else []
-    rows = client.pages(path, "checkpoints", query, limit=args.best or 0)
+    rows = client.pages(path, "checkpoints", query, args.best or output.limit(args), args.offset)
     output.show(rows, checkpoint.COLUMNS, args.output)
     return OK
 

@@ -24,9 +24,7 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("-p", "--resource-pool", metavar="POOL", help="default: the default pool")
     parser.add_argument("--mine", action="store_true", help="your jobs alone, with their places among all")
     parser.add_argument("--why", action="store_true", help="also why each job waits and when it starts")
-    parser.add_argument("--limit", type=int, default=100)
-    parser.add_argument("--offset", type=int, default=0)
-    parser.add_argument("--pages", choices=["1", "all"], default="1")
+    output.add_part(parser, 100)
     parser.add_argument("--reverse", action="store_true", help="the last job first")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the jobs")
@@ -84,9 +82,8 @@ def _starts(row: Json) -> Optional[str]:
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
-    limit = 0 if args.pages == "all" else args.limit
     user = client.me()["username"] if args.mine else None
-    rows = client.job_queue(args.resource_pool, limit, args.offset, args.reverse, user)
+    rows = client.job_queue(args.resource_pool, output.limit(args), args.offset, args.reverse, user)
     columns = _columns(_is_weighted(client, args.resource_pool), args.output == "table")
     if args.why or args.output != "table":
         columns += [Column("Waits for", _reason), Column("Starts", _starts)]

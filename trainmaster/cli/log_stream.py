@@ -67,6 +67,8 @@ def show_log(client: Client, source: Source, args: argparse.Namespace) -> int:
     job_id = source.queued_job() if printer.count == 0 else None
     if job_id is not None:
         say_what_it_waits_for(client, job_id)
+    elif printer.count == 0:
+        say(f"{source.name} has no line {'that fits these options' if query else 'yet'}.", "yellow")
     return OK
 
 

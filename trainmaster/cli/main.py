@@ -6,10 +6,11 @@ Exit codes stand in `--help`; a log that is shown has its own (log_options.EXIT_
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from trainmaster import __version__
 from trainmaster.address import BadAddress
@@ -42,8 +43,10 @@ from trainmaster.cli import (
     webhook,
     workspace,
 )
+from trainmaster.cli.arguments import Parser
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import clean, coloured, say
+from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.session import log_in
 from trainmaster.credentials import UnreadableCredentials
 from trainmaster.http import Answered, HttpError, Unreachable
@@ -83,36 +86,8 @@ _EXIT_CODES = (
 )
 
 
-class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]  # not generic before Python 3.9
-    """Nouns, verbs and settings: the phrase that lists one is the sentence at the top of its own help."""
-
-    def add_parser(self, name: str, **options: Any) -> Any:
-        text = options.get("help")
-        if text and "description" not in options:
-            options["description"] = f"{text[0].upper()}{text[1:].rstrip('.')}."
-        return super().add_parser(name, **options)
-
-
-class _Parser(argparse.ArgumentParser):
-    """A wrong command line says what would be right; `NOUN help` is another way to say `NOUN --help`."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.register("action", "parsers", _Verbs)
-
-    def add_subparsers(self, **options: Any) -> Any:
-        verbs = super().add_subparsers(**options)
-        parser = verbs.add_parser("help", help="print this help and exit")
-        parser.set_defaults(run_alone=lambda args: self.print_help(), action="print the help")
-        return verbs
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
-
-
 def build_parser(prog: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=prog,
         description="Submit trainings to the hosts of your team, and watch them.",
         epilog=_EXIT_CODES,
@@ -128,7 +103,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         "--no-pager", action="store_true", help="print long tables as they are, not through $PAGER"
     )
     parser.add_argument("-v", "--version", action="version", version=f"{prog} {__version__}")
-    nouns = parser.add_subparsers(metavar="NOUN", required=True, parser_class=_Parser)
+    nouns = parser.add_subparsers(metavar="NOUN", required=True, parser_class=Parser)
 
     def add_noun(name: str, **options: Any) -> argparse.ArgumentParser:
         added: argparse.ArgumentParser = nouns.add_parser(name, **options)
@@ -141,8 +116,9 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Console scripts pass it to sys.exit."""
+    _print_anything()
     prog = Path(sys.argv[0]).name if argv is None else "trainmaster"
-    parser = build_parser(prog if prog != "__main__.py" else "trainmaster")
+    parser = build_parser("trainmaster" if prog.endswith(".py") else prog)
     completion.answer(parser)
     args = parser.parse_args(argv)
     if args.no_pager:
@@ -156,9 +132,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except (CliError, UnreadableCredentials) as error:
         return _failed(args, str(error), FAILED)
     except Answered as error:
-        return _failed(args, _sentence(error), FAILED)
+        return _failed(args, answered(error), FAILED)
     except Unreachable as error:
-        return _failed(args, f"{error} Is the server running, and is the address right (-m)?", FAILED)
+        return _failed(args, unreachable(error), FAILED)
     except HttpError as error:
         return _failed(args, str(error), FAILED)
     except KeyboardInterrupt:
@@ -172,22 +148,19 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         )
 
 
+def _print_anything() -> None:
+    """What a terminal or a pipe cannot write becomes `?`, and is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def run(args: argparse.Namespace) -> int:
     """The command itself, logged in unless it says that it goes alone."""
     if hasattr(args, "run_alone"):
         return int(args.run_alone(args) or OK)
     session = log_in(args)
     return int(args.run(session.client, args))
-
-
-def _sentence(error: Answered) -> str:
-    if error.status == 401:
-        return f"{error} Log in with `trainmaster user login NAME`."
-    body = error.body if isinstance(error.body, dict) else {}
-    inner = body.get("error")
-    if not body.get("message") and isinstance(inner, dict) and isinstance(inner.get("error"), str):
-        return str(inner["error"])
-    return str(error)
 
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:

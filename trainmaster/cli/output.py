@@ -60,6 +60,19 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def add_part(parser: argparse.ArgumentParser, most: int = 0) -> None:
+    """Of a long list a part: --limit (0: no limit), --offset, and --pages all, which beats the limit."""
+    text = f"at most N; default: {most or 'all'}"
+    parser.add_argument("--limit", type=int, default=most, metavar="N", help=text)
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="without the first N")
+    parser.add_argument("--pages", choices=["1", "all"], default="1", help="all: whatever the limit")
+
+
+def limit(args: argparse.Namespace) -> int:
+    """What --limit and --pages of `add_part` ask for; 0 is no limit."""
+    return 0 if args.pages == "all" else max(0, int(args.limit))
+
+
 def structured(value: Any, form: str) -> None:
     """The server's own record, in a form of STRUCTURED."""
     print(json.dumps(value, indent=2) if form == "json" else yamltext.dump(value).rstrip("\n"))
@@ -207,6 +220,14 @@ class Bar:
     def close(self) -> None:
         if self._drawn:
             print(file=sys.stderr)
+
+
+def boolean(text: str) -> bool:
+    """The value of an option that is true or false."""
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in words:
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: true or false")
+    return words[text.lower()]
 
 
 def lines_of(items: Sequence[str], most: int = 10) -> List[str]:

@@ -43,8 +43,7 @@ _RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), ("priorityF
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("pool", aliases=["resource-pool", "rp"], help="resource pools and their rules")
-    noun.set_defaults(run=_list, output="table", action="list the pools")
-    verbs = noun.add_subparsers(metavar="VERB")
+    verbs = noun.add_subparsers(metavar="VERB", required=True)
     parser = verbs.add_parser("list", aliases=["ls"], help="all pools")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the pools")

@@ -14,7 +14,7 @@ from trainmaster.cli.output import ask_password, say
 from trainmaster.cli.trust import pinned_certificate
 from trainmaster.client import Client
 from trainmaster.credentials import Credentials, salted_hash
-from trainmaster.http import Answered, Refused
+from trainmaster.http import Answered, Later, Refused, sentence_of
 
 #: the account that a client of Determined uses when nobody is logged in
 _NOBODY = "determined"
@@ -38,9 +38,14 @@ def connect(args: argparse.Namespace) -> "tuple[Client, Credentials]":
 
 def _compare_versions(client: Client) -> None:
     try:
-        theirs = client.info().get("version")
-    except ValueError as error:
-        raise CliError(f"{client.url} answers, but it is not a Trainmaster server.") from error
+        found = client.info()
+    except (TypeError, ValueError, Answered) as error:
+        if isinstance(error, Later) or (isinstance(error, Answered) and sentence_of(error.body)):
+            raise
+        raise CliError(
+            f"{client.url} answers, but it is not a Trainmaster server; name yours by -m or TRAINMASTER_MASTER."
+        ) from error
+    theirs = found.get("version")
     if theirs and theirs != __version__:
         say(f"This command is of version {__version__}, the server at {client.url} of {theirs}.", "yellow")
 

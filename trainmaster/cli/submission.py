@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
 from trainmaster import context
+from trainmaster.cli import one_batch
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Bar, done, lines_of, say
 from trainmaster.client import Client
@@ -52,8 +53,34 @@ def add(verbs: Any, follow: Follow) -> None:
     )
     parser.add_argument("--paused", action="store_true", help="do not start it yet")
     parser.add_argument("--project_id", "--project-id", type=int, metavar="N")
-    parser.add_argument("--validate", action="store_true", help="only say whether it would be accepted")
+    trial = parser.add_mutually_exclusive_group()
+    trial.add_argument("--validate", action="store_true", help="only say whether it would be accepted")
+    trial.add_argument(
+        "-t",
+        "--test-mode",
+        "--test",
+        action="store_true",
+        help="try it: validate, train one batch on the cluster, and say whether that worked",
+    )
+    for words in (["--local"], ["-p", "--publish"]):
+        parser.add_argument(
+            *words, nargs=0 if len(words) == 1 else None, action=_Unsupported, help=argparse.SUPPRESS
+        )
     parser.set_defaults(run=lambda client, args: create(client, args, follow), action="create the experiment")
+
+
+class _Unsupported(argparse.Action):
+    """An option of Determined's client that has no meaning here: refused, with what does the same."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        parser.error(_INSTEAD[self.option_strings[-1]])
+
+
+_INSTEAD = {
+    "--local": "--local is not there; to run the training on this machine: trainmaster run -- python3 train.py",
+    "--publish": "--publish is not there, the ports of a trial are those of its host; to reach one from here: "
+    "ssh -L PORT:localhost:PORT HOST",
+}
 
 
 def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
@@ -71,6 +98,8 @@ def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     request.update(
         {key: value for key, value in (("template", args.template), ("projectId", args.project_id)) if value}
     )
+    if args.test_mode:
+        return one_batch.run(client, request, args, follow)
     bar = Bar("Sending")
     try:
         answer = client.create_experiment(request, bar)
@@ -93,7 +122,7 @@ def config_text(file: Path, overrides: List[str]) -> str:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise CliError(f"the config {file} cannot be read: {error.strerror}.") from error
+        raise CliError(_unreadable(file, error)) from error
     except UnicodeDecodeError as error:
         raise CliError(
             f"the config {file} is not UTF-8 text: {error.reason} at byte {error.start}."
@@ -112,6 +141,14 @@ def config_text(file: Path, overrides: List[str]) -> str:
         return yamltext.dump(apply_overrides(config, overrides))
     except BadOverride as error:
         raise CliError(f"{error}.") from error
+
+
+def _unreadable(file: Path, error: OSError) -> str:
+    """Why, and which files may have been meant: those beside it, or in it where it is a folder."""
+    folder = file if file.is_dir() else file.parent
+    found = sorted(str(each) for kind in ("*.yaml", "*.yml") for each in folder.glob(kind))
+    meant = f" Did you mean {', '.join(lines_of(found, 5))}?" if found else ""
+    return f"the config {file} cannot be read: {error.strerror}.{meant}"
 
 
 def packed(folder: Optional[Path], includes: List[Path]) -> List[Json]:

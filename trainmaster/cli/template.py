@@ -10,7 +10,7 @@ from urllib.parse import quote
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import config_schema, output
 from trainmaster.cli.errors import OK, CliError
-from trainmaster.cli.output import Column, done
+from trainmaster.cli.output import Column, done, local_time
 from trainmaster.cli.submission import config_text
 from trainmaster.client import Client
 
@@ -72,7 +72,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
     columns = [Column("Name", lambda row: row["name"])]
     if args.details:
         columns.append(Column("Workspace", lambda row: row.get("workspaceId")))
-        columns.append(Column("Changed", lambda row: row.get("changedAt")))
+        columns.append(Column("Changed", lambda row: local_time(row.get("changedAt"))))
         columns.append(Column("By", lambda row: row.get("changedBy")))
         columns.append(Column("Config", lambda row: row.get("config")))
     output.show(client.pages("/api/v1/templates", "templates"), columns, args.output)

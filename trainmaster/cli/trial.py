@@ -53,9 +53,7 @@ def _add_results(verbs: Any) -> None:
     parser.add_argument(
         "--metrics-summary", action="store_true", help="and least, greatest, mean and last of each"
     )
-    parser.add_argument(
-        "--limit", type=int, default=0, metavar="N", help="the first N reports and checkpoints alone"
-    )
+    output.add_part(parser)  # of the reports and checkpoints
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the trial")
     parser = verbs.add_parser("metrics", help="all that it has reported, a column for each metric")
@@ -89,7 +87,7 @@ def _kept(days: Optional[int]) -> Optional[str]:
 def _describe(client: Client, args: argparse.Namespace) -> int:
     trial = client.trial(args.trial_id)
     if args.output in output.STRUCTURED:
-        more = {"workloads": workloads.of_trial(client, args.trial_id, args.limit)} if args.metrics else {}
+        more = {"workloads": _workloads(client, args)} if args.metrics else {}
         output.structured({**trial, **more}, args.output)
         return OK
     output.show_one(trial, _DETAILS, args.output)
@@ -98,10 +96,14 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
             print(f"  | {line}")
     if args.output == "table" or args.metrics:
         print()
-        _show_workloads(workloads.of_trial(client, args.trial_id, args.limit), args)
+        _show_workloads(_workloads(client, args), args)
     if args.metrics_summary:
         print(json.dumps(trial.get("summaryMetrics") or {}, indent=4))
     return OK
+
+
+def _workloads(client: Client, args: argparse.Namespace) -> List[Json]:
+    return workloads.of_trial(client, args.trial_id, output.limit(args), args.offset)
 
 
 def _show_workloads(rows: List[Json], args: argparse.Namespace) -> None:

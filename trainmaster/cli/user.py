@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK, CliError, UsageError
-from trainmaster.cli.output import Column, ask_password, done, local_time, say
+from trainmaster.cli.output import Column, ask_password, boolean, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
 from trainmaster.client import Client
 from trainmaster.credentials import salted_hash
@@ -57,13 +57,16 @@ def _add_accounts(verbs: Any) -> None:
         help="a viewer reads, an editor submits jobs and edits them, an admin changes everything",
     )
     parser.add_argument("--username", dest="new_name", metavar="NAME", help="another name to log in with")
+    for field, text in (("admin", "true: --role admin; false: --role editor"), ("active", "may log in")):
+        parser.add_argument(f"--{field}", type=boolean, metavar="true|false", help=text)
     parser.add_argument("--display-name", metavar="TEXT", help="the name that pages show")
     parser.add_argument("--email", metavar="ADDRESS", help="by which single sign-on finds the account")
     parser.set_defaults(run=_edit, action="edit the user")
     parser = verbs.add_parser("rename", help="give a user another name to log in with")
     parser.add_argument("username")
     parser.add_argument("new_name", metavar="NEW_NAME")
-    parser.set_defaults(run=_edit, role=None, display_name=None, email=None, action="rename the user")
+    nothing_else = {"role": None, "admin": None, "active": None, "display_name": None, "email": None}
+    parser.set_defaults(run=_edit, action="rename the user", **nothing_else)
     parser = verbs.add_parser("change-password", help="your own, or as admin another's")
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run=_change_password, action="change the password")
@@ -174,21 +177,40 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     return OK
 
 
+_WORDS = {
+    "username": "name",
+    "role": "role",
+    "active": "state",
+    "displayName": "display name",
+    "email": "address",
+}
+
+
+def _shown(value: Any) -> Any:
+    return {True: "active", False: "inactive"}[value] if isinstance(value, bool) else value or "none"
+
+
 def _edit(client: Client, args: argparse.Namespace) -> int:
+    if args.role and args.admin is not None:
+        raise UsageError("--role and --admin say the same thing; allowed: one of them.")
     given = {
         "username": args.new_name,
-        "role": args.role,
+        "role": args.role if args.admin is None else "admin" if args.admin else "editor",
+        "active": args.active,
         "displayName": args.display_name,
         "email": args.email,
     }
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
-        raise UsageError("name what to change: --username, --role, --display-name or --email.")
+        raise UsageError(
+            "name what to change: --username, --role, --admin, --active, --display-name or --email."
+        )
     user = client.user(args.username)
     client.call("PATCH", f"/api/v1/users/{user['id']}", changes)
     for field, value in changes.items():
-        word = {"role": "role", "email": "address", "username": "name"}.get(field, "display name")
-        done(f"Changed the {word} of {args.username} from {user.get(field) or 'none'} to {value}")
+        done(
+            f"Changed the {_WORDS[field]} of {args.username} from {_shown(user.get(field))} to {_shown(value)}"
+        )
     return OK
 
 

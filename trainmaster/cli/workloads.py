@@ -14,9 +14,9 @@ Json = Dict[str, Any]
 _GROUPS = {"avg_metrics": "training", "validation_metrics": "validation"}
 
 
-def of_trial(client: Client, trial_id: int, limit: int = 0) -> List[Json]:
+def of_trial(client: Client, trial_id: int, limit: int = 0, offset: int = 0) -> List[Json]:
     """Reports and checkpoints in the order of their steps: {"kind": "training", "validation" or "checkpoint", …}."""
-    found = client.pages(f"/api/v1/trials/{trial_id}/workloads", "workloads", limit=limit)
+    found = client.pages(f"/api/v1/trials/{trial_id}/workloads", "workloads", limit=limit, offset=offset)
     return [
         {**part, "kind": kind, "trialId": trial_id}
         for work in found

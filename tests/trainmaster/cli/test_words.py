@@ -12,10 +12,13 @@ from trainmaster.address import BadAddress, canonical
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.job_edits import parsed
 from trainmaster.cli.main import build_parser, main
+from trainmaster.cli.one_batch import shortened
 from trainmaster.cli.output import local_time, table
+from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.submission import config_text
 from trainmaster.cli.user import strong
 from trainmaster.credentials import Credentials, UnreadableCredentials, salted_hash
+from trainmaster.http import Answered, Unreachable
 
 
 @pytest.mark.parametrize(
@@ -169,6 +172,11 @@ def test_a_config_that_cannot_be_used_is_refused_before_anything_is_sent(
         "e download-model-def 3 --output-dir /tmp",
         "user link-with-agent-user bob --agent-user bob --agent-uid 1",
         "host add alice@10.0.0.1:2222 --pool p --slots 2 --python /x --workdir /w --yes",
+        "exp ls",
+        "e create c.yaml . -t",
+        "e lt 3 --limit 5 --offset 5 --pages all --csv",
+        "t describe 3 --metrics --metrics-summary --limit 5 --csv",
+        "user edit bob --admin true --active false",
     ],
 )
 def test_the_documented_forms_are_understood(words: str) -> None:
@@ -176,13 +184,89 @@ def test_the_documented_forms_are_understood(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "e", "nonsense", "job update abc --to-top --position 2", "t logs 1 --head 1 --tail 1"]
+    "words",
+    [
+        "",
+        "t",
+        "nonsense",
+        "e lst",
+        "e pause x",
+        "c",
+        "job update abc --to-top --position 2",
+        "t logs 1 --head 1 --tail 1",
+    ],
 )
 def test_wrong_usage_ends_with_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words.split())
     assert caught.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("e lst", "found 'lst', allowed: create, list, "),
+        ("e lst", "(did you mean list?)"),
+        ("c", "say what to do: list, describe, download, delete, rm"),
+        ("e pause x", "found 'x', allowed: a whole number"),
+        ("co list", "found 'co', allowed: experiment, "),
+        ("e create c.yaml . --local", "trainmaster run -- python3 train.py"),
+        ("e create c.yaml . --publish 80", "ssh -L"),
+    ],
+)
+def test_a_wrong_word_is_told_what_is_allowed(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words.split())
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_noun_alone_lists() -> None:
+    read = build_parser("det").parse_args
+    for noun in ["e", "j", "a", "s", "rp", "tpl", "task", "u", "w", "cmd", "notebook", "host"]:
+        assert read([noun]) == read([noun, "list"])
+        assert read([noun, "--json"]).output == "json"
+
+
+def test_what_the_server_refuses_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(status: int, message: str) -> str:
+        return answered(Answered(status, {"message": message}, ""))
+
+    assert said(404, "template x not found").endswith("; those there are: trainmaster template list")
+    several = said(400, "invalid experiment configuration: <config>.a: found 1; <config>.b.c: found 2; or 3")
+    assert several == "invalid experiment configuration, 2 faults:\n  a: found 1\n  b.c: found 2; or 3"
+    assert said(400, "invalid: <config>.a: found 1") == "invalid: <config>.a: found 1"
+    assert "run: trainmaster user login NAME" in said(401, "The token has expired.")
+    monkeypatch.setenv("TRAINMASTER_TOKEN", "x")
+    assert "the one in TRAINMASTER_TOKEN" in said(401, "The token has expired; log in again.")
+    assert "web.log" in answered(Answered(500, None, "<!doctype html>"))
+    assert "http://host:port" in unreachable(Unreachable("x: [SSL: WRONG_VERSION_NUMBER] wrong version."))
+    assert unreachable(Unreachable("x: [Errno 111] Connection refused.")).startswith("x: Connection refused.")
+
+
+def test_a_missing_config_names_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("name: x\n")
+    for wrong in (tmp_path, tmp_path / "d.yaml"):
+        with pytest.raises(CliError, match=r"Did you mean .*/c\.yaml\?"):
+            config_text(wrong, [])
+
+
+def test_test_mode_trains_one_batch_of_one_trial() -> None:
+    config = {
+        "name": "x",
+        "searcher": {"name": "adaptive_asha", "metric": "acc", "smaller_is_better": False, "max_trials": 9},
+        "checkpoint_storage": {"type": "server", "save_trial_best": 3},
+        "max_restarts": 5,
+    }
+    short = shortened(config)
+    assert short["searcher"] == {
+        "metric": "acc", "smaller_is_better": False, "name": "single", "max_length": {"batches": 1},
+    }  # fmt: skip
+    assert (short["max_restarts"], short["checkpoint_storage"]["save_trial_best"]) == (0, 0)
+    assert (short["checkpoint_storage"]["type"], short["description"]) == ("server", "[test-mode] x")
+    assert config["max_restarts"] == 5
 
 
 def test_a_wrong_server_address_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,84 @@
+"""What an error of the server or of the way to it means for the person at the terminal, and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from trainmaster.http import Answered, Unreachable
+
+#: what is not found -> the command that lists those there are
+_LISTED = {
+    "experiment": "experiment list --all",
+    "trial": "experiment list-trials EXPERIMENT_ID",
+    "checkpoint": "experiment list-checkpoints EXPERIMENT_ID",
+    "template": "template list",
+    "task": "task list",
+    "command": "command list --all",
+    "shell": "shell list --all",
+    "notebook": "notebook list --all",
+    "tensorboard": "tensorboard list --all",
+    "job": "job list",
+    "host": "host list",
+    "project": "project list WORKSPACE",
+    "workspace": "workspace list",
+}
+_NOT_FOUND = re.compile(r"(\w+) \S+ not found\.?")
+_TOKENS = ("TRAINMASTER_TOKEN", "DET_USER_TOKEN")
+_CONFIG = "<config>."
+
+
+def answered(error: Answered) -> str:
+    """The server's sentence, with what to do next; several faults of a config one below the other."""
+    text = _said(error)
+    if error.body is None and error.text.lstrip().startswith("<"):
+        return _page_instead(error.status)
+    if error.status == 401:
+        return _ended_login(text)
+    if error.status == 404:
+        found = _NOT_FOUND.fullmatch(text)
+        if found and found[1] in _LISTED:
+            return f"{text.rstrip('.')}; those there are: trainmaster {_LISTED[found[1]]}"
+    return _faults(text)
+
+
+def unreachable(error: Unreachable) -> str:
+    """Why no answer came, and what may be wrong with the address."""
+    text = re.sub(r"\[Errno -?\d+\] ", "", str(error))
+    if "WRONG_VERSION_NUMBER" in text:
+        return "the server there speaks plain HTTP; name it as http://host:port (-m, TRAINMASTER_MASTER)."
+    return f"{text} Is the server running, and is the address right (-m, TRAINMASTER_MASTER)?"
+
+
+def _page_instead(status: int) -> str:
+    why = (
+        "its log says why (web.log in the folder log of its data)"
+        if status >= 500
+        else "what is there may be something else than the server (-m, TRAINMASTER_MASTER)"
+    )
+    return f"the answer was {status} and a page for people instead of data; {why}."
+
+
+def _said(error: Answered) -> str:
+    body = error.body if isinstance(error.body, dict) else {}
+    inner = body.get("error")
+    if not body.get("message") and isinstance(inner, dict) and isinstance(inner.get("error"), str):
+        return str(inner["error"])
+    return str(error)
+
+
+def _ended_login(text: str) -> str:
+    named = next((name for name in _TOKENS if os.environ.get(name)), None)
+    if named is None:
+        return f"{text} To log in, run: trainmaster user login NAME"
+    return (
+        f"{text.split(';')[0].rstrip('.')}. It is the one in {named}: put another there "
+        "(trainmaster token create makes one), or unset it and run: trainmaster user login NAME"
+    )
+
+
+def _faults(text: str) -> str:
+    begin, *faults = re.split(rf"(?:: |; )(?={re.escape(_CONFIG)})", text)
+    if len(faults) < 2:
+        return text
+    return "\n".join([f"{begin}, {len(faults)} faults:", *(f"  {fault[len(_CONFIG) :]}" for fault in faults)])
