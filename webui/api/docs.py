@@ -17,6 +17,9 @@ from webui.api.async_routes import described
 from webui.api.views import ApiView, Json
 from webui.pages.frame import show
 
+#: a type in words: pieces of text, each with the name of the type that it is, if it is one of this page's
+Kind = list[tuple[str, str]]
+
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -46,8 +49,13 @@ class OpenApi(ApiView):
 
 @login_required
 def page(request: HttpRequest) -> HttpResponse:
-    """Every path with its methods, parameters and body, by resource."""
-    return show(request, "api_docs", {"groups": _groups(schema())}, room="REST API")
+    """Every path with its methods, parameters, body and answer, by resource; then the types that these refer to."""
+    document = schema()
+    types = [
+        (name, kind.get("description", ""), _fields(document, kind))
+        for name, kind in sorted(document["components"]["schemas"].items())
+    ]
+    return show(request, "api_docs", {"groups": _groups(document), "types": types}, room="REST API")
 
 
 def _groups(document: Json) -> list[tuple[str, list[Json]]]:
@@ -72,21 +80,50 @@ def _row(document: Json, path: str, method: str, operation: Json) -> Json:
             parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "query"
         ],
         "body": _fields(document, content),
+        "answer": _answer(operation),
         "example": json.dumps(media["example"], indent=2) if "example" in media else "",
     }
 
 
-def _fields(document: Json, content: Json) -> list[tuple[str, str, bool]]:
-    """Name, type and whether it is required, of a body's fields."""
+def _answer(operation: Json) -> Kind:
+    """What a success is, by its media types."""
+    success = next(response for status, response in operation["responses"].items() if status[0] == "2")
+    kinds: Kind = []
+    for media, body in success.get("content", {}).items():
+        content = body["schema"]
+        if media != "application/json":
+            kinds.append((f"{', ' if kinds else ''}{media}", ""))
+        elif record := content.get("properties", {}).get("result"):
+            kinds += [("lines of JSON, each {result: ", ""), *_kind(record), ("}", "")]
+        else:
+            kinds += _kind(content)
+    return kinds
+
+
+def _fields(document: Json, content: Json) -> list[tuple[str, Kind, bool, str]]:
+    """Name, type, whether it is always there, and meaning of each field."""
     if reference := content.get("$ref"):
         content = document["components"]["schemas"][reference.rsplit("/", 1)[-1]]
     required = content.get("required", [])
-    return [(name, _kind(field), name in required) for name, field in content.get("properties", {}).items()]
+    return [
+        (name, _kind(field), name in required, field.get("description", ""))
+        for name, field in content.get("properties", {}).items()
+    ]
 
 
-def _kind(field: Any) -> str:
+def _kind(field: Any) -> Kind:
+    """A schema in words."""
     if "$ref" in field:
-        return str(field["$ref"].rsplit("/", 1)[-1])
-    if field.get("type") == "array":
-        return f"list of {_kind(field.get('items', {}))}"
-    return str(field.get("type", "any"))
+        return [("", field["$ref"].rsplit("/", 1)[-1])]
+    if choices := next((field[union] for union in ("anyOf", "oneOf", "allOf") if union in field), None):
+        either: Kind = [part for choice in choices for part in [(" or ", ""), *_kind(choice)]]
+        return either[1:]
+    if "enum" in field:
+        return [(", ".join(json.dumps(word) for word in field["enum"]), "")]
+    kind = field.get("type", "any")
+    if kind == "array":
+        return [("list of ", ""), *_kind(field.get("items", {}))]
+    if isinstance(inner := field.get("additionalProperties"), dict):
+        return [("map to ", ""), *_kind(inner)]
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return [(f"{words} ({field['format']})" if "format" in field else words, "")]

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
-from webui.api import answers
+from webui.api import answers, async_routes, urls
 from webui.api.answers import JsonLines, Media, Nothing, WrongAnswer
 from webui.api.docs import schema
 from webui.api.ndjson import ndjson, record
@@ -92,3 +92,13 @@ def test_the_document_has_each_type_once_and_leads_to_it() -> None:
     assert not missing
     rows = known["TemplatesAnswer"]["properties"]["templates"]["items"]
     assert rows == {"$ref": "#/components/schemas/TemplateRecord"}
+
+
+def test_every_view_declares_what_each_of_its_methods_answers() -> None:
+    for pattern in urls.urlpatterns:
+        view: Any = getattr(pattern.callback, "cls", None)
+        if view is not None:
+            methods = {name.upper() for name in view.http_method_names if hasattr(view, name)} - {"OPTIONS"}
+            assert methods <= set(view.answers), f"{view.__module__}.{view.__name__} lacks an answer"
+    for route, handler, allowed in async_routes._ROUTES:
+        assert set(allowed) == set(handler.answers), f"{route}: {handler.__name__} lacks an answer"

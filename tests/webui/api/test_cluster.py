@@ -140,3 +140,4 @@ def test_the_page_for_people_lists_every_request_and_asks_for_a_login(cast: Cast
     assert "POST /api/v1/job-queues" in text
 
     assert "<code>config</code> (required): string" in text
+    assert '<tr id="TrialsAnswer">' in text and 'list of <a href="#TrialRecord">TrialRecord</a>' in text
