@@ -102,9 +102,14 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
     row = validation_row(steps, values, datetime.fromtimestamp(report.at, UTC), number(values.get(name)))
     metric, column = row["searcher_metric"], fresh.columns.get(name)
     trial.latest_validation = row
-    at = fresh.row_of(steps)
-    if metric is None or column is None or at is None or not column.present[at]:
+    at, time_metric = fresh.row_of(steps), searcher.get("time_metric")
+    for needed in (name, time_metric):
+        if needed and needed not in values:
+            return Validation(math.nan, steps, lacks=needed)
+    if column is None or at is None or not column.has[at]:
         return None
+    if metric is None:
+        return Validation(math.nan, steps, _time(searcher, values))
     trial.searcher_metric = metric
     smaller = searcher.get("smaller_is_better", True)
     best = (trial.best_validation or {}).get("searcher_metric")

@@ -17,6 +17,7 @@ from experiments import sources
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
+    fail,
     finish_if_done,
     rest_trial,
     set_experiment_state,
@@ -29,6 +30,7 @@ from experiments.transitions import (
 from jobs import transitions as jobs
 from jobs.models import Task
 from jobs.states import Reason, TaskState
+from logs import alerts
 
 
 def start(experiment: Experiment, *, actor: str) -> None:
@@ -49,12 +51,15 @@ def carry_on(
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a search is told of one report. `time` is the value of the config's `time_metric`, which then measures the
-    rungs instead of the steps."""
+    """What a search is told of one report. `metric`: NaN for one that is no finite number. `time` is the value of the
+    config's `time_metric`, which then measures the rungs instead of the steps. `lacks`: the name of either if the
+    report has no such metric.
+    """
 
     metric: float
     steps_completed: int
     time: float | None = None
+    lacks: str = ""
 
 
 def validations_reported(experiment: Experiment, trial: Trial, validations: Sequence[Validation]) -> None:
@@ -65,12 +70,28 @@ def validations_reported(experiment: Experiment, trial: Trial, validations: Sequ
     for each in validations:
         if experiment.state not in GOING_ON:
             break
+        if each.lacks:
+            if searching.compares(state):
+                _fail(experiment, trial, each)
+            continue
         event = searching.ValidationReported(
             str(trial.request_id), each.metric, each.steps_completed, time=each.time, at=_now()
         )
         _follow(experiment, state, searching.advance(state, event), "searcher")
     if state["told"] > told:
         _keep(experiment, state)
+
+
+def _fail(experiment: Experiment, trial: Trial, validation: Validation) -> None:
+    """A search that compares trials by what one of them does not report cannot go on (features.md 10.2)."""
+    said = {
+        "level": "ERROR",
+        "title": f"The validation at step {validation.steps_completed} lacks {validation.lacks}",
+        "description": "The search compares trials by it, so the experiment ends. Report it with each validation, or "
+        "name a metric that is reported in searcher.metric (or searcher.time_metric).",
+    }
+    alerts.raised(trial.pk, trial.task_id, experiment.pk, said)
+    fail(experiment, reason=Reason.METRIC_MISSING, actor="searcher")
 
 
 def trial_exited(

@@ -276,6 +276,15 @@ def _stop(
     return experiment
 
 
+def fail(experiment: Experiment, *, reason: Reason, actor: str) -> None:
+    """End a locked experiment with an error: its trials save and leave."""
+    if not set_experiment_state(experiment, ExperimentState.STOPPING_ERROR, reason=reason, actor=actor):
+        return
+    for trial in _living(experiment):
+        stop_trial(trial, TrialState.STOPPING_ERROR, reason=reason, actor=actor)
+    finish_if_done(experiment, actor=actor)
+
+
 def stop_trial(
     trial: Trial, to: TrialState, *, reason: Reason, actor: str, detail: dict[str, Any] | None = None
 ) -> None:

@@ -80,6 +80,7 @@ class Reason(models.TextChoices):
     TIME_LIMIT = "time_limit", "its time limit was reached"
     STARTED_BY_USER = "started_by_user", "started outside the queue"
     REPLACED = "replaced", "replaced by a new attempt"
+    METRIC_MISSING = "metric_missing", "a validation lacks what its search compares trials by"
     REPORTED_FAILURE = "reported_failure", "its program reported an error"
     IDLE_TIMEOUT = "idle_timeout", "nobody used it for as long as its idle timeout"
     NO_SIGN_OF_LIFE = "no_sign_of_life", "it gave no sign of life"

@@ -20,7 +20,7 @@ from searching.events import (
     TrialExited,
     ValidationReported,
 )
-from searching.search import advance, on_event, parked, partly_done, progress, revive, start
+from searching.search import advance, compares, on_event, parked, partly_done, progress, revive, start
 from searching.state import upgraded
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "TrialExited",
     "ValidationReported",
     "advance",
+    "compares",
     "on_event",
     "parked",
     "partly_done",

@@ -141,6 +141,11 @@ def partly_done(state: State) -> list[str]:
     return [request_id_of(state, number) for number in _partly_done(state)]
 
 
+def compares(state: State) -> bool:
+    """Does it judge trials by what they report, rung by rung? The others let all train to their end."""
+    return any(bracket["rungs"] for bracket in state["brackets"])
+
+
 def parked(state: State) -> frozenset[str]:
     """Request ids of the trials that wait at a rung, and are to have no slots."""
     if not state:

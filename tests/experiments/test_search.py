@@ -237,3 +237,45 @@ def test_a_backlog_of_validations_is_heard_as_if_they_had_come_one_by_one(
         for each in heard:
             metric_reports.tell(experiments.lock(one_by_one.pk), trials(one_by_one)[place], [each])
         assert story(at_once) == story(one_by_one)
+
+
+def reported(trial: Trial, steps: int, metrics: dict[str, Any]) -> None:
+    experiment = trial.experiment = experiments.lock(trial.experiment_id)
+    data = {"group": "validation", "steps_completed": steps, "metrics": metrics}
+    told = metric_reports.store(experiment, trial, [metric_reports.report_of(trial, data)])
+    metric_reports.tell(experiment, trial, [each for each in told if each])
+
+
+@pytest.mark.parametrize(("metrics", "lacks"), [({"batches": 4}, "loss"), ({"loss": 0.5}, "batches")])
+def test_a_search_that_compares_ends_in_error_when_a_validation_lacks_what_it_compares_by(
+    metrics: dict[str, float], lacks: str
+) -> None:
+    make_host("gpu0", 1)
+    experiment = submitted(HALVING)
+    passes.run(experiment.job.pool_id)
+    running = trials(experiment)[0]
+    reported(running, 4, metrics)
+    told = Event.objects.get(subject=str(running.pk), reason="alert").detail
+    assert told["title"] == f"The validation at step 4 lacks {lacks}" and told["level"] == "ERROR"
+    end(running, 0)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.ERROR and len(trials(experiment)) == 2
+    assert {trial.state for trial in trials(experiment)} == {TrialState.ERROR}
+
+
+def test_a_search_that_compares_nothing_goes_on_without_its_metric() -> None:
+    experiment = submitted(RANDOM % (2, 2))
+    reported(trials(experiment)[0], 4, {"accuracy": 0.5})
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.ACTIVE
+
+
+def test_a_loss_that_is_no_number_any_more_counts_as_the_worst_of_its_rung() -> None:
+    experiment = submitted(HALVING)
+    good, diverged = trials(experiment)
+    reported(good, 1, {"loss": 0.5, "batches": 1})
+    reported(diverged, 1, {"loss": math.nan, "batches": 1})
+    states = [trial.state for trial in trials(experiment)[:2]]
+    assert states == [TrialState.ACTIVE, TrialState.COMPLETED], "which holds no slots, so it has ended"
+    experiment.refresh_from_db()
+    assert experiment.best_trial_id == good.pk
