@@ -23,9 +23,9 @@ from webui.api.docs import schema
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
 #: they go on while there is more to come
-STREAMS = ("/logs", "metrics-stream", "trials/metrics/", "/profiler/", "signals", "rendezvous", "all_gather")
-#: they ask a machine elsewhere
-ELSEWHERE = ("webhooks/{rule_id}/test", "/stack")
+STREAMS = ("/logs", "metrics-stream", "trials/metrics/", "/profiler/")
+#: they ask a machine elsewhere, or wait for others
+ELSEWHERE = ("webhooks/{rule_id}/test", "/stack", "signals", "rendezvous", "all_gather", "notify_container")
 
 Wanted = Callable[[str, str], bool]
 #: end of a path's beginning, such as `hosts/{name}` -> the value of its last parameter that leads to a row

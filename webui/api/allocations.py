@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, NotRequired, TypeVar
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from accounts.models import User
@@ -46,6 +47,14 @@ class RendezvousRecord(TypedDict):
 
 class RendezvousAnswer(TypedDict):
     rendezvousInfo: RendezvousRecord
+
+
+class GatherBody(TypedDict):
+    """What a peer gives. The same request twice, by its name, is one."""
+
+    numPeers: Annotated[int, Field(ge=1, le=MAX_PEERS)]
+    requestUuid: Annotated[str, Field(min_length=1, max_length=64)]
+    data: NotRequired[Any]
 
 
 class GatheredAnswer(TypedDict):
@@ -152,14 +161,14 @@ def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
     }
 
 
-@async_view("POST", answer=GatheredAnswer)
+@async_view("POST", body=GatherBody, answer=GatheredAnswer)
 async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
     """What every peer of the gang has given, once all have."""
     body = json_body(request)
     return await _gather(who, allocation_id, "all_gather", body)
 
 
-@async_view("POST", answer=GatheredAnswer)
+@async_view("POST", body=GatherBody, answer=GatheredAnswer)
 async def notify_container_running(
     request: HttpRequest, who: Principal, allocation_id: str
 ) -> HttpResponseBase:

@@ -107,15 +107,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def hoist(document: Json) -> None:
-    """Put the types that answers refer to among the document's components, each once by its name.
+    """Put the types that answers and bodies refer to among the document's components, each once by its name.
 
     Raises TypeError where two are called the same.
     """
     components = document["components"]["schemas"]
     for operations in document["paths"].values():
         for operation in operations.values():
-            for response in operation["responses"].values():
-                for media in response.get("content", {}).values():
+            for part in [*operation["responses"].values(), operation.get("requestBody", {})]:
+                for media in part.get("content", {}).values():
                     for name, schema in media["schema"].pop("$defs", {}).items():
                         if components.setdefault(name, schema) != schema:
                             raise TypeError(f"Two types of answers or bodies are called {name}; rename one.")

@@ -114,11 +114,13 @@ def _operation(route: str, view: Any, method: str) -> Json:
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
         for name in sorted(asked)
     ]
+    taken = {} if view.body is None else {"requestBody": {"required": True, "content": _content(view.body)}}
     return {
         "operationId": f"{view.__name__}_{method.lower()}",
         "description": (view.__doc__ or "").strip(),
         "tags": [view.__module__.rsplit(".", 1)[-1]],
         "parameters": parameters,
+        **taken,
         "security": [{scheme: []} for scheme in SCHEMES],
         "responses": {
             "200": _success(view.answers.get(method)),
@@ -133,7 +135,9 @@ def _operation(route: str, view: Any, method: str) -> Json:
 def _success(answer: Any) -> Json:
     described: Json = {"description": "What was asked for."}
     if answer is not None:
-        described["content"] = {
-            media: {"schema": schema} for media, schema in answers.content(answer).items()
-        }
+        described["content"] = _content(answer)
     return described
+
+
+def _content(kind: Any) -> Json:
+    return {media: {"schema": schema} for media, schema in answers.content(kind).items()}

@@ -24,10 +24,10 @@ Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[HttpRespons
 View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]
 
 
-def async_view(*methods: str, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
+def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
     """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
 
-    `answer` is the type of a success (webui.api.answers).
+    `body` is the type of what it reads, for OpenAPI; `answer` that of a success (webui.api.answers).
     """
     declared = {} if answer is None else dict.fromkeys(methods, answer)
 
@@ -57,7 +57,7 @@ def async_view(*methods: str, answer: Any = None) -> Callable[[Handler[P]], View
             except Exception as error:
                 return json_error(*describe(error))
 
-        view.answers = declared  # type: ignore[attr-defined]
+        view.body, view.answers = body, declared  # type: ignore[attr-defined]
         return cast(View[P], view)
 
     return wrap

@@ -6,7 +6,7 @@ The addresses and names of clients up to 0.37 (`determined.searcher`).
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from pydantic import Field
@@ -51,7 +51,18 @@ async def searcher_events(request: HttpRequest, who: Principal, experiment_id: i
     return JsonResponse({"searcherEvents": found or []})
 
 
-@async_view("POST", answer=Nothing)
+class AnsweredEvent(TypedDict):
+    id: int
+
+
+class OperationsBody(TypedDict):
+    """Each operation is one of createTrial, trialOperation, closeTrial, setSearcherProgress and shutDown."""
+
+    triggeredByEvent: AnsweredEvent
+    searcherOperations: NotRequired[list[dict[str, Any]]]
+
+
+@async_view("POST", body=OperationsBody, answer=Nothing)
 async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """Operations in answer to an event (`triggeredByEvent`), which is forgotten with all before it.
 

@@ -238,12 +238,23 @@ class RunMetadata(ApiView):
         return Response({"metadata": metadata})
 
 
+class ShippedLine(TypedDict):
+    """`log` may hold several lines. The published client writes a few fields more, which say nothing new."""
+
+    task_id: str
+    log: str
+    rank: NotRequired[int | str | None]
+    level: NotRequired[str | None]
+    stdtype: NotRequired[str | None]
+
+
 class TaskLogs(ApiView):
     """Lines of detached runs, as Determined's client ships them: [{"task_id", "rank", "log", "level"?, "stdtype"?}].
 
     Its `timestamp` is that of its start, for every line alike, so a line has the time at which it came.
     """
 
+    described_bodies = {"POST": list[ShippedLine]}
     answers = {"POST": Nothing}
 
     def post(self, request: Request) -> Response:

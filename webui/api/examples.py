@@ -43,6 +43,7 @@ _TRIGGERS = [
     {"triggerType": "TRIGGER_TYPE_LONG_WAIT", "condition": {"minutes": 30}},
 ]
 _NOTE = {"name": "Learning rates", "contents": "Above **0.1** it does not converge."}
+_LINES = [{"task_id": "7.night-3", "rank": 0, "log": "epoch 1 begins", "level": "INFO", "stdtype": "stdout"}]
 _REPORT = {"stepsCompleted": 100, "metrics": {"avgMetrics": {"loss": 0.25}}}
 
 #: name of a body (a serializer's) -> one that could be sent
@@ -110,6 +111,13 @@ BODIES: dict[str, Json] = {
     "PreviewBody": {"config": _SWEEP, "seed": 7},
     "TemplateBody": {"config": {"resources": {"resource_pool": "a100"}}},
     "RenameBody": {"oldName": "a100", "newName": "a100-night"},
+    "OperationsBody": {
+        "triggeredByEvent": {"id": 4},
+        "searcherOperations": [
+            {"createTrial": {"requestId": _JOB, "hyperparams": '{"lr": 0.1}'}},
+            {"trialOperation": {"validateAfter": {"requestId": _JOB, "length": "100"}}},
+        ],
+    },
     # trials and their reports
     "NewTrial": {"experimentId": 7, "hparams": {"lr": 0.1}, "unmanaged": True},
     "NamedTrial": {
@@ -140,6 +148,8 @@ BODIES: dict[str, Json] = {
             }
         ]
     },
+    "GatherBody": {"numPeers": 2, "requestUuid": _OTHER_JOB, "data": {"address": "10.0.0.1"}},
+    "StacksBody": {"ranks": [0, 5]},
     "SourceBody": {"trialSourceInfo": {"trialId": 12, "checkpointUuid": _CHECKPOINT}},
     # checkpoints
     "ReportedCheckpoint": {
@@ -162,6 +172,13 @@ BODIES: dict[str, Json] = {
     "MoveBody": {"destinationProjectId": 2},
     "ProjectMoveBody": {"destinationWorkspaceId": 2},
 }
+#: (method, path) -> what is sent where it has no name
+_NAMELESS: dict[tuple[str, str], Any] = {
+    ("patch", "/api/v1/templates/{name}"): BODIES["TemplateBody"]["config"],
+    ("post", "/api/v1/task/logs"): _LINES,
+    ("post", "/task-logs"): _LINES,
+}
+
 _ERROR = {"code": 404, "reason": "Not Found", "error": "experiment 7 not found"}
 #: of every answer that is no success
 ERROR: Json = {"error": _ERROR, "message": _ERROR["error"]}
@@ -169,9 +186,9 @@ ERROR: Json = {"error": _ERROR, "message": _ERROR["error"]}
 
 def add(document: Json) -> None:
     """Put the examples into the document. Raises KeyError for a body that has none."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
             for media in operation.get("requestBody", {}).get("content", {}).values():
-                name = media["schema"]["$ref"].rsplit("/", 1)[-1]
-                media["example"] = BODIES[name.removeprefix("Patched")]
+                name = media["schema"].get("$ref", "").rsplit("/", 1)[-1].removeprefix("Patched")
+                media["example"] = BODIES[name] if name else _NAMELESS[method, path]
     document["components"]["schemas"]["ErrorAnswer"]["example"] = ERROR

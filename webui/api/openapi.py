@@ -40,6 +40,9 @@ class DialectSchema(AutoSchema):
         return f"{name}_{path}_{self.method.lower()}"
 
     def get_request_serializer(self) -> Any:
+        described = getattr(self.view, "described_bodies", {})
+        if self.method in described:
+            return answers.content(described[self.method])
         return getattr(self.view, "bodies", {}).get(self.method)
 
     def get_response_serializers(self) -> Any:

@@ -52,6 +52,12 @@ class StackRecord(TypedDict):
     message: NotRequired[str]
 
 
+class StacksBody(TypedDict):
+    """Which ranks; without a list those that are marked."""
+
+    ranks: NotRequired[list[int] | None]
+
+
 class StacksAnswer(TypedDict):
     stacks: list[StackRecord]
 
@@ -91,7 +97,7 @@ async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank
     return JsonResponse(answer)
 
 
-@async_view("POST", answer=StacksAnswer)
+@async_view("POST", body=StacksBody, answer=StacksAnswer)
 async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """The same for several ranks, {"ranks": [number…]} or {} for those that are marked: {"stacks": […]}."""
     named = json_body(request).get("ranks")

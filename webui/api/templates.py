@@ -117,6 +117,7 @@ class OneTemplate(ApiView):
     """One template: POST makes it, PUT makes or replaces it, PATCH replaces its config."""
 
     bodies = {"POST": TemplateBody, "PUT": TemplateBody}
+    described_bodies = {"PATCH": Json}
     answers = {**dict.fromkeys(("GET", "POST", "PUT", "PATCH"), TemplateAnswer), "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:

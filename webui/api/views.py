@@ -44,6 +44,8 @@ class ApiView(APIView):
     #: HTTP method -> serializer of its body, or of its query string
     bodies: ClassVar[dict[str, SerializerClass]] = {}
     queries: ClassVar[dict[str, SerializerClass]] = {}
+    #: HTTP method -> type of a body that is no object of fields and that the view reads by hand, for OpenAPI
+    described_bodies: ClassVar[Mapping[str, Any]] = {}
     #: HTTP method -> type of a success (webui.api.answers)
     answers: ClassVar[Mapping[str, Any]] = {}
     #: HTTP method -> status of a success, where it is not 200
