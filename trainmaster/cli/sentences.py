@@ -44,9 +44,11 @@ def answered(error: Answered) -> str:
 
 def unreachable(error: Unreachable) -> str:
     """Why no answer came, and what may be wrong with the address."""
-    text = re.sub(r"\[Errno -?\d+\] ", "", str(error))
+    text = without_number(str(error))
     if "WRONG_VERSION_NUMBER" in text:
         return "the server there speaks plain HTTP; name it as http://host:port (-m, TRAINMASTER_MASTER)."
+    if text.startswith("http://") and ("reset" in text or "without response" in text):
+        return f"{text} If it speaks TLS, name it as https://host:port (-m, TRAINMASTER_MASTER)."
     return f"{text} Is the server running, and is the address right (-m, TRAINMASTER_MASTER)?"
 
 
@@ -57,6 +59,11 @@ def _page_instead(status: int) -> str:
         else "what is there may be something else than the server (-m, TRAINMASTER_MASTER)"
     )
     return f"the answer was {status} and a page for people instead of data; {why}."
+
+
+def without_number(text: str) -> str:
+    """`[Errno 111] Connection refused` as people read it."""
+    return re.sub(r"\[Errno -?\d+\] ", "", text)
 
 
 def _said(error: Answered) -> str:

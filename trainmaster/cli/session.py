@@ -11,6 +11,7 @@ from trainmaster import __version__
 from trainmaster.address import server_url
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import ask_password, say
+from trainmaster.cli.sentences import without_number
 from trainmaster.cli.trust import pinned_certificate
 from trainmaster.client import Client
 from trainmaster.credentials import Credentials, salted_hash
@@ -31,7 +32,7 @@ def connect(args: argparse.Namespace) -> "tuple[Client, Credentials]":
     url = server_url(args.master)
     credentials = Credentials(url)
     pin = pinned_certificate(url, credentials)
-    client = Client(url, cert_sha256=pin, notify=lambda sentence: say(sentence, "yellow"))
+    client = Client(url, cert_sha256=pin, notify=lambda sentence: say(without_number(sentence), "yellow"))
     _compare_versions(client)
     return client, credentials
 

@@ -18,6 +18,7 @@ from experiments.config import MASK, ConfigError, ExperimentConfig, parse, resto
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project, Template
 from jobs import accepting, queue_edits
+from jobs.models import Task
 from submissions import contexts
 from submissions.config.reading import read_yaml
 from submissions.models import Context
@@ -140,8 +141,8 @@ class Experiments(ApiView):
         config = _config(body)
         project = _project(config, body.get("projectId"))
         if body.get("validateOnly"):
-            _validate_only(config, body, parent)
-            return Response(_skeleton(config, project, user))
+            told = _validate_only(config, body, parent, user)
+            return Response(_skeleton(config, project, user, told))
         return Response(_create(request, body, config, project, parent))
 
 
@@ -257,19 +258,26 @@ def _context(body: Json, parent: Experiment | None) -> Context:
         raise BadRequest(str(error)) from error
 
 
-def _validate_only(config: ExperimentConfig, body: Json, parent: Experiment | None) -> None:
-    """Everything that creating would refuse, with nothing kept."""
-    try:
-        if not body.get("unmanaged"):
-            accepting.pool_for(config.resources.resource_pool or "")
-    except accepting.Refused as error:
-        raise BadRequest(str(error)) from error
+def _validate_only(
+    config: ExperimentConfig, body: Json, parent: Experiment | None, user: User
+) -> tuple[list[str], list[str]]:
+    """Everything that creating would refuse, with nothing kept; the warnings and notices that it would give."""
     with transaction.atomic():
         _context(body, parent)
         transaction.set_rollback(True)
+    if body.get("unmanaged"):
+        return [], []
+    resources, slots = config.effective()["resources"], config.resources.slots_per_trial
+    try:
+        pool = accepting.settle(resources, slots, role=user.acting_role)
+    except accepting.Refused as error:
+        raise BadRequest(str(error)) from error
+    return warnings_for(pool, Task(slots=slots, single_host=bool(resources.get("is_single_node"))))
 
 
-def _skeleton(config: ExperimentConfig, project: Project, user: User) -> ValidatedExperiment:
+def _skeleton(
+    config: ExperimentConfig, project: Project, user: User, told: tuple[list[str], list[str]]
+) -> ValidatedExperiment:
     """What validateOnly answers: a record in which nothing has an id."""
     effective = shown(config.effective())
     record: ExperimentDraft = {
@@ -278,7 +286,13 @@ def _skeleton(config: ExperimentConfig, project: Project, user: User) -> Validat
         "searcherType": effective["searcher"].get("name", ""), "username": user.username, "jobId": "",
         "projectId": project.pk, "projectOwnerId": project.owner_id or 0,
     }  # fmt: skip
-    return {"experiment": record, "config": effective, "warnings": [], "notices": config.remarks()}
+    warnings, notices = told
+    return {
+        "experiment": record,
+        "config": effective,
+        "warnings": warnings,
+        "notices": notices + config.remarks(),
+    }
 
 
 def _create(

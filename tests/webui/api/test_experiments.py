@@ -120,9 +120,10 @@ def test_a_submission_may_be_paused_from_the_start(submit: Submit) -> None:
 
 def test_slots_that_the_pool_can_never_give_are_told_at_submit(cast: Cast, host: Host) -> None:
     config = CONFIG.replace("slots_per_trial: 1", "slots_per_trial: 3")
-    answer = cast.ada.post("experiments", {"config": config})
-    assert answer["warnings"] == ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"]
-    assert "asks 3; hosts here have 2" in answer["notices"][0]
+    for only in (True, False):
+        answer = cast.ada.post("experiments", {"config": config, "validateOnly": only})
+        assert answer["warnings"] == ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"]
+        assert "asks 3; hosts here have 2" in answer["notices"][0]
 
 
 def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:
