@@ -15,7 +15,9 @@ _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=", re.DOTALL)
 
 def _devices_named(value: dict[str, Any]) -> dict[str, Any]:
     """`gpu` is the older name of `cuda`."""
-    if "gpu" in value and "cuda" not in value:
+    if "gpu" in value and "cuda" in value:
+        raise refuse("cuda, or gpu, which is its older name, not both")
+    if "gpu" in value:
         return {"cuda" if key == "gpu" else key: inner for key, inner in value.items()}
     return value
 

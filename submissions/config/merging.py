@@ -8,6 +8,7 @@ with its name. A length, the entrypoint and what the kind of job names besides a
 from __future__ import annotations
 
 import copy
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ Path = tuple[str, ...]
 #: one value each: the config's replaces the template's
 _WHOLE: set[Path] = {
     ("entrypoint",),
-    ("environment", "image"),
     ("environment", "hooks", "pre"),
     ("environment", "hooks", "post"),
     ("resources", "shm_size"),
@@ -28,6 +28,7 @@ _BY_CONTAINER_PATH: set[Path] = {("bind_mounts",), ("resources", "devices")}
 #: log policies: the config's replace the template's of the same name, or, without names, those that are the same
 _BY_NAME: set[Path] = {("log_policies",)}
 _VARIABLES: Path = ("environment", "environment_variables")
+_IMAGE: Path = ("environment", "image")
 
 
 class Rules(NamedTuple):
@@ -84,6 +85,8 @@ class _Merger:
             return copy.deepcopy(config)
         if path == _VARIABLES:
             return _variables(template, config)
+        if path == _IMAGE:
+            return _images(template, config)
         if isinstance(template, dict) and isinstance(config, dict):
             return self.maps(template, config, path)
         if isinstance(template, list) and isinstance(config, list):
@@ -115,9 +118,25 @@ def _container_path(entry: Any) -> str | None:
     """Of both forms, a map and host:container[:mode]."""
     if isinstance(entry, str):
         parts = entry.split(":")
-        return parts[1] if len(parts) > 1 else None
-    found = entry.get("container_path") if isinstance(entry, dict) else None
-    return found if isinstance(found, str) else None
+        found = parts[1] if len(parts) > 1 else None
+    else:
+        found = entry.get("container_path") if isinstance(entry, dict) else None
+    return posixpath.normpath(found) if isinstance(found, str) else None
+
+
+def _images(template: Any, config: Any) -> Any:
+    """One image is that of each device; per device the config's wins."""
+    if not isinstance(config, dict):
+        return copy.deepcopy(config)
+    theirs = template if isinstance(template, dict) else dict.fromkeys(DEVICES, template)
+    ours = {name: image for name, image in config.items() if image is not None}
+    return {**_named(theirs, ours), **_named(ours, theirs)}
+
+
+def _named(images: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """`gpu` is the older name of `cuda`: as the newer name where the other part has that one."""
+    rename = "gpu" in images and "cuda" in others and "cuda" not in images
+    return {"cuda" if rename and name == "gpu" else name: image for name, image in images.items()}
 
 
 def _variables(template: Any, config: Any) -> Any:

@@ -62,10 +62,23 @@ _ALLOWED = {
     "union_tag_not_found": "a map with the field {discriminator}",
 }
 
+#: that a map is none of these goes without saying where something within the map is wrong
+_PLAIN_TYPES = ("int_type", "float_type", "bool_type", "string_type")
+
 
 def translated(errors: list[ErrorDetails], config: Any, shape: Shape) -> list[Problem]:
     """All problems of `errors`, which came from validating `config` as `shape.model`; each once, in order."""
-    return list(dict.fromkeys(_translated(details, config, shape) for details in errors))
+    paths = [path_of(details["loc"], config, shape.put_in) for details in errors]
+    told = [
+        details
+        for details, path in zip(errors, paths, strict=True)
+        if details["type"] not in _PLAIN_TYPES or not any(_is_within(other, path) for other in paths)
+    ]
+    return list(dict.fromkeys(_translated(details, config, shape) for details in told))
+
+
+def _is_within(path: Path, section: Path) -> bool:
+    return len(path) > len(section) and path[: len(section)] == section
 
 
 def is_missing(details: ErrorDetails) -> bool:

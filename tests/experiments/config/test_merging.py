@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,6 +40,26 @@ def test_a_mount_of_the_template_gives_way_to_the_configs_at_the_same_container_
         ],
         "resources": {"devices": ["/dev/b:/dev/z", {"host_path": "/dev/c", "container_path": "/dev/x"}]},
     }
+
+
+def test_a_place_in_the_container_is_the_same_however_it_is_written() -> None:
+    merged = merge({"bind_mounts": ["/t:/x/", "/t:a/../b"]}, {"bind_mounts": ["/c:/x", "/d:b"]})
+    assert merged == {"bind_mounts": ["/c:/x", "/d:b"]}
+
+
+@pytest.mark.parametrize(
+    ("template", "config", "both"),
+    [
+        ("a", "c", "c"),
+        ({"cpu": "a", "cuda": "b"}, "c", "c"),
+        ({"cpu": "a", "cuda": "b"}, {"cpu": "c"}, {"cpu": "c", "cuda": "b"}),
+        ({"gpu": "b"}, {"cuda": "c", "cpu": None}, {"cuda": "c"}),
+        ("a", {"gpu": "c"}, {"cpu": "a", "cuda": "c", "rocm": "a"}),
+    ],
+)
+def test_an_image_is_merged_by_the_kind_of_slot(template: Any, config: Any, both: Any) -> None:
+    merged = merge({"environment": {"image": template}}, {"environment": {"image": config}})
+    assert merged == {"environment": {"image": both}}
 
 
 def test_a_typed_hyperparameter_is_one_value_and_a_map_of_them_is_not() -> None:
