@@ -55,11 +55,11 @@ def kept_share(bracket: dict[str, Any], rung: int, divisor: float) -> float:
 
 def _bracket_rungs(searcher: dict[str, Any], divisor: float, trials: int, longest: int) -> list[int]:
     """Rungs of each bracket, most first."""
+    given = [int(count) for count in searcher.get("bracket_rungs") or []]
+    if given:  # as they are: max_rungs and mode stand for what nobody has said
+        return sorted(given, reverse=True)
     most = int(searcher["max_rungs"])
     most = min(_levels(longest, divisor, most), _levels(trials, divisor, most))
-    given = [min(int(count), most) for count in searcher.get("bracket_rungs") or []]
-    if given:
-        return sorted(given, reverse=True)
     first = {"standard": (most - 1) // 2 + 1, "conservative": 1, "aggressive": most}[searcher["mode"]]
     return list(range(most, first - 1, -1))
 

@@ -177,6 +177,11 @@ def _check_size(searcher: dict[str, Any], hparams: dict[str, Any]) -> None:
     for name in ("max_rungs", "num_rungs"):
         if int(searcher[name]) > MOST_RUNGS:
             raise BadSearch(f"searcher.{name}", searcher[name], f"{MOST_RUNGS} rungs at most")
+    given = searcher.get("bracket_rungs") or []
+    if len(given) > MOST_RUNGS or max(given, default=0) > MOST_RUNGS:
+        raise BadSearch(
+            "searcher.bracket_rungs", given, f"{MOST_RUNGS} brackets of {MOST_RUNGS} rungs each at most"
+        )
     if float(searcher["divisor"]) > MOST_DIVISOR:
         raise BadSearch("searcher.divisor", searcher["divisor"], f"{MOST_DIVISOR:,} at most")
 

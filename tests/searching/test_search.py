@@ -182,6 +182,7 @@ def test_an_invalid_sample_is_replaced_in_a_random_search_but_not_without_end() 
         ({"name": "random", "max_trials": 50_000, "max_concurrent_trials": 0}, LR, "2,000 trials open"),
         ({"name": "async_halving", "max_trials": 9, "num_rungs": 10**9}, LR, "100 rungs at most"),
         ({"name": "adaptive_asha", "max_trials": 9, "max_length": 9, "divisor": 1e200}, LR, "1,000 at most"),
+        ({"name": "adaptive_asha", "max_trials": 9, "bracket_rungs": [1, 101]}, LR, "100 rungs each at most"),
     ],
 )
 def test_a_bad_search_is_refused_with_the_field_and_what_is_allowed(
@@ -250,6 +251,8 @@ def test_the_modes_of_adaptive_make_their_brackets() -> None:
         for mode in ("standard", "conservative", "aggressive")
     }
     assert rungs == {"standard": [5, 4, 3], "conservative": [5, 4, 3, 2, 1], "aggressive": [5]}
+    given = halving.brackets({**searcher, "max_rungs": 1, "bracket_rungs": [2, 6]})
+    assert [len(bracket["rungs"]) for bracket in given] == [6, 2], "as they are"
     brackets = halving.brackets({**searcher, "mode": "standard"})
     assert sum(bracket["total"] for bracket in brackets) == 1000
     assert [bracket["concurrent"] for bracket in brackets] == [6, 5, 5]
