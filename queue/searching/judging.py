@@ -46,6 +46,22 @@ def left(state: State, number: int, end: Standing, at: float | None) -> None:
         entries.enter(rung, number, math.inf, at, Outcome.GAVE_UP)
 
 
+def withdraw(state: State, number: int, at: float | None) -> list[Operation]:
+    """A trial whose hyperparameters turn out to be invalid counts at no rung: another is drawn in its place.
+
+    Its promotions are free for those that wait there.
+    """
+    trial = state["trials"][number]
+    operations: list[Operation] = []
+    for level in range(trial[RUNG]):
+        rung = state["brackets"][trial[BRACKET]]["rungs"][level]
+        place = entries.place_of(rung, number)
+        if place is not None:
+            del rung["entries"][place]
+            operations += _promote_next(state, trial[BRACKET], level, at)
+    return operations
+
+
 def close(state: State, index: int, at: float | None) -> list[Operation]:
     """Stop those that wait at rungs where nobody can come any more, and so promote them."""
     bracket = state["brackets"][index]

@@ -252,6 +252,7 @@ def _exited(state: State, number: int, event: TrialExited) -> list[Operation]:
         return custom.exited(state, event, end)
     if before == Standing.ON:
         if end == Standing.INVALID_HP:
+            operations = judging.withdraw(state, number, event.at) if bracket["rungs"] else []
             _replace(state, bracket)
         elif end in LOST and bracket["rungs"]:
             operations = judging.give_up(state, number, event.at)

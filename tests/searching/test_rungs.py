@@ -27,6 +27,18 @@ def of(state: dict[str, Any]) -> list[list[tuple[str | None, float | None, int |
     ]
 
 
+def test_a_trial_that_turns_out_invalid_leaves_its_rungs_and_its_promotion_to_another() -> None:
+    state, operations = searching.start({**HALVING, "max_trials": 6}, LR, 1)
+    a, b = (each.request_id for each in operations if isinstance(each, Create))
+    state, operations = searching.on_event(state, ValidationReported(a, 0.5, 4))
+    [c] = (each.request_id for each in operations if isinstance(each, Create))
+    state, _ = searching.on_event(state, ValidationReported(b, 0.9, 4))
+    state, _ = searching.on_event(state, ValidationReported(c, 0.1, 4))
+    state, operations = searching.on_event(state, TrialExited(b, ExitReason.INVALID_HP))
+    assert [each for each in operations if not isinstance(each, Create)] == [Promote(a)]
+    assert [name for name, metric, *_ in of(state)[0] if metric is not None] == [a, c]
+
+
 def test_rungs_say_who_waits_who_was_promoted_and_who_is_on_the_way() -> None:
     state, operations = searching.start(HALVING, LR, 1)
     a, b = (each.request_id for each in operations if isinstance(each, Create))
