@@ -52,7 +52,12 @@ def page(request: HttpRequest) -> HttpResponse:
     """Every path with its methods, parameters, body and answer, by resource; then the types that these refer to."""
     document = schema()
     types = [
-        (name, kind.get("description", ""), _fields(document, kind))
+        (
+            name,
+            kind.get("description", ""),
+            _fields(document, kind),
+            [] if "properties" in kind else _kind(kind),
+        )
         for name, kind in sorted(document["components"]["schemas"].items())
     ]
     return show(request, "api_docs", {"groups": _groups(document), "types": types}, room="REST API")
@@ -116,14 +121,19 @@ def _kind(field: Any) -> Kind:
     if "$ref" in field:
         return [("", field["$ref"].rsplit("/", 1)[-1])]
     if choices := next((field[union] for union in ("anyOf", "oneOf", "allOf") if union in field), None):
-        either: Kind = [part for choice in choices for part in [(" or ", ""), *_kind(choice)]]
-        return either[1:]
+        return _either(choices)
     if "enum" in field:
         return [(", ".join(json.dumps(word) for word in field["enum"]), "")]
     kind = field.get("type", "any")
+    if isinstance(kind, list):
+        return _either([{**field, "type": each} for each in kind])
     if kind == "array":
         return [("list of ", ""), *_kind(field.get("items", {}))]
     if isinstance(inner := field.get("additionalProperties"), dict):
         return [("map to ", ""), *_kind(inner)]
-    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
-    return [(f"{words} ({field['format']})" if "format" in field else words, "")]
+    return [(f"{kind} ({field['format']})" if "format" in field and kind != "null" else str(kind), "")]
+
+
+def _either(choices: list[Json]) -> Kind:
+    parts: Kind = [part for choice in choices for part in [(" or ", ""), *_kind(choice)]]
+    return parts[1:]

@@ -156,7 +156,9 @@ class TriggerBody(serializers.Serializer[Any]):
     webhookId = serializers.IntegerField(required=False, allow_null=True)
     triggerType = serializers.ChoiceField(choices=[_PREFIX + kind for kind in Trigger.values])
     condition = serializers.DictField(
-        required=False, allow_null=True, help_text=f"of each type: {dict(CONDITIONS)}".replace("'", "")
+        required=False,
+        allow_null=True,
+        help_text="; ".join(f"of {kind}: {' or '.join(names)}" for kind, names in CONDITIONS.items()),
     )
 
 
