@@ -315,8 +315,9 @@ def local_host(server: Server, name: str, **about: Any) -> Iterator[Stack]:
     stack.wait(lambda: stack.host_state(name) == "ready", 60, "the host to be ready")
     yield stack
     found = stack.get("/api/v1/experiments?limit=0")["experiments"]
+    # the newest first: they wait for what the others would free
     for number in sorted((each["id"] for each in found if not each["unmanaged"]), reverse=True):
-        stack.post(f"/api/v1/experiments/{number}/kill")  # the newest first: they wait for what the others would free
+        stack.post(f"/api/v1/experiments/{number}/kill")
     stack.wait(lambda: not stack.get("/api/v1/tasks")["allocationIdToSummary"], 180, "the runs to end")
     server.request("DELETE", f"/api/v1/hosts/{name}", token=stack.token)
 
