@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import httpcore
@@ -33,6 +34,7 @@ _ACTOR = "server"
 #: for all that one notebook is asked, the way to it included
 _ANSWER_SECONDS = 20.0
 _ANSWER_BYTES = 4 * 1024 * 1024
+_SESSIONS_MAX = 50
 
 
 class Unanswered(Exception):
@@ -95,14 +97,32 @@ async def _active_at(door: doors.Door, command: Command) -> datetime | None:
             return timezone.now() if kernels or await _json(pool, f"{base}/terminals") else None
         if any(kernel.get("execution_state") == "busy" for kernel in kernels):
             return timezone.now()
-        status = await _json(pool, f"{base}/status")
-        return parse_datetime(str(status.get("last_activity") or ""))
+        return await _last_deed(pool, base, kernels)
 
 
-async def _json(pool: httpcore.AsyncConnectionPool, path: str) -> Any:
+async def _last_deed(
+    pool: httpcore.AsyncConnectionPool, base: str, kernels: list[dict[str, Any]]
+) -> datetime | None:
+    """When somebody did something last: in a kernel, in a terminal, or by saving a notebook that has a kernel.
+
+    Jupyter's own last activity counts what an open page asks every few seconds by itself.
+    """
+    found = [each.get("last_activity") for each in [*kernels, *await _json(pool, f"{base}/terminals")]]
+    for session in (await _json(pool, f"{base}/sessions"))[:_SESSIONS_MAX]:
+        try:
+            about = await _json(pool, f"{base}/contents/{quote(session['path'])}", content="0")
+        except Unanswered:  # removed or renamed since
+            continue
+        found.append(about.get("last_modified"))
+    times = (parse_datetime(str(each or "")) for each in found)
+    return max((each for each in times if each is not None), default=None)
+
+
+async def _json(pool: httpcore.AsyncConnectionPool, path: str, **query: str) -> Any:
     """What the notebook answers. Raises Unanswered, ValueError."""
     body = b""
-    async with pool.stream("GET", f"http://localhost{path}") as answer:
+    asked = urlencode({"no_track_activity": "1", **query})
+    async with pool.stream("GET", f"http://localhost{path}?{asked}") as answer:
         if answer.status != 200:
             raise Unanswered(f"{path} was answered with {answer.status}")
         async for block in answer.aiter_stream():

@@ -117,7 +117,7 @@ class Notebook(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 class Answers(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        if self.path.endswith("/kernels"):
+        if "/kernels?" in self.path:
             self.server.all_are_asked.wait(60)  # type: ignore[attr-defined]
         self.send_response(200)
         self.send_header("Content-Length", "2")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import config_schema, output, run_options
+from trainmaster.cli import config_schema, output, run_options, task_lists
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, follow, show_log
@@ -34,10 +34,7 @@ def add(add_noun: Adder) -> None:
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     _add_run(verbs)
     parser = verbs.add_parser("list", aliases=["ls"], help="your commands, or everybody's, the newest first")
-    parser.add_argument("-a", "--all", action="store_true", help="of all users")
-    parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
-    parser.add_argument("--limit", type=int, default=200)
-    output.add_format(parser)
+    task_lists.add_list_options(parser)
     parser.set_defaults(run=_list, action="list the commands")
     parser = _add_one(verbs, "describe", "state, host, exit code")
     output.add_format(parser)
@@ -83,8 +80,7 @@ def _add_run(verbs: Any) -> None:
 def _run(client: Client, args: argparse.Namespace) -> int:
     config = _config_of(args)
     request: Json = {"config": config, "files": packed(args.context, args.include)}
-    if args.template:
-        request["templateName"] = args.template
+    request.update(run_options.request_of(client, args))
     bar = Bar("Sending")
     try:
         answer = client.run_command(request, bar)
@@ -188,15 +184,7 @@ _DETAILS = [
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
-    query: List[Any] = [("sortBy", "SORT_BY_START_TIME"), ("orderBy", "ORDER_BY_DESC")]
-    if not args.all:
-        query.append(("users", client.me()["username"]))
-    rows = client.commands(query, args.limit)
-    if args.quiet:
-        for row in rows:
-            print(row["id"])
-    else:
-        output.show(rows, _COLUMNS, args.output)
+    task_lists.show(task_lists.rows_of(client, "/api/v1/commands", "commands", args), _COLUMNS, args)
     return OK
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Dict
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli.errors import CliError
+from trainmaster.cli import places
+from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.submission import config_text
+from trainmaster.client import Client
 from trainmaster.overrides import BadOverride, apply_overrides
 
 Json = Dict[str, Any]
@@ -40,15 +42,42 @@ def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "
         metavar="PATH",
         help="a file or folder to take along",
     )
+    parser.add_argument(
+        "-v",
+        "--volume",
+        action="append",
+        default=[],
+        metavar="HOST_PATH:CONTAINER_PATH",
+        help="a folder of the host for what runs in an image; adds to bind_mounts",
+    )
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace that it belongs to")
     parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
 
 
+def request_of(client: Client, args: argparse.Namespace) -> Json:
+    """Template and workspace, as requests name them. Raises CliError where there is no such workspace."""
+    found: Json = {"templateName": args.template} if args.template else {}
+    if args.workspace_name:
+        found["workspaceId"] = places.workspace(client, args.workspace_name)["id"]
+    return found
+
+
 def config_of(args: argparse.Namespace) -> Json:
-    """The file's config with the options on top. Raises CliError."""
+    """The file's config with the options on top. Raises CliError, UsageError."""
     config: Json = yamltext.load(config_text(args.config_file, [])) if args.config_file else {}
     short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
     overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
+    mounts = [_mount(text) for text in args.volume]
+    if mounts:
+        config["bind_mounts"] = [*(config.get("bind_mounts") or []), *mounts]
     try:
         return apply_overrides(config, [*args.config, *overrides])
     except BadOverride as error:
         raise CliError(f"{error}.") from error
+
+
+def _mount(text: str) -> Json:
+    host, _, inside = text.partition(":")
+    if not host or not inside or ":" in inside:
+        raise UsageError(f"--volume is {text!r}, allowed: HOST_PATH:CONTAINER_PATH, such as /data:/data.")
+    return {"host_path": host, "container_path": inside}

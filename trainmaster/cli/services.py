@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output, run_options
+from trainmaster.cli import output, run_options, task_lists
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, show_log
@@ -49,10 +49,7 @@ class Kind(NamedTuple):
 def add_verbs(verbs: Any, kind: Kind) -> None:
     """All verbs but `start` and `open`."""
     parser = verbs.add_parser("list", aliases=["ls"], help="yours, or everybody's, the newest first")
-    parser.add_argument("-a", "--all", action="store_true", help="of all users")
-    parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
-    parser.add_argument("--limit", type=int, default=200)
-    output.add_format(parser)
+    task_lists.add_list_options(parser)
     parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
     parser = add_one(verbs, "describe", "state, host, since when", kind, _describe)
     output.add_format(parser)
@@ -88,8 +85,7 @@ def start(client: Client, args: argparse.Namespace, kind: Kind, more: Optional[J
         "files": packed(args.context, args.include),
         **(more or {}),
     }
-    if args.template:
-        request["templateName"] = args.template
+    request.update(run_options.request_of(client, args))
     bar = Bar("Sending")
     try:
         answer = dict(client.upload(kind.path, request, bar))
@@ -171,15 +167,8 @@ _DETAILS = [
 
 
 def _list(client: Client, args: argparse.Namespace, kind: Kind) -> int:
-    query: List[Any] = [("sortBy", "SORT_BY_START_TIME"), ("orderBy", "ORDER_BY_DESC")]
-    if not args.all:
-        query.append(("users", client.me()["username"]))
-    rows = client.pages(kind.path, f"{kind.noun}s", query, args.limit)
-    if args.quiet:
-        for row in rows:
-            print(row["id"])
-    else:
-        output.show([_open(row) for row in rows], [*_COLUMNS, *kind.columns, *_TIMES], args.output)
+    rows = task_lists.rows_of(client, kind.path, f"{kind.noun}s", args)
+    task_lists.show([_open(row) for row in rows], [*_COLUMNS, *kind.columns, *_TIMES], args)
     return OK
 
 
