@@ -6,7 +6,10 @@ import json
 import math
 import random
 import time
+from datetime import UTC, datetime
 from typing import Any
+
+from django.db import transaction
 
 from experiments import metric_reports
 from experiments.models import Experiment, Trial
@@ -106,8 +109,17 @@ class Played:
                 self._follow(advance(self.state, TrialExited(operation.request_id, ExitReason.COMPLETED, at)))
 
 
-def add(name: str, trials: int, *, validations: int | None = None, searcher: str = "adaptive_asha") -> int:
-    """The number of an experiment of so many trials. `validations`: how many have been told; None: it is over."""
+def add(
+    name: str,
+    trials: int,
+    *,
+    validations: int | None = None,
+    searcher: str = "adaptive_asha",
+    in_full: int | None = None,
+) -> int:
+    """The number of an experiment of so many trials. `validations`: how many have been told; None: it is over.
+    `in_full`: so many have their metrics at each step, the others only their last validation; None: all.
+    """
     config = {
         "name": searcher, "metric": "loss", "smaller_is_better": True, "max_trials": trials, "max_length": UNITS,
         "divisor": 4, "max_rungs": 5, "mode": "standard", "max_concurrent_trials": max(16, trials // 20),
@@ -120,11 +132,21 @@ def add(name: str, trials: int, *, validations: int | None = None, searcher: str
     experiment.config = {**experiment.config, "searcher": config, "hyperparameters": HYPERPARAMETERS}
     experiment.original_config = json.dumps({**experiment.config, "name": name})  # which is YAML too
     experiment.save()
-    _write(experiment, played)
+    with transaction.atomic():
+        _write(experiment, played, trials if in_full is None else in_full)
     return int(experiment.pk)
 
 
-def _write(experiment: Experiment, played: Played) -> None:
+def _last(played: Played, name: str) -> dict[str, Any] | None:
+    """The last validation of a trial, as its row keeps it."""
+    step = played.reached.get(name)
+    if not step:
+        return None
+    value, at = loss(played.made[name].hparams, step), datetime.fromtimestamp(played.begin + step, UTC)
+    return metric_reports.validation_row(step, {"loss": value, "accuracy": 1 / (1 + value)}, at, value)
+
+
+def _write(experiment: Experiment, played: Played, in_full: int) -> None:
     names = [request_id_of(played.state, number) for number in range(len(played.state["trials"]))]
     standings = [str(trial[STANDING]) for trial in played.state["trials"]]
     tasks = Task.objects.bulk_create(
@@ -134,14 +156,19 @@ def _write(experiment: Experiment, played: Played) -> None:
         )
         for name, standing in zip(names, standings, strict=True)
     )  # fmt: skip
+
+    def validations_of(name: str) -> dict[str, Any]:
+        return {"best_validation": _last(played, name), "latest_validation": _last(played, name)}
+
     trials = Trial.objects.bulk_create(
         Trial(
             experiment=experiment, task=task, request_id=name, seed=1, hparams=played.made[name].hparams,
             state=_ENDS.get(standing, "ACTIVE"), run_id=1,
+            **(validations_of(name) if number >= in_full else {}),
         )
-        for task, name, standing in zip(tasks, names, standings, strict=True)
+        for number, (task, name, standing) in enumerate(zip(tasks, names, standings, strict=True))
     )  # fmt: skip
-    for trial, name in zip(trials, names, strict=True):
+    for trial, name in list(zip(trials, names, strict=True))[:in_full]:
         reports: list[metric_reports.Report | None] = []
         for step in (1, 2, 4, 8, 16, 32, 64, 128, UNITS):
             if step <= played.reached.get(name, 0):
