@@ -43,7 +43,7 @@ class AllocationRecord(TypedDict):
     endTime: NotRequired[Time]
     exitReason: NotRequired[str]
     statusCode: NotRequired[int]
-    exitDetail: NotRequired[str]
+    exitDetail: NotRequired[Json]
 
 
 class TaskRecord(TypedDict):
