@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.compat.conftest import PublishedClient
+from tests.compat.conftest import PATIENCE_SECONDS, PublishedClient
 from tests.compat.test_published_client import run_to_its_end, wait_for
 from webui.embedded.processes import wait_until
 
@@ -45,7 +45,7 @@ def test_checkpoints_are_listed_downloaded_and_deleted(
     def states() -> list[str]:
         return [row["state"].removeprefix("STATE_") for row in checkpoints(det, ended).values()]
 
-    assert wait_until(lambda: states() == ["DELETED", "COMPLETED", "COMPLETED"], 60), states()
+    assert wait_until(lambda: states() == ["DELETED", "COMPLETED", "COMPLETED"], PATIENCE_SECONDS), states()
     best = checkpoints(det, ended)[20]["uuid"]
     assert best in det("experiment", "list-checkpoints", str(ended), "--best", "1")
     assert best in det("checkpoint", "describe", best)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.compat.conftest import PublishedClient
+from tests.compat.conftest import PATIENCE_SECONDS, PublishedClient
 from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.compat
@@ -67,7 +67,7 @@ def state(det: PublishedClient, experiment: int) -> str:
 
 
 def wait_for(det: PublishedClient, experiment: int, wanted: str) -> None:
-    assert wait_until(lambda: wanted in state(det, experiment), 60), state(det, experiment)
+    assert wait_until(lambda: wanted in state(det, experiment), PATIENCE_SECONDS), state(det, experiment)
 
 
 def test_the_client_knows_who_it_is_and_what_it_talks_to(det: PublishedClient) -> None:
@@ -112,7 +112,7 @@ def test_a_command_is_run_listed_and_killed(det: PublishedClient, tmp_path: Path
     said = det("command", "run", "-c", str(tmp_path), "-v", "/tmp:/elsewhere", "python3", "say.py")
     assert "|| said" in said
     command = det("command", "run", "-d", "--config", "resources.slots=1", "sleep", "600").strip()
-    assert wait_until(lambda: "RUNNING" in det("command", "describe", command[:8]), 60)
+    assert wait_until(lambda: "RUNNING" in det("command", "describe", command[:8]), PATIENCE_SECONDS)
     assert command in det("command", "list")
     assert command in det("task", "list")
     assert "TYPE_COMMAND" in det("job", "list")
@@ -120,7 +120,7 @@ def test_a_command_is_run_listed_and_killed(det: PublishedClient, tmp_path: Path
     det("command", "set", "priority", command, "5")
     det("command", "kill", command[:8])
     assert "killed by admin" in det("command", "logs", "-f", command)
-    assert wait_until(lambda: "TERMINATED" in det("command", "list", "--all"), 60)
+    assert wait_until(lambda: "TERMINATED" in det("command", "list", "--all"), PATIENCE_SECONDS)
 
 
 def test_the_queue_is_listed_and_edited(det: PublishedClient, context: Path) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.compat.conftest import PublishedClient
+from tests.compat.conftest import PATIENCE_SECONDS, PublishedClient
 from tests.compat.test_published_client import run_to_its_end
 from webui.embedded.processes import wait_until
 
@@ -83,4 +83,6 @@ def test_log_retention_is_set_and_cleaned_up(det: PublishedClient, ended: tuple[
     assert "Deleted 0 rows" in det("task", "cleanup-logs")
     det("trial", "set", "log-retention", trial, "--days", "0")
     assert re.search(r"Deleted 30\d\d rows of log entries", det("task", "cleanup-logs"))
-    assert wait_until(lambda: "The log was removed at its end" in det("trial", "logs", trial), 60)
+    assert wait_until(
+        lambda: "The log was removed at its end" in det("trial", "logs", trial), PATIENCE_SECONDS
+    )
