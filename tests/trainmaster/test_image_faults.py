@@ -53,3 +53,12 @@ def test_what_has_printed_anything_has_run(paths: RunPaths) -> None:
     assert image_faults.found(paths) is None
     image_faults.note(paths, "a sentence")
     assert image_faults.found(paths) == "a sentence"
+
+
+@pytest.mark.parametrize("left", ["rank0.stdout", "core.rank0.jsonl"])
+def test_where_a_rank_has_begun_the_container_had_started(paths: RunPaths, left: str) -> None:
+    paths.launcher_stream("stdout").write_bytes(b"")
+    paths.launcher_stream("stderr").write_text("Error: of the job\n")
+    assert image_faults.of_runtime(paths, "podman", 125) == "of the job"
+    (paths.spool / left).touch()
+    assert image_faults.of_runtime(paths, "podman", 125) is None

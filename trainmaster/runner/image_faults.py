@@ -6,7 +6,7 @@ import re
 from typing import List, Optional
 
 from trainmaster.jsonfile import read_json, write_json
-from trainmaster.paths import RunPaths
+from trainmaster.paths import RunPaths, rank_of
 
 #: by which exit codes a runtime says that it failed itself, and how its own last line begins. podman and docker say 126
 #: and 127 of a command that the image lacks, but of a device or a limit that the host refuses, too.
@@ -34,12 +34,17 @@ def of_runtime(paths: RunPaths, runtime: str, code: Optional[int]) -> Optional[s
 
     What ran may end with such a code itself. It is told apart by the runtime's line, and by what it has printed.
     """
-    if code not in _OWN_CODES[runtime]:
+    if code not in _OWN_CODES[runtime] or _has_ranks(paths):
         return None
     for line in reversed(_last_lines(paths)):
         if line.startswith(_OWN_LINE[runtime]):
             return None if _OF_THE_COMMAND.search(line) else line.partition(":")[2].strip()
     return None
+
+
+def _has_ranks(paths: RunPaths) -> bool:
+    """Has a rank begun? Its output is not among the launcher's, so a training of hours may have left that empty."""
+    return any(rank_of(entry.name) is not None for entry in paths.spool.glob("*"))
 
 
 def _last_lines(paths: RunPaths) -> List[str]:
