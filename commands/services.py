@@ -59,7 +59,11 @@ def used(command_id: str) -> None:
 
 
 def was_used(service: Service, at: datetime) -> bool:
-    """Note that it was at work then; True: that is not as long ago as its idle timeout."""
+    """Note that it was at work then; True: that is not as long ago as its idle timeout.
+
+    What comes, as its host's clock has it, after now has been now: it would count as use for as long as that.
+    """
+    at = min(at, timezone.now())
     if service.used_at is None or at > service.used_at:
         Service.objects.filter(pk=service.pk).update(used_at=at)
     return (timezone.now() - at).total_seconds() < (service.idle_timeout_seconds or 0)

@@ -78,8 +78,12 @@ async def _ask_all(
                 return Unanswered(f"it gave no answer within {_ANSWER_SECONDS:g} s")
             except (doors.RemoteError, OSError, httpcore.NetworkError, httpcore.ProtocolError) as error:
                 return Unanswered(str(error) or type(error).__name__)
-            except (Unanswered, ValueError, TypeError, AttributeError) as error:
-                return Unanswered(f"its answer is none of a notebook's: {error}")
+            except Unanswered as error:
+                return error
+            except (
+                Exception
+            ) as error:  # the task's owner can answer what he likes, and it must not reach the others
+                return Unanswered(f"its answer is none of a notebook's: {error!r}")
 
     found = await asyncio.gather(*(ask(door, command) for door, command in asked.values()))
     return dict(zip(asked, found, strict=True))

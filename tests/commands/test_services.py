@@ -113,25 +113,28 @@ class Notebook(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
     daemon_threads = True
     all_are_asked: threading.Barrier
+    is_odd = False  # has a session without a path
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if "/kernels?" in self.path:
             self.server.all_are_asked.wait(60)  # type: ignore[attr-defined]
+        is_odd = self.server.is_odd and "/sessions?" in self.path  # type: ignore[attr-defined]
+        body = b"[{}]" if is_odd else b"[]"
         self.send_response(200)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"[]")
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         return
 
 
-def test_notebooks_are_asked_side_by_side() -> None:
-    host = make_host("gpu1", 2)
+def test_notebooks_are_asked_side_by_side_and_an_odd_answer_is_only_its_own() -> None:
+    host = make_host("gpu1", 3)
     Host.objects.filter(pk=host.pk).update(transport=Host.Transport.LOCAL)
-    commands = [made(Job.Kind.NOTEBOOK, idle_timeout="1h") for _ in range(2)]
+    commands = [made(Job.Kind.NOTEBOOK, idle_timeout="1h", notebook_idle_type="activity") for _ in range(3)]
     passes.run(default_pool().pk)
     Notebook.all_are_asked = threading.Barrier(len(commands))
     loop = asyncio.new_event_loop()
@@ -141,6 +144,7 @@ def test_notebooks_are_asked_side_by_side() -> None:
         jobs.member_launched(member.pk, boot_id="b")
         jobs.member_running(member.pk)
         notebook = Notebook(("127.0.0.1", 0), Answers)
+        notebook.is_odd = command is commands[0]
         threading.Thread(target=notebook.serve_forever, daemon=True).start()
         door = Door(member.allocation.gang_secret, member.run_key, to_port(notebook.server_address[1]))
         asyncio.run_coroutine_threadsafe(door.open(0), loop).result(60)
@@ -148,8 +152,16 @@ def test_notebooks_are_asked_side_by_side() -> None:
         unused_for(command, minutes=61)
     idle_services.stop_unused()
     loop.call_soon_threadsafe(loop.stop)
-    for member in Member.objects.select_related("allocation"):
-        assert member.allocation.stop_reason == Reason.IDLE_TIMEOUT
+    reasons = dict(Member.objects.values_list("allocation__task", "allocation__stop_reason"))
+    assert [reasons[command.task_id] for command in commands] == ["", *[Reason.IDLE_TIMEOUT] * 2]
+
+
+def test_a_clock_that_is_ahead_makes_nothing_last_longer() -> None:
+    command = made(Job.Kind.NOTEBOOK, idle_timeout="2h")
+    running(command)
+    assert services.was_used(command.service, timezone.now() + timedelta(days=9))
+    used_at = Service.objects.get().used_at
+    assert used_at is not None and used_at <= timezone.now()
 
 
 @pytest.mark.parametrize(
