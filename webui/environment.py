@@ -52,7 +52,12 @@ def http_url(name: str) -> str | None:
 
 def origin(name: str) -> str:
     """`https://tasks.example.com`, or one for each task: `https://*.tasks.example.com`; empty where it is not set."""
-    value = text(name).rstrip("/").lower()
+    return read_origin(name, text(name))
+
+
+def read_origin(name: str, given: str) -> str:
+    """As `origin`, of what was `given` by an option of this `name`."""
+    value = given.rstrip("/").lower()
     if not value:
         return ""
     parts = urlsplit(value)

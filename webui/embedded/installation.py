@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from webui.embedded import account, folder, lock, ports, postgres, processes, redis, tls
 from webui.embedded.supervise import CannotStart, Part, Supervisor
+from webui.environment import read_origin
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKER_THREADS = "16"
@@ -93,6 +94,7 @@ def _check(options: Options) -> None:
         raise ImproperlyConfigured(
             "--insecure-http turns TLS off, so it cannot be used with --cert and --key."
         )
+    read_origin("--proxy-origin", options.proxy_origin)
     ports.is_loopback(options.listen)
 
 
