@@ -91,9 +91,12 @@ def look(visitor: Visitor) -> Visit:
     """As `visit`, without using it."""
     now, key = time.monotonic(), visitor.key
     found = _remembered.get(key)
-    if found and found[0] > now and found[1].answer == Answer.OPEN:
+    if found and found[0] > now:
         return found[1]
     made = _look_up(visitor)
+    if made.answer != Answer.OPEN:  # it may open at once; and a stranger's long headers would fill the memory
+        _remembered.pop(key, None)
+        return made
     if len(_remembered) >= _REMEMBERED_MAX:
         _remembered.clear()
     _remembered[key] = (now + settings.PROXY_ACCESS_SECONDS, made)
