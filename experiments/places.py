@@ -182,6 +182,14 @@ def may_write_notes(user: User, project: Project) -> bool:
     return user.may_edit if project.immutable else may_change(user, project)
 
 
+def locked_notes(project_id: int) -> list[dict[str, str]]:
+    """Its pages of notes, which nobody else writes until the transaction ends. Raises Refused where it was deleted."""
+    found = Project.objects.select_for_update().filter(pk=project_id).first()
+    if found is None:
+        raise Refused("the project was deleted meanwhile.")
+    return list(found.notes)
+
+
 def write_notes(user: User, project: Project, notes: list[dict[str, str]]) -> None:
     """All its pages of notes, each with `name` and `contents`. Raises Refused."""
     if not may_write_notes(user, project):

@@ -226,8 +226,9 @@ class ProjectNotes(ApiView):
     answers = {"POST": NotesAnswer, "PUT": NotesAnswer}
 
     def post(self, request: Request, project_id: int) -> Response:
-        with transaction.atomic():
-            return self._store(request, project_id, [*find(project_id).notes, self.body(request)])
+        with transaction.atomic(), workspaces.refusals():
+            notes = places.locked_notes(find(project_id).pk)  # two that are added at once both stay
+            return self._store(request, project_id, [*notes, self.body(request)])
 
     def put(self, request: Request, project_id: int) -> Response:
         return self._store(request, project_id, [dict(note) for note in self.body(request)["notes"]])

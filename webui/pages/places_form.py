@@ -85,7 +85,7 @@ def _kept(
     given: Mapping[str, str],
 ) -> str:
     """The address of what was made or changed. Raises Refused."""
-    user, values = user_of(request), _checked(given)
+    user, values = user_of(request), _checked(given, is_new=found is None)
     if isinstance(found, Project):
         places.settle(user, found, values, _workspace(given["workspace"]))
         return f"/projects/{found.pk}"
@@ -97,13 +97,14 @@ def _kept(
     return f"/workspaces/{places.make_workspace(user, values['name']).pk}"
 
 
-def _checked(given: Mapping[str, str]) -> dict[str, Any]:
-    """The columns. Raises Refused."""
+def _checked(given: Mapping[str, str], *, is_new: bool) -> dict[str, Any]:
+    """The columns. A new project may leave its key empty. Raises Refused."""
     name = given["name"]
     if not 0 < len(name) <= places.NAME_CHARACTERS or not name.isprintable():
         raise places.Refused(f"A name has 1 to {places.NAME_CHARACTERS} printable characters.")
-    if (key := given.get("key")) and not places.KEY.fullmatch(key):
-        raise places.Refused(f"A key has one to five letters and digits; found: {key}.")
+    key = given.get("key")
+    if key is not None and not (is_new and not key) and not places.KEY.fullmatch(key):
+        raise places.Refused(f"A key has one to five letters and digits; found: {key or 'nothing'}.")
     return {field: value for field, value in given.items() if field != "workspace"}
 
 

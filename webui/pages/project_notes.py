@@ -16,6 +16,7 @@ from webui.pages.source_text import markdown
 
 NAME_CHARACTERS = 255
 Note = dict[str, str]
+_NEW: Note = {"name": "", "contents": ""}
 
 
 @page
@@ -23,8 +24,8 @@ def notes(request: HttpRequest, project_id: int) -> HttpResponse:
     """GET: the page of notes `?note` (from 0), with `?edit` in an editor (`note=new`: one more); POST: keep it."""
     found = place_pages.find_project(project_id)
     place, problem = _place(found.notes, request.GET.get("note", "")), ""
-    note = found.notes[place] if place is not None else {"name": "", "contents": ""}
-    context = {"stamp": stamp(note["contents"])}
+    note = found.notes[place] if place is not None else _NEW
+    context = {"stamp": _stamp(note)}
     if request.method == "POST":
         context["stamp"] = request.POST.get("seen", "")
         note = {
@@ -66,20 +67,25 @@ def _place(pages: list[Note], asked: str) -> int | None:
     return number if number < len(pages) else 0
 
 
+def _stamp(note: Note) -> str:
+    """Its name counts, too: pages move up when one before them is removed, and several may be empty."""
+    return stamp(f"{note['name']}\n{note['contents']}")
+
+
 @transaction.atomic
 def _kept(request: HttpRequest, found: Project, place: int | None, note: Note) -> str:
     """The address of the page after it was kept, or removed. Raises Refused."""
     address = f"/projects/{found.pk}/notes"
-    pages: list[Note] = list(Project.objects.select_for_update().get(pk=found.pk).notes)
-    before = pages[place]["contents"] if place is not None and place < len(pages) else ""
-    if request.POST.get("seen") != stamp(before):
+    pages = places.locked_notes(found.pk)
+    before = pages[place : place + 1] if place is not None else [_NEW]
+    if [request.POST.get("seen")] != [_stamp(each) for each in before]:
         raise places.Refused(
             "somebody has changed these notes meanwhile; open them in another tab, and put both changes together."
         )
     if "remove" in request.POST and place is not None:
         pages.pop(place)
         places.write_notes(user_of(request), found, pages)
-        messages.success(request, f"The page {note['name']} was removed.")
+        messages.success(request, f"The page {before[0]['name']} was removed.")
         return address
     if not 0 < len(note["name"]) <= NAME_CHARACTERS:
         raise places.Refused(f"a page of notes has a name of 1 to {NAME_CHARACTERS} characters.")

@@ -74,6 +74,8 @@ def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: C
     assert (made, project.key) == (f"/projects/{project.pk}", "VIS")
     wrong = client.post(f"{made}/edit", {"name": "", "description": "", "key": "V", "workspace": "1"})
     assert (wrong.status_code, b"1 to 80" in wrong.content) == (400, True)
+    wrong = client.post(f"{made}/edit", {"name": "seeing", "key": " "})
+    assert (wrong.status_code, b"found: nothing" in wrong.content) == (400, True)
     client.post(f"{made}/edit", {"name": "seeing", "description": "", "key": "see", "workspace": "1"})
     project.refresh_from_db()
     assert (project.name, project.key, project.workspace_id) == ("seeing", "SEE", 1)
@@ -115,3 +117,9 @@ def test_notes_of_a_project_are_pages_that_are_never_written_over_unseen(client:
     assert (late.status_code, b"meanwhile" in late.content) == (400, True)
     client.post(f"{address}?note=0", {"name": "plan", "notes": "", "seen": seen("0"), "remove": "yes"})
     assert [note["name"] for note in Project.objects.get(pk=1).notes] == ["results"]
+    for name in ("plan", "left over"):
+        client.post(f"{address}?note=new", {"name": name, "notes": "", "seen": empty})
+    once = {"name": "plan", "notes": "", "seen": seen("1"), "remove": "yes"}
+    client.post(f"{address}?note=1", once)
+    assert client.post(f"{address}?note=1", once).status_code == 400, "another empty page has moved there"
+    assert [note["name"] for note in Project.objects.get(pk=1).notes] == ["results", "left over"]
