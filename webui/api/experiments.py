@@ -40,22 +40,15 @@ from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
 
-class UploadedFile(serializers.Serializer[Any]):
-    """One file of the submitted folder; `type` is tar's type flag as a number, `content` base64."""
-
-    path = serializers.CharField()
-    type = serializers.IntegerField(required=False)
-    content = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
-    mtime = serializers.CharField(required=False)
-    mode = serializers.IntegerField(required=False)
-    uid = serializers.IntegerField(required=False)
-    gid = serializers.IntegerField(required=False)
-
-
 class NewExperiment(serializers.Serializer[Any]):
     config = serializers.CharField(trim_whitespace=False)
-    # not a serializer per file: a folder has thousands, and experiments.contexts checks each anyway
-    modelDefinition = serializers.ListField(child=serializers.DictField(), required=False, allow_null=True)
+    # no serializer for each: a folder has thousands, and submissions.contexts checks them
+    modelDefinition = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        allow_null=True,
+        help_text="each file: {path, type (tar's flag as a number), content (base64), mtime, mode}",
+    )
     template = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     parentId = serializers.IntegerField(required=False, allow_null=True)
     projectId = serializers.IntegerField(required=False, allow_null=True)
