@@ -138,7 +138,7 @@ def report(paints: dict[str, float]) -> None:
 def test_every_page_is_clean_in_both_themes_wide_and_narrow(page: Browser, seen: dict[str, int]) -> None:
     paints: dict[str, float] = {}
     wrong = [each for address in addresses(seen) for each in look_at(page, address, paints)]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
     report(paints)
 
 
@@ -157,7 +157,7 @@ def test_pages_without_a_row_say_what_will_stand_there(empty_server: Server) -> 
         }.items():
             wrong += look_at(browser, address, paints)
             assert words in browser.text("main")
-        assert wrong == []
+        assert not wrong, "\n".join(wrong)
         report(paints)
 
 
@@ -167,7 +167,7 @@ def test_errors_have_pages_of_their_own(page: Browser) -> None:
     assert "There is no trial 999999." in page.text("main")
     wrong += look_at(page, "/nowhere", paints, complained="404")
     assert "nothing at this address" in page.text("main")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_thousand_experiments_are_pages_of_fifty(stack: Stack, page: Browser) -> None:
