@@ -130,11 +130,21 @@ def _way(client: Client, record: services.Json, folder: Path) -> _Way:
         [sys.executable, "-m", "trainmaster.cli.main", "-m", client.url, "shell", "tunnel", shell_id]
     )
     options = [
-        ("ProxyCommand", tunnel), ("UserKnownHostsFile", f'"{known}"'), ("StrictHostKeyChecking", "yes"),
+        ("ProxyCommand", _literal(tunnel)), ("UserKnownHostsFile", _quoted(known)), ("StrictHostKeyChecking", "yes"),
         ("IdentitiesOnly", "yes"), ("HostKeyAlias", shell_id),
     ]  # fmt: skip
     user = str((record.get("agentUserGroup") or {}).get("user") or "root")
-    return _Way(user, f'"{key}"', options)
+    return _Way(user, _quoted(key), options)
+
+
+def _literal(text: str) -> str:
+    """Without it ssh takes a percent sign for the beginning of a token such as %h."""
+    return text.replace("%", "%%")
+
+
+def _quoted(path: Path) -> str:
+    """Of a file whose name may have spaces."""
+    return f'"{_literal(str(path))}"'
 
 
 def _command(client: Client, record: services.Json, folder: Path) -> List[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from trainmaster.address import BadAddress, canonical
+from trainmaster.cli import shell
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.job_edits import parsed
 from trainmaster.cli.main import build_parser, main
@@ -17,6 +19,7 @@ from trainmaster.cli.output import local_time, table
 from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.submission import config_text
 from trainmaster.cli.user import strong
+from trainmaster.client import Client
 from trainmaster.credentials import Credentials, UnreadableCredentials, salted_hash
 from trainmaster.http import Answered, Unreachable
 
@@ -279,3 +282,14 @@ def test_a_checkpoint_has_no_shorter_name_than_its_uuid(capsys: pytest.CaptureFi
         with pytest.raises(SystemExit, match="2"):
             main(["checkpoint", *words, "6fdb7848"])
         assert "found '6fdb7848', allowed: a checkpoint's whole UUID" in capsys.readouterr().err
+
+
+def test_ssh_takes_names_of_files_as_they_are_whatever_is_in_them(tmp_path: Path) -> None:
+    folder = tmp_path / "100%h, mine"
+    folder.mkdir()
+    record = {"id": "3f2a", "privateKey": "key", "hostKey": "ssh-ed25519 AAAA"}
+    command = shell._command(Client("http://127.0.0.1:1"), record, folder)
+    verbose = ["ssh", "-v", "-o", "ProxyCommand=false", *command[1:]]
+    said = subprocess.run(verbose, capture_output=True, text=True, timeout=60, check=False).stderr
+    assert f"identity file {folder}/key " in said
+    assert f'UserKnownHostsFile="{tmp_path}/100%%h, mine/known_hosts"' in command
