@@ -26,7 +26,7 @@ from experiments.transitions import (
 )
 from jobs import transitions as jobs
 from jobs.models import Allocation
-from jobs.states import NOT_THE_CODES_FAULT, Reason, TaskState
+from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, Reason, TaskState
 from jobs.time_limits import time_used
 from logs import log_labels
 from searching import custom
@@ -42,8 +42,6 @@ _BACKOFF_SECONDS = {
 }
 #: What training code says of hyperparameters that it cannot train with, before its first step and later.
 _INVALID_HP = frozenset({"INVALID_HP", "INIT_INVALID_HP"})
-#: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
-_NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED})
 
 
 def lock_for(allocation_id: str) -> Experiment | None:
@@ -73,9 +71,9 @@ def allocation_ended(allocation: Allocation) -> None:
         _end(experiment, trial, TrialState.ERROR, Reason.TIME_LIMIT)
     elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason):
         _again(experiment, trial, reason)
-    elif reason not in _NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
+    elif reason not in NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
         _end(experiment, trial, TrialState.ERROR, Reason.RETRIES_CANCELED)
-    elif reason in _NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
+    elif reason in NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
         _end(experiment, trial, TrialState.ERROR, reason)
     else:
         trial.restarts += 1
@@ -91,7 +89,7 @@ def _time_is_up(trial: Trial) -> bool:
 
 def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
     """True when the last attempts, one after the other, could not even start, whatever kept each of them."""
-    if reason not in _NEVER_STARTED:
+    if reason not in NEVER_STARTED:
         return False
     attempts = trial.task.allocations.order_by("-number")
     revived = Event.objects.filter(
@@ -101,7 +99,7 @@ def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
         attempts = attempts.filter(assigned_at__gt=revived.at)
     last = attempts.values_list("exit_reason", flat=True)
     last_ones = list(last[: settings.LAUNCH_ATTEMPTS])
-    return len(last_ones) == settings.LAUNCH_ATTEMPTS and _NEVER_STARTED.issuperset(last_ones)
+    return len(last_ones) == settings.LAUNCH_ATTEMPTS and NEVER_STARTED.issuperset(last_ones)
 
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:

@@ -118,10 +118,9 @@ def _of_member(event: Event) -> Sentence | None:
         or event.reason in _OF_ALL_MEMBERS
     ):
         return None
-    code = (
-        event.detail.get("code") if event.reason != Reason.COMMAND_NOT_FOUND else None
-    )  # which says as much
-    detail = {**event.detail, "host": None, "code": code}
+    detail = {**event.detail, "host": None}
+    if event.reason == Reason.COMMAND_NOT_FOUND:  # which says as much as its code
+        detail["code"] = None
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
     return Sentence(Level.ERROR, f"The part on {host} ended: {_why(event.reason)}{_failure(detail)}.")
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from events.models import Event
 from jobs import exits
 from jobs.models import Allocation, Task
-from jobs.states import NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
+from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
 from logs import last_words, log_labels, stops
 from logs.last_words import LastWords
 from logs.log_labels import Match
@@ -217,13 +217,9 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return ["It is not tried again: a log policy cancels its retries."]
     if event.reason == Reason.INVALID_HP:
         return ["It is not tried again: its training code refused its hyperparameters."]
-    if most is None or allocation.exit_reason not in OWN_FAILURES | {Reason.LAUNCH_FAILED}:
+    if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED:
         return []
-    if event.reason in (
-        Reason.PORT_IN_USE,
-        Reason.STORAGE_FAILED,
-        Reason.LAUNCH_FAILED,
-    ):  # they count no restarts
+    if event.reason in NEVER_STARTED:
         tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row could not start"
         return [f"It is not tried again: {tries}. Mend that and continue it, or fork it with another config."]
     return [

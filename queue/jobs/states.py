@@ -93,11 +93,13 @@ class Reason(models.TextChoices):
     MAX_SLOTS_SET = "max_slots_set", "limit of slots at once changed"
 
 
+#: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
+NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED})
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
-NOT_THE_CODES_FAULT = frozenset(
-    {Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
-     Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.LAUNCH_FAILED}
-)  # fmt: skip
+NOT_THE_CODES_FAULT = NEVER_STARTED | {
+    Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
+    Reason.HOST_RESTARTED, Reason.HOST_DISABLED,
+}  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.WAITING: frozenset({TaskState.RUNNING, TaskState.PAUSED, TaskState.ENDED}),
