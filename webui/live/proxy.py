@@ -37,6 +37,7 @@ _SENTENCES = {
 }
 _ENTER_ANEW = "Not logged in to this task any more: open it from the console."
 _ELSEWHERE = "Browsers use this task at {}; open its address anew."
+_UNKNOWN_HOST = "The console has no such name; use another, or have TRAINMASTER_ALLOWED_HOSTS name it."
 #: of answers with a ticket or a login in them
 _UNKEPT = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
@@ -141,6 +142,8 @@ def _handed_over(asked: Asked, visit: Visit, method: str) -> Response:
     there = proxy_origin.of_task(visit.task_id)
     if method not in {"GET", "HEAD"}:
         return JSONResponse({"message": _ELSEWHERE.format(there)}, 403)
+    if not proxy_origin.is_of_console(asked.headers):
+        return JSONResponse({"message": _UNKNOWN_HOST}, 400)
     number = proxy_login.ticket(asked.headers, visit.task_id, asked.origin, asked.target)
     return RedirectResponse(f"{there}{ENTRANCE}?ticket={number}", 303, _UNKEPT)
 
@@ -210,7 +213,10 @@ def _asked(scope: Scope) -> Asked:
     query = "?" + scope["query_string"].decode("latin-1") if scope["query_string"] else ""
     headers = _headers(scope)
     scheme = "https" if scope["scheme"] in {"https", "wss"} else "http"
-    if settings.SECURE_PROXY_SSL_HEADER and headers.get("x-forwarded-proto") == "https":
+    said = (
+        headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    )  # several proxies: the outermost first
+    if settings.SECURE_PROXY_SSL_HEADER and said == "https":
         scheme = "https"
     origin = f"{scheme}://{headers.get('host', '')}"
     return Asked(service_id, bool(slash), rest, query, headers, origin, proxy_origin.is_here(headers))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.http.request import split_domain_port, validate_host
 
 
 def of_task(task_id: str) -> str:
@@ -28,3 +29,10 @@ def is_here(headers: dict[str, str]) -> bool:
 def is_of_task(headers: dict[str, str], task_id: str) -> bool:
     """Whether a request was sent to the origin of this very task."""
     return headers.get("host", "").lower() == urlsplit(of_task(task_id)).netloc
+
+
+def is_of_console(headers: dict[str, str]) -> bool:
+    """Whether the console is called so (TRAINMASTER_ALLOWED_HOSTS). Tasks lead browsers back to that address, which
+    anybody who is logged in could else name as he likes."""
+    domain, _ = split_domain_port(headers.get("host", ""))
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
