@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import httpx
@@ -40,6 +40,19 @@ def server(provider: Provider) -> Iterator[Server]:
             running.close()
 
 
+def refuses_forged(provider: Provider, come_in: Callable[[], httpx.Client]) -> None:
+    """ID tokens with the nonce of an earlier login, or none, or of somebody else. Each login has a nonce of its own."""
+    nonce = provider.asked[0]["nonce"]
+    assert len(nonce) >= 32
+    for forged in ({"nonce": nonce}, {"nonce": ""}, {"nonce": None}, {"sub": "2"}):
+        provider.forged = forged
+        refused = come_in()
+        assert "did not confirm the login" in refused.last.text, forged  # type: ignore[attr-defined]
+        assert refused.get("/api/v1/me").status_code == 401
+    provider.forged = {}
+    assert len({each["nonce"] for each in provider.asked}) == len(provider.asked)
+
+
 def test_strangers_come_in_and_known_people_are_recognised(server: Server, provider: Provider) -> None:
     admin = server.request("POST", "/api/v1/auth/login", {"username": "admin", "password": server.password})[
         "token"
@@ -64,15 +77,7 @@ def test_strangers_come_in_and_known_people_are_recognised(server: Server, provi
     assert urlsplit(str(first.last.url)).path == "/hosts"  # type: ignore[attr-defined]
     assert (person(first)["username"], person(first)["role"]) == ("grace", "viewer")
     assert provider.asked[0]["code_challenge_method"] == "S256" and provider.asked[0]["state"]
-    nonce = provider.asked[0]["nonce"]
-    assert len(nonce) >= 32
-    for forged in ({"nonce": nonce}, {"nonce": ""}, {"nonce": None}, {"sub": "2"}):
-        provider.forged = forged
-        refused = came_in({"sub": "1", "preferred_username": "grace"})
-        assert "did not confirm the login" in refused.last.text, forged  # type: ignore[attr-defined]
-        assert refused.get("/api/v1/me").status_code == 401
-    provider.forged = {}
-    assert len({each["nonce"] for each in provider.asked}) == len(provider.asked), "one for each login"
+    refuses_forged(provider, lambda: came_in({"sub": "1", "preferred_username": "grace"}))
     assert person(came_in({"sub": "1", "preferred_username": "renamed"}))["username"] == "grace", (
         "known by sub"
     )

@@ -154,3 +154,9 @@ def test_hooks_are_one_value_each() -> None:
     template = {"environment": {"hooks": {"pre": ["a", "b"], "timeout_seconds": 5}}}
     merged = merge(template, {"environment": {"hooks": {"pre": ["c"], "post": "d"}}})
     assert merged == {"environment": {"hooks": {"pre": ["c"], "post": "d", "timeout_seconds": 5}}}
+
+
+def test_the_older_name_of_a_kind_of_slot_does_not_stand_beside_the_newer() -> None:
+    assert "cuda, or gpu, which is its older name, not both" in faults(
+        GOOD + "environment: {image: {cuda: a, gpu: b}}"
+    )

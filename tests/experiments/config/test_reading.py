@@ -395,8 +395,3 @@ def test_what_is_wrong_in_a_map_is_not_said_of_the_map_too() -> None:
     with pytest.raises(ConfigError) as caught:
         parse("entrypoint: a\nsearcher: {name: single, metric: loss, max_length: {batches: '3'}}")
     assert [problem.path for problem in caught.value.problems] == ["<config>.searcher.max_length.batches"]
-
-
-def test_the_older_name_of_a_kind_of_slot_does_not_stand_beside_the_newer() -> None:
-    with pytest.raises(ConfigError, match="cuda, or gpu, which is its older name, not both"):
-        parse(GOOD + "environment: {image: {cuda: a, gpu: b}}")
