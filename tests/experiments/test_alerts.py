@@ -34,7 +34,7 @@ def test_an_alert_is_a_line_of_the_log_and_of_the_timeline(
     event = Event.objects.get(reason=alerts.REASON)
     words = "Alert: The loss is NaN: since step 7"
     assert sentence(event) == (Level.WARNING, words)
-    (entry,) = timeline.of_experiment(trial.experiment_id, [])
+    (entry,) = timeline.of_experiment(trial.experiment_id, {})
     assert entry.sentence == f"Trial {trial.pk}: {words}"
 
 

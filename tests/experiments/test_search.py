@@ -211,8 +211,18 @@ def test_a_trial_is_parked_at_its_rung_and_comes_back_when_it_is_promoted() -> N
     events = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(one.pk)).order_by("id")
     told = [(event.reason, event.detail["place"], event.detail["among"]) for event in events if event.detail]
     assert told == [(Reason.SEARCHER_PARKED, 1, 1), (Reason.SEARCHER_PROMOTED, 2, 4)]
-    sentences = [entry.sentence for entry in timeline.of(Event.objects.filter(subject=str(one.pk)))]
-    assert any("2nd of 4 at rung 1 (4 units), 0.9; the best 2 go on" in sentence for sentence in sentences)
+    entries = timeline.of_experiment(
+        experiment.pk, {each.task_id: each.pk for each in trials(experiment)}, "batches"
+    )
+    told_to_people = [(entry.sentence, entry.actor) for entry in entries]
+    judged = "2nd of 4 at rung 1 (4 batches), 0.9; the best 2 go on"
+    assert (f"Trial {one.pk}: active, promoted by the searcher ({judged})", "ada") in told_to_people
+    attempts = [(words, actor) for words, actor in told_to_people if "attempt" in words.casefold()]
+    assert (
+        f"Trial {one.pk}, attempt 1 is being stopped, parked at a rung of its search",
+        "the searcher",
+    ) in attempts
+    assert all(words.startswith("Trial ") for words, _ in attempts), "of which trial"
 
 
 #: (of which trial, its (loss, steps further)): what one batch of a runner brings after an absence

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from experiments import event_files, phases, transitions
 from experiments.models import Experiment
+from experiments.search_preview import unit_of
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts
 from webui.pages.experiment_access import find, may_act
@@ -46,7 +47,9 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         context["table"] = checkpoints.table(experiment, request.GET)
     elif tab == "timeline":
         context["entries"] = timeline.of_experiment(
-            experiment.pk, list(experiment.trials.values_list("task_id", flat=True))
+            experiment.pk,
+            dict(experiment.trials.values_list("task_id", "pk")),
+            unit_of(experiment.config.get("searcher") or {}),
         )
     return show(request, "experiment", context, room="Experiments", fragment=fragment)
 

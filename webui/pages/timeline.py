@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import Q, QuerySet
@@ -17,6 +17,7 @@ from searching.words import judgement
 from webui.pages import words
 
 NEWEST = 200
+_UNIT = "units"
 #: (kind, state) -> what happened; {n} is the attempt's number, {host} the host, {s} the subject
 _SENTENCES = {
     (Event.Kind.ALLOCATION, "ASSIGNED"): "Attempt {n} got slots",
@@ -39,7 +40,8 @@ _SUBJECTS = {
 }
 #: A task only repeats what its attempts and its trial say, but for its way into the queue.
 _REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")
-_ACTORS = {"server": "the server", "scheduler": "the scheduler"}
+_OF_ATTEMPTS = {Event.Kind.ALLOCATION, Event.Kind.MEMBER}
+_ACTORS = {"server": "the server", "scheduler": "the scheduler", "searcher": "the searcher"}
 
 
 @dataclass(frozen=True)
@@ -49,19 +51,37 @@ class Entry:
     actor: str
 
 
-def of(events: QuerySet[Event], limit: int = NEWEST) -> list[Entry]:
-    """The newest events first."""
-    return [_entry(event) for event in events.exclude(_REPEATS).order_by("-id")[:limit]]
+def of(events: QuerySet[Event], unit: str = _UNIT) -> list[Entry]:
+    """The newest events first. `unit`: in which a search's lengths are counted, in the plural."""
+    return [_entry(event, unit) for event in _newest(events)]
 
 
-def of_experiment(experiment_id: int, task_ids: Iterable[str]) -> list[Entry]:
+def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UNIT) -> list[Entry]:
+    """The newest events of an experiment first. `trials`: by their tasks; where there are several, each attempt's
+    sentence says whose it is."""
     rows = Event.objects.filter(experiment_id=experiment_id) | Event.objects.filter(
-        task_id__in=list(task_ids), kind__in=[Event.Kind.ALLOCATION, Event.Kind.MEMBER]
+        task_id__in=list(trials), kind__in=[Event.Kind.ALLOCATION, Event.Kind.MEMBER]
     )
-    return of(rows)
+    several = len(trials) > 1
+    entries = [(event, _entry(event, unit)) for event in _newest(rows)]
+    return [_of_trial(entry, event, trials) if several else entry for event, entry in entries]
 
 
-def _entry(event: Event) -> Entry:
+def _newest(events: QuerySet[Event]) -> QuerySet[Event]:
+    return events.exclude(_REPEATS).order_by("-id")[:NEWEST]
+
+
+def _of_trial(entry: Entry, event: Event, trials: Mapping[str, int]) -> Entry:
+    trial = trials.get(event.task_id)
+    if trial is None or event.kind not in _OF_ATTEMPTS:
+        return entry
+    sentence = entry.sentence
+    if sentence.startswith("Attempt "):  # not a host's name, which stays as it is
+        sentence = sentence[:1].lower() + sentence[1:]
+    return replace(entry, sentence=f"Trial {trial}, {sentence}")
+
+
+def _entry(event: Event, unit: str) -> Entry:
     kind = Event.Kind(event.kind)
     if event.reason == Reason.LOG_POLICY:
         attempt = event.subject.rpartition(".")[2]
@@ -84,11 +104,18 @@ def _entry(event: Event) -> Entry:
         to = "" if is_edit else words.word_of(kind, event.to_state)
         subject = _SUBJECTS.get(kind, "").format(**names)
         sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
-    sentence = ", ".join(filter(None, [sentence, reason if reason != sentence else ""]))
+    sentence = _with_reason(sentence, reason)
     if kind != Event.Kind.MEMBER:  # whose sentences begin with the name of a host
         sentence = sentence[:1].upper() + sentence[1:]
     actor = _actor(event.actor)
-    return Entry(event.at, sentence + _details(event), "" if sentence.startswith(f"{actor}:") else actor)
+    is_said = sentence.startswith(f"{actor}:") or f"by {actor}" in sentence
+    return Entry(event.at, sentence + _details(event, unit), "" if is_said else actor)
+
+
+def _with_reason(sentence: str, reason: str) -> str:
+    if sentence.endswith(" ended") and reason.startswith("ended "):
+        return sentence + reason.removeprefix("ended")
+    return f"{sentence}, {reason}" if sentence and reason and reason != sentence else sentence or reason
 
 
 def _reason(code: str) -> str:
@@ -96,10 +123,13 @@ def _reason(code: str) -> str:
 
 
 def _actor(actor: str) -> str:
-    return _ACTORS.get(actor) or actor.split(":", 1)[-1]
+    kind, _, name = actor.partition(":")
+    if kind == "run":  # a key of 40 characters, which tells people nothing
+        return "the run"
+    return _ACTORS.get(actor) or name or actor
 
 
-def _details(event: Event) -> str:
+def _details(event: Event, unit: str) -> str:
     detail = event.detail
     if event.kind == Event.Kind.JOB and (change := queue_history.in_words(event)):
         return f": {change}"
@@ -113,12 +143,13 @@ def _details(event: Event) -> str:
     if hosts := detail.get("hosts"):
         return f" ({', '.join(hosts)})"
     if event.kind == Event.Kind.MEMBER and detail.get("code") is not None and event.to_state == "ENDED":
-        return f" ({exits.words(detail['code'], detail.get('signal'))})"
+        is_said = event.reason == Reason.COMPLETED
+        return "" if is_said else f" ({exits.words(detail['code'], detail.get('signal'))})"
     if detail.get("rank") is not None:
         how = exits.words(detail.get("code"), detail.get("signal"))
         return f" (rank {detail['rank']} on {detail.get('host')}, {how})"
     if event.kind == Event.Kind.TRIAL and "among" in detail:
-        return f" ({judgement(detail)})"
+        return f" ({judgement(detail, unit)})"
     if detail.get("restarts"):
         return f" (restart {detail['restarts']} of {detail['max_restarts']})"
     return ""

@@ -12,6 +12,7 @@ from dispatch import log_retention
 from events.models import Event
 from experiments import phases
 from experiments.models import Trial
+from experiments.search_preview import unit_of
 from experiments.states import GONE, TRIAL_END_STATES
 from jobs import idle_slots
 from jobs.states import AllocationState
@@ -54,7 +55,10 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
     elif tab == "checkpoints":
         context["table"] = checkpoints.table(trial.experiment, request.GET, trial)
     elif tab == "timeline":
-        context["entries"] = timeline.of(Event.objects.filter(task_id=trial.task_id))
+        context["entries"] = timeline.of(
+            Event.objects.filter(task_id=trial.task_id),
+            unit_of(trial.experiment.config.get("searcher") or {}),
+        )
     template = "trial_logs" if tab == "logs" else "trial"
     return show(request, template, context, room="Experiments", fragment="trial")
 
