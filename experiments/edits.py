@@ -7,6 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from events.announce import announce
+from experiments import places
 from experiments.models import Experiment, Project
 from experiments.transitions import IllegalStep, lock
 from jobs.models import Job
@@ -64,8 +65,10 @@ def move(experiment_id: int, project: Project) -> Experiment:
     experiment = lock(experiment_id)
     if experiment.archived:
         raise IllegalStep(f"experiment {experiment_id} is archived; unarchive it before moving it.")
-    if project.archived or project.workspace.archived:
-        raise IllegalStep(f"project {project.name} is archived; nothing can be moved into it.")
+    try:
+        places.require_open(project)
+    except places.Refused as refusal:
+        raise IllegalStep(str(refusal)) from refusal
     Experiment.objects.filter(pk=experiment_id).update(project=project)
     experiment.project = project
     announce(f"experiment:{experiment_id}", "experiments")

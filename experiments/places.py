@@ -83,13 +83,14 @@ def _word(place: Place) -> str:
 def make_workspace(user: User, name: str) -> Workspace:
     """Raises NameTaken."""
     return _unique(
-        lambda: Workspace.objects.create(name=name, owner=user), f"there is already a workspace {name}."
+        lambda: Workspace.objects.create(name=name, owner=user),
+        f"there is already a workspace {name}; choose another name.",
     )
 
 
 def make_project(user: User, workspace: Workspace, name: str, description: str, key: str) -> Project:
     """`key`: empty takes a free one from the name. Raises Refused."""
-    _require_open(workspace)
+    require_open(workspace)
     return _unique(
         lambda: Project.objects.create(
             workspace=workspace,
@@ -98,13 +99,17 @@ def make_project(user: User, workspace: Workspace, name: str, description: str, 
             key=(key or _free_key(name)).upper(),
             owner=user,
         ),
-        f"there is already a project {name} here, or one with this key.",
+        f"there is already a project {name} here, or one with this key; choose another.",
     )
 
 
-def _require_open(workspace: Workspace) -> None:
-    if workspace.archived:
-        raise Refused(f"workspace {workspace.name} is archived; nothing can be added to it.")
+def require_open(place: Place) -> None:
+    """Nothing is put into what is archived, or lies in a workspace that is. Raises Refused."""
+    for each in (place, place.workspace) if isinstance(place, Project) else (place,):
+        if each.archived:
+            raise Refused(
+                f"{_word(each)} {each.name} is archived; nothing can be added to it until it is unarchived."
+            )
 
 
 def _free_key(name: str) -> str:
@@ -122,7 +127,7 @@ def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
     if changes:
         _unique(
             lambda: type(place).objects.filter(pk=place.pk).update(**changes),
-            f"there is already a {_word(place)} of this name or key.",
+            f"there is already a {_word(place)} of this name or key; choose another.",
         )
 
 
@@ -146,10 +151,10 @@ def move(user: User, project: Project, workspace: Workspace) -> None:
     require_changeable(user, project)
     if project.archived:
         raise Refused(f"project {project.name} is archived; unarchive it before moving it.")
-    _require_open(workspace)
+    require_open(workspace)
     _unique(
         lambda: Project.objects.filter(pk=project.pk).update(workspace=workspace),
-        f"workspace {workspace.name} already has a project {project.name}.",
+        f"workspace {workspace.name} already has a project {project.name}; rename one of them first.",
     )
 
 

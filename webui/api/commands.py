@@ -21,13 +21,14 @@ from commands import submit, transitions
 from commands.config import CommandConfig, check, parse, shown
 from commands.listing import with_parts
 from commands.models import Command
+from experiments import places
 from experiments.models import Template, Workspace
 from jobs import phases, queue_edits
 from jobs.models import Job
 from jobs.states import AllocationState
 from submissions import contexts
 from submissions.config.problems import ConfigError
-from webui.api import encoding
+from webui.api import encoding, workspaces
 from webui.api.answers import Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.launch_warnings import warnings_for
@@ -291,8 +292,8 @@ def _workspace(number: int | None) -> int:
     workspace = Workspace.objects.filter(pk=number).first()
     if workspace is None:
         raise Missing(f"workspace {number} not found")
-    if workspace.archived:
-        raise BadRequest(f"workspace {workspace.name} is archived; nothing can be added to it.")
+    with workspaces.refusals():
+        places.require_open(workspace)
     return number
 
 

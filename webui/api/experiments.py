@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from typing_extensions import TypedDict
 
 from accounts.models import User
-from experiments import detached, edits, submit, templates, transitions
+from experiments import detached, edits, places, submit, templates, transitions
 from experiments.config import MASK, ConfigError, ExperimentConfig, parse, restored, shown
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project, Template
@@ -23,7 +23,7 @@ from submissions import contexts
 from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
-from webui.api import encoding
+from webui.api import encoding, workspaces
 from webui.api.answers import Nothing, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Conflict, Missing
@@ -224,8 +224,8 @@ def _project(config: ExperimentConfig, project_id: int | None) -> Project:
         what = f"project {project_id or 1}"
     if project is None:
         raise Missing(f"{what} not found")
-    if project.archived or project.workspace.archived:
-        raise BadRequest(f"{what} is archived; nothing can be added to it.")
+    with workspaces.refusals():
+        places.require_open(project)
     return project
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.http import HttpRequest
 
-from experiments import search_preview, sources, templates
+from experiments import places, search_preview, sources, templates
 from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
 from experiments.config.origins import Line, explained
 from experiments.config.reading import SUBJECT
@@ -170,11 +170,14 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
         what = f"project {name} in workspace {workspace}"
     else:
         project = rows.filter(pk=int(chosen) if chosen.isdecimal() and len(chosen) < 10 else 1).first()
-        what = "the project"
+        what = "such project; choose another"
     if project is None:
         draft.refuse("project", f"there is no {what}.")
-    elif project.archived or project.workspace.archived:
-        draft.refuse("project", f"{project.name} is archived; nothing can be added to it.")
+        return None
+    try:
+        places.require_open(project)
+    except places.Refused as refusal:
+        draft.refuse("project", str(refusal))
         return None
     return project
 

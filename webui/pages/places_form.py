@@ -132,7 +132,7 @@ def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResp
             raise Http404(f"There is no action {action}.")
         places.archive(user_of(request), found, action == "archive")
     except places.Refused as refusal:
-        messages.error(request, str(refusal))
+        messages.error(request, f"Nothing was changed: {refusal}")
     return redirect(f"/{kind}/{place_id}")
 
 
