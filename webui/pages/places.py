@@ -56,7 +56,9 @@ def workspace(request: HttpRequest, workspace_id: int) -> HttpResponse:
 def project(request: HttpRequest, project_id: int, tab: str = "overview") -> HttpResponse:
     """What is in it, by state and the latest."""
     found = find_project(project_id)
-    latest = list(Experiment.objects.filter(project=found).select_related("owner").order_by("-pk")[:LATEST])
+    rows = Experiment.objects.filter(project=found).select_related("owner").order_by("-pk")
+    # neither configs nor the states of searches, which may be a megabyte each
+    latest = list(rows.only("name", "state", "archived", "started_at", "owner__username")[:LATEST])
     words = phases.of_experiments(latest)
     context = head(user_of(request), found, tab) | {
         "states": _by_state(found),
