@@ -43,9 +43,8 @@ def _plain(node: Any) -> Any:
     if "properties" in node:
         needed = node.get("required", [])
         fields = {name: _plain(inner) for name, inner in node["properties"].items()}
-        ordered = sorted(
-            fields.items(), key=lambda field: "const" not in field[1]
-        )  # what tells kinds apart first
+        # what tells kinds apart comes first
+        ordered = sorted(fields.items(), key=lambda field: "const" not in field[1])
         found["properties"] = {
             name: inner if name in needed else _or_null(inner)
             for name, inner in ordered

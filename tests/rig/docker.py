@@ -44,9 +44,8 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        subprocess.run(
-            ["umount", "--lazy", self._namespace], stderr=subprocess.DEVNULL, check=False
-        )  # it leaves that
+        # which it leaves
+        subprocess.run(["umount", "--lazy", self._namespace], stderr=subprocess.DEVNULL, check=False)
 
     def _wait(self) -> None:
         until = time.monotonic() + _START_SECONDS

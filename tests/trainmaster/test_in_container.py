@@ -48,10 +48,8 @@ def runtime(
         yield name, podman_settings(folder, registry.address)
         return
     daemon = docker.Daemon(folder)
-    yield (
-        name,
-        {"DOCKER_HOST": daemon.host, "CONTAINERS_CONF": "/nonexistent"},
-    )  # podman refuses to start with that
+    # podman refuses to start with that setting of its own
+    yield name, {"DOCKER_HOST": daemon.host, "CONTAINERS_CONF": "/nonexistent"}
     daemon.down()
 
 

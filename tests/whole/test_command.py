@@ -230,9 +230,8 @@ def has_an_origin_of_its_own(stack: Stack, task_id: str, address: str) -> None:
         assert origin == f"http://{task_id}.tasks.test"
         assert console.post(address, headers={"Origin": stack.server.url}).status_code == 403
         elsewhere = {"Host": f"{uuid4()}.tasks.test"}
-        assert (
-            "set-cookie" not in task.get(f"/proxy/{ticket}").headers
-        )  # the console is no place to enter by it
+        # the console is no place to enter by it
+        assert "set-cookie" not in task.get(f"/proxy/{ticket}").headers
         entered = task.get(f"/proxy/{ticket}", headers=there)
         assert (entered.status_code, entered.headers["location"]) == (303, f"{address}a?b=1")
         assert task.get(f"/proxy/{ticket}", headers=there).status_code == 401

@@ -142,10 +142,8 @@ def _docker(container: Container, inside: Inside) -> List[str]:
         words += ["--group-add", str(group)]
     if inside.gpus:
         words += ["--gpus", _comma_separated([f"device={','.join(inside.gpus)}"])]
-        words += [
-            "--ulimit",
-            "memlock=-1:-1",
-        ]  # what nccl pins for InfiniBand; only a whole root may raise it
+        # what nccl pins for InfiniBand; only a whole root may raise it
+        words += ["--ulimit", "memlock=-1:-1"]
     return words
 
 
