@@ -102,7 +102,7 @@ SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_
 SERVICES_ASKED_AT_ONCE = int(environment.number("TRAINMASTER_SERVICES_ASKED_AT_ONCE", 16))
 TENSORBOARD_IDLE_SECONDS = int(environment.number("TRAINMASTER_TENSORBOARD_IDLE_SECONDS", 1800))
 # Whether somebody may use a task is looked up anew so often, in requests and for what stays open: what a revoked login
-# has opened ends within twice that. On an origin of tasks, a browser's login lasts so long after its last use.
+# has opened ends within twice that. On an origin of tasks, a login lasts so long after its last use, or half of it.
 PROXY_ACCESS_SECONDS = environment.number("TRAINMASTER_PROXY_ACCESS_SECONDS", 5.0)
 PROXY_LOGIN_SECONDS = environment.number("TRAINMASTER_PROXY_LOGIN_SECONDS", 7200.0)
 # A job leases ports of hosts between these.
