@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Tuple
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from trainmaster.cli import services
 from trainmaster.cli.errors import OK, CliError
@@ -65,9 +65,9 @@ def _open(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
 def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
     record = services.wait_until_ready(client, _KIND, shell_id, args)
     with tempfile.TemporaryDirectory(prefix="trainmaster-shell-") as folder:
-        command = _command(client, record, Path(folder)) + list(args.ssh_options)
+        command = _command(client, record, Path(folder), args.user) + list(args.ssh_options)
         if args.show_ssh_command:
-            print(shlex.join(_command(client, record, _kept(shell_id))))
+            print(shlex.join(_command(client, record, _kept(shell_id), args.user)))
         try:
             code = subprocess.call(command)
         except FileNotFoundError as error:
@@ -82,7 +82,7 @@ def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
 def _show_command(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
     shell_id = str(kind.record(client, args.id)["id"])
     record = services.wait_until_ready(client, kind, shell_id, args)
-    print(shlex.join(_command(client, record, _kept(shell_id))))
+    print(shlex.join(_command(client, record, _kept(shell_id), args.user)))
     return OK
 
 
@@ -93,7 +93,7 @@ def _ssh_config(client: Client, args: argparse.Namespace, kind: services.Kind) -
         raise CliError(f"--name is {name!r}; allowed: letters, digits, dots, dashes and underscores.")
     shell_id = str(kind.record(client, args.id)["id"])
     record = services.wait_until_ready(client, kind, shell_id, args)
-    way = _way(client, record, _kept(shell_id))
+    way = _way(client, record, _kept(shell_id), args.user)
     print(f"Host {name or 'trainmaster-' + shell_id[:SHOWN]}")
     for key, value in (("HostName", shell_id), ("User", way.user), ("IdentityFile", way.key), *way.options):
         print(f"    {key} {value}")
@@ -116,8 +116,10 @@ class _Way(NamedTuple):
     options: List[Tuple[str, str]]
 
 
-def _way(client: Client, record: services.Json, folder: Path) -> _Way:
-    """The task's key and the one that its sshd shows are written into the folder. Raises CliError."""
+def _way(client: Client, record: services.Json, folder: Path, user: Optional[str]) -> _Way:
+    """The task's key and the one that its sshd shows are written into the folder. `user`: whose login the tunnel
+    uses, None for that of whoever is logged in then. Raises CliError.
+    """
     if "privateKey" not in record:
         raise CliError(f"it belongs to {record['username']}; only its owner or an admin may log in.")
     shell_id = str(record["id"])
@@ -126,15 +128,14 @@ def _way(client: Client, record: services.Json, folder: Path) -> _Way:
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
-    tunnel = shlex.join(
-        [sys.executable, "-m", "trainmaster.cli.main", "-m", client.url, "shell", "tunnel", shell_id]
-    )
+    login = ["-m", client.url, *(["-u", user] if user else [])]
+    tunnel = shlex.join([sys.executable, "-m", "trainmaster.cli.main", *login, "shell", "tunnel", shell_id])
     options = [
         ("ProxyCommand", _literal(tunnel)), ("UserKnownHostsFile", _quoted(known)), ("StrictHostKeyChecking", "yes"),
         ("IdentitiesOnly", "yes"), ("HostKeyAlias", shell_id),
     ]  # fmt: skip
-    user = str((record.get("agentUserGroup") or {}).get("user") or "root")
-    return _Way(user, _quoted(key), options)
+    account = str((record.get("agentUserGroup") or {}).get("user") or "root")
+    return _Way(account, _quoted(key), options)
 
 
 def _literal(text: str) -> str:
@@ -147,9 +148,9 @@ def _quoted(path: Path) -> str:
     return f'"{_literal(str(path))}"'
 
 
-def _command(client: Client, record: services.Json, folder: Path) -> List[str]:
+def _command(client: Client, record: services.Json, folder: Path, user: Optional[str]) -> List[str]:
     """The words of ssh, whose keys lie in the folder. Raises CliError."""
-    way = _way(client, record, folder)
+    way = _way(client, record, folder, user)
     options = [*way.options, ("IdentityFile", way.key)]
     words = [word for name, value in options for word in ("-o", f"{name}={value}")]
     return ["ssh", *words, f"{way.user}@{record['id']}"]

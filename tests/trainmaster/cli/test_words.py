@@ -288,8 +288,9 @@ def test_ssh_takes_names_of_files_as_they_are_whatever_is_in_them(tmp_path: Path
     folder = tmp_path / "100%h, mine"
     folder.mkdir()
     record = {"id": "3f2a", "privateKey": "key", "hostKey": "ssh-ed25519 AAAA"}
-    command = shell._command(Client("http://127.0.0.1:1"), record, folder)
+    command = shell._command(Client("http://127.0.0.1:1"), record, folder, "ada")
     verbose = ["ssh", "-v", "-o", "ProxyCommand=false", *command[1:]]
     said = subprocess.run(verbose, capture_output=True, text=True, timeout=60, check=False).stderr
     assert f"identity file {folder}/key " in said
+    assert any(" -u ada shell tunnel 3f2a" in word for word in command), "the login is that of the option"
     assert f'UserKnownHostsFile="{tmp_path}/100%%h, mine/known_hosts"' in command
