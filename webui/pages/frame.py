@@ -80,6 +80,7 @@ def _rooms(current: str) -> list[dict[str, Any]]:
         ("Usage", "/usage", None),
         ("Notifications", "/settings/notifications", None),
         ("REST API", "/api/v1/docs", None),
+        ("Documentation", "/docs/", None),
     ]
     return [
         {"name": name, "href": href, "count": count, "current": name == current}

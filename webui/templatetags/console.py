@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from webui.pages import why, words
 
@@ -79,6 +80,12 @@ def exact_text(value: datetime) -> str:
 def rounded(value: object) -> str:
     """A number with the digits that people compare; anything else as it is."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@register.filter
+def code_words(text: str) -> SafeString:
+    """Words that stand between backticks, as code."""
+    return mark_safe(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text)))
 
 
 @register.simple_tag

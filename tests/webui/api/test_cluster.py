@@ -137,7 +137,7 @@ def test_the_page_for_people_lists_every_request_and_asks_for_a_login(cast: Cast
     assert client.get("/api/v1/docs").status_code == 302
     client.force_login(User.objects.get(username="vic"))
     text = client.get("/api/v1/docs").content.decode()
-    assert "POST /api/v1/job-queues" in text
-
+    assert "POST <wbr>/api<wbr>/v1<wbr>/job-queues" in text
+    assert "without <code>drain</code>" in text and '<a class="room" href="/docs/"' in text
     assert "<code>config</code> (required): string" in text
     assert '<tr id="TrialsAnswer">' in text and 'list of <a href="#TrialRecord">TrialRecord</a>' in text
