@@ -122,6 +122,7 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "waits": verdicts.waiting(command.task, command.job.pool),
         "shell_command": f"trainmaster shell open {command.short_id}",
         "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
+        "ssh_config": f"trainmaster shell ssh-config {command.short_id}",
     }
     return show(request, "task", context, room=commands.ROOM, fragment="task")
 
