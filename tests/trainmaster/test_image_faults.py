@@ -62,3 +62,8 @@ def test_where_a_rank_has_begun_the_container_had_started(paths: RunPaths, left:
     assert image_faults.of_runtime(paths, "podman", 125) == "of the job"
     (paths.spool / left).touch()
     assert image_faults.of_runtime(paths, "podman", 125) is None
+
+
+def test_a_disk_that_takes_nothing_does_not_end_the_launcher(paths: RunPaths) -> None:
+    paths.control.write_text("a file where the folder should be")
+    image_faults.note(paths, "a sentence")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import List, Optional
 
@@ -18,8 +19,10 @@ _LAST_LINES = 3  # after its own line a runtime names its help
 
 
 def note(paths: RunPaths, sentence: str) -> None:
-    paths.image_fault.parent.mkdir(mode=0o700, exist_ok=True)
-    write_json(paths.image_fault, {"sentence": sentence})
+    """On a full disk it is left to the log and the exit code: the launcher, which asks for this, must outlast that."""
+    with contextlib.suppress(OSError):
+        paths.image_fault.parent.mkdir(mode=0o700, exist_ok=True)
+        write_json(paths.image_fault, {"sentence": sentence})
 
 
 def found(paths: RunPaths) -> Optional[str]:

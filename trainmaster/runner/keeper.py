@@ -5,6 +5,7 @@ It is small on purpose: of all processes it is the one whose loss costs the exit
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
@@ -342,10 +343,10 @@ def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:
 
 
 def _say(paths: RunPaths, text: str, level: str = "ERROR") -> None:
-    """A sentence in the log of the run, on the stream that its entrypoint would have written to."""
+    """A sentence in the log, on the entrypoint's stream; none on a full disk, which the exit code must outlast."""
     descriptor = _append_only(paths.launcher_stream("stderr"))
-    os.write(descriptor, f"{level}: trainmaster: {text}.\n".encode("utf-8", "surrogateescape"))
-    os.close(descriptor)
+    with contextlib.suppress(OSError), os.fdopen(descriptor, "wb", buffering=0) as stream:
+        stream.write(f"{level}: trainmaster: {text}.\n".encode("utf-8", "surrogateescape"))
 
 
 def _append_only(path: Path) -> int:
