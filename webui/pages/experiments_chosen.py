@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST
 
 from experiments import edits, places, transitions
 from experiments.models import Experiment
+from experiments.states import EXPERIMENT_END_STATES
 from experiments.transitions import NoSuchExperiment
 from webui.pages import experiment
 from webui.pages.experiment_access import may_act
@@ -32,6 +33,9 @@ DONE = {
 }  # fmt: skip
 #: those that ask on a page of their own first
 ASKED = {"kill", "delete", "move", "label", "unlabel", "keep-logs"}
+
+#: those that only what goes on can take
+GOING = {"pause", "activate", "cancel", "kill"}
 
 Step = Callable[[Experiment], object]
 
@@ -87,7 +91,7 @@ def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
 
 def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) -> None:
     found = Experiment.objects.select_related("owner").in_bulk(ids)
-    done, refused = 0, []
+    done, ended, refused = 0, [], []
     for pk in ids:
         each = found.get(pk)
         if each is None:
@@ -99,13 +103,25 @@ def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) ->
                 step(each)
                 done += 1
             except (transitions.IllegalStep, NoSuchExperiment) as refusal:
-                refused.append(str(refusal))
+                if action in GOING and each.state in EXPERIMENT_END_STATES:
+                    ended.append(pk)
+                else:
+                    refused.append(str(refusal))
     word = DONE[action]
     if done:
         messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {word}.")
-    if refused:
+    if ended or refused:
         more = f" And {len(refused) - MOST_NAMED} more." if len(refused) > MOST_NAMED else ""
-        messages.error(request, f"{len(refused)} not {word}: {' '.join(refused[:MOST_NAMED])}{more}")
+        sentences = " ".join([*_ended(ended), *refused[:MOST_NAMED]])
+        messages.error(request, f"{len(ended) + len(refused)} not {word}: {sentences}{more}")
+
+
+def _ended(ids: list[int]) -> list[str]:
+    """One sentence about all that have: most of what is ticked in a list often has."""
+    if not ids:
+        return []
+    named = ", ".join(map(str, ids[:MOST_NAMED])) + (" …" if len(ids) > MOST_NAMED else "")
+    return [f"experiment {named} has ended." if len(ids) == 1 else f"experiments {named} have ended."]
 
 
 def _ask(request: HttpRequest, action: str, ids: list[int], back: str, problem: str = "") -> HttpResponse:
