@@ -128,6 +128,8 @@ def add(
     first = trial_rows.add(name, "ACTIVE" if validations is not None else "COMPLETED")
     experiment = first.experiment
     Trial.objects.filter(pk=first.pk).delete()
+    # else it would wait for slots, of no trial, and be ended by nobody
+    Task.objects.filter(pk=first.task_id).delete()
     experiment.search = played.state
     experiment.config = {**experiment.config, "searcher": config, "hyperparameters": HYPERPARAMETERS}
     experiment.original_config = json.dumps({**experiment.config, "name": name})  # which is YAML too
