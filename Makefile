@@ -46,6 +46,7 @@ test: setup-dev ## lint, then every test but the long ones
 
 lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, Django's deployment check
 	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
