@@ -16,7 +16,7 @@ from experiments import phases
 from experiments.models import Experiment, Project, Trial, Workspace
 from experiments.states import ExperimentState
 from hosts.models import ResourcePool
-from webui.pages import experiment_columns
+from webui.pages import experiment_columns, filter_values
 from webui.pages.experiment_columns import COLUMNS, ID, Column, Row
 from webui.pages.frame import page, show, user_of
 
@@ -55,7 +55,8 @@ def _senseless(request: HttpRequest) -> set[str]:
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All experiments, or those that the filters leave."""
-    user, wanted = user_of(request), request.GET
+    user = user_of(request)
+    wanted, wrong = filter_values.read(request.GET, {"state": CHIPS})
     shown = experiment_columns.chosen(user, wanted)
     sort = wanted.get("sort", "").removeprefix("-")
     rows = experiment_columns.annotated(filtered(user, wanted), [*shown, sort])
@@ -68,6 +69,7 @@ def listing(request: HttpRequest) -> HttpResponse:
         "heads": [_head(column, wanted) for column in _heads(shown)],
         "nothing_at_all": not found and not Experiment.objects.exists(),
         "chosen": wanted,
+        "wrong": wrong,
     }
     if "part" not in wanted:
         context |= _form(request, shown) | {

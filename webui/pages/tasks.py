@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
@@ -17,7 +17,7 @@ from commands.states import CommandState
 from jobs import phases
 from jobs.models import Job
 from webui.live.proxy_access import may_use
-from webui.pages import commands, verdicts
+from webui.pages import commands, filter_values, verdicts
 from webui.pages.frame import page, show, user_of
 
 #: pill -> kind
@@ -38,8 +38,9 @@ BEGINNINGS = {
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All tasks that are no trials, the newest first, or those that the filters leave."""
-    chosen_kind = KINDS.get(request.GET.get("type", ""))
-    current = Paginator(_filtered(request), commands.PER_PAGE).get_page(request.GET.get("page"))
+    chosen, wrong = filter_values.read(request.GET, {"type": KINDS, "state": commands.CHIPS})
+    chosen_kind = KINDS.get(chosen.get("type", ""))
+    current = Paginator(_filtered(request, chosen), commands.PER_PAGE).get_page(request.GET.get("page"))
     found = list(current.object_list)
     services = Service.objects.in_bulk([each.pk for each in found])
     context = {
@@ -47,8 +48,9 @@ def listing(request: HttpRequest) -> HttpResponse:
         "rows": [_row(request, each, services.get(each.pk)) for each in found],
         "kinds": list(KINDS),
         "chips": list(commands.CHIPS),
-        "chosen": request.GET,
-        "filters": [(name, request.GET.get(name, "")) for name in ("type", "state", "user")],
+        "chosen": chosen,
+        "wrong": wrong,
+        "filters": [(name, chosen.get(name, "")) for name in ("type", "state", "user")],
         "nothing_at_all": not found and not _of_kind(Command.objects.all(), chosen_kind).exists(),
         "beginnings": [BEGINNINGS[chosen_kind]] if chosen_kind else BEGINNINGS.values(),
         "may_edit": user_of(request).may_edit,
@@ -60,8 +62,8 @@ def _of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command
     return rows.filter(job__kind=kind) if kind else rows
 
 
-def _filtered(request: HttpRequest) -> QuerySet[Command]:
-    wanted, rows = request.GET, with_parts().select_related("job__pool", "owner", "task")
+def _filtered(request: HttpRequest, wanted: QueryDict) -> QuerySet[Command]:
+    rows = with_parts().select_related("job__pool", "owner", "task")
     rows = _of_kind(rows, KINDS.get(wanted.get("type", "")))
     if words := commands.CHIPS.get(wanted.get("state", "")):
         found = Q()

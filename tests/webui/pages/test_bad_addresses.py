@@ -25,3 +25,19 @@ def test_a_rank_that_cannot_be_is_not_found(address: str) -> None:
     client = Client()
     client.force_login(User.objects.create(username="ada", role=User.Role.EDITOR))
     assert client.post(address).status_code == 404
+
+
+@pytest.mark.django_db
+def test_a_filter_takes_singular_and_plural_and_names_what_it_does_not_know() -> None:
+    default_pool()
+    client = Client()
+    client.force_login(User.objects.create(username="ada", role=User.Role.VIEWER))
+    for address in ("/tasks?type=shell", "/tasks?type=shells"):
+        said = client.get(address).content.decode()
+        assert 'aria-current="true">shells' in said
+        assert "narrows nothing" not in said
+    allowed = "type=pod, allowed: notebooks, shells, TensorBoards, commands."
+    assert allowed in client.get("/tasks?type=pod").content.decode()
+    for place in ("tasks", "experiments"):
+        assert "found state=broken, allowed: " in client.get(f"/{place}?state=broken").content.decode()
+        assert "narrows nothing" not in client.get(f"/{place}?state=Failed").content.decode()
