@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.contrib import messages as banners
 from django.db.models import Count, Q
@@ -13,11 +12,14 @@ from django.views.decorators.http import require_POST
 
 from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
+from notifications.sealed import opened, seal
 from webui.pages import notifications_form as form
 from webui.pages.frame import page, show, user_of
 
 ROOM = "Notifications"
 DELIVERIES = 50
+#: in the session: the rule and its sealed key, until a page has shown it
+KEY_ONCE = "notification_key"
 
 
 @page
@@ -47,25 +49,33 @@ def new(request: HttpRequest) -> HttpResponse:
         rule, key = rules.create(user, form.values(request))
     except rules.RuleRefused as refusal:
         return _form(request, form.draft(request, Rule(owner=user)), refusal.errors)
-    return _detail(request, rule, key=key, said="The rule is made.")
+    banners.success(request, "The rule is made.")
+    return _to_rule_with(request, rule, key)
 
 
 @page
 def detail(request: HttpRequest, rule_id: int) -> HttpResponse:
-    """One rule with its last deliveries."""
-    return _detail(request, _find(request, rule_id))
-
-
-def _detail(request: HttpRequest, rule: Rule, **more: Any) -> HttpResponse:
+    """One rule with its last deliveries, and once the key that was just made for it."""
+    rule, key = _find(request, rule_id), ""
+    if "part" not in request.GET:
+        of_rule, sealed_key = request.session.pop(KEY_ONCE, (0, ""))
+        key = opened(sealed_key) if of_rule == rule.pk else ""
     context = {
         "rule": rule,
         "words": form.in_words(rule),
         "deliveries": Delivery.objects.filter(rule=rule).order_by("-created_at", "-pk")[:DELIVERIES],
         "preview": rules.preview(rule),
         "topics": f"notifications:{rule.pk}",
-        **more,
+        "key": key,
     }
     return show(request, "notification", context, room=ROOM, fragment="notification_deliveries")
+
+
+def _to_rule_with(request: HttpRequest, rule: Rule, key: str) -> HttpResponse:
+    """The rule's own address; the key waits sealed in the session, for no address may carry it."""
+    if key:
+        request.session[KEY_ONCE] = (rule.pk, seal(key))
+    return redirect(f"/settings/notifications/{rule.pk}")
 
 
 @page
@@ -125,9 +135,8 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
         case "pause" | "resume":
             rules.set_paused(rule, user, action == "pause")
         case "key" if rule.form == Rule.Form.WEBHOOK:
-            return _detail(
-                request, rule, key=rules.new_key(rule, user), said="The key before counts no more."
-            )
+            banners.success(request, "The key before counts no more.")
+            return _to_rule_with(request, rule, rules.new_key(rule, user))
         case "remove":
             rules.remove(rule, user)
             banners.success(request, f"The rule {rule.name} is removed.")

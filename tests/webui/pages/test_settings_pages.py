@@ -74,8 +74,11 @@ def test_a_rule_is_made_tested_edited_and_its_deliveries_tried_again(
             "on.EXPERIMENT_STATE_CHANGE:ERROR": "on", "on.EXPERIMENT_STATE_CHANGE:COMPLETED": "on",
             "on.LONG_WAIT": "on", "template": "{{ name }} {{ state }}",
         }  # fmt: skip
-        said = text(client, "/settings/notifications/+new", form)
+        made = client.post("/settings/notifications/+new", form)
         rule = Rule.objects.get()
+        assert made.headers["Location"] == f"/settings/notifications/{rule.pk}"
+        said = text(client, made.headers["Location"])
+        assert "only time that it is shown" not in text(client, made.headers["Location"])
         assert "only time that it is shown" in said and "&lt;b&gt;" in said and NAME not in said
         assert {"type": "LONG_WAIT", "condition": {"minutes": 45}} in rule.triggers
         tested = text(client, f"/settings/notifications/{rule.pk}/do/test", {})
