@@ -205,7 +205,7 @@ def _time(event: Event) -> str:
 
 def link(path: str) -> str:
     """The page's whole address where the server knows its own, else the path."""
-    return settings.SERVER_URL.rstrip("/") + path
+    return settings.LINK_URL.rstrip("/") + path
 
 
 def spoken(seconds: float) -> str:

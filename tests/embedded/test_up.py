@@ -76,6 +76,12 @@ def test_no_secret_is_in_the_arguments_of_any_child(up: Server) -> None:
         assert up.password not in arguments
 
 
+def test_on_loopback_links_have_an_address_and_hosts_are_told_none(up: Server) -> None:
+    given = Path(f"/proc/{up.children()['worker'].pid}/environ").read_text().split("\0")
+    assert f"TRAINMASTER_LINK_URL=http://{LOOPBACK}:{up.port}" in given
+    assert not any(each.startswith("TRAINMASTER_SERVER_URL=") for each in given)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes accounts")
 def test_the_databases_run_under_an_unprivileged_account(up: Server) -> None:
     for name in ("postgres", "redis"):

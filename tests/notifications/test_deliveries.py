@@ -294,8 +294,9 @@ def test_slack_gets_text_that_cannot_be_taken_for_markup(ada: User, receiver: Re
 
 
 def test_mail_goes_by_the_mail_server(ada: User, mailoutbox: list[Any], settings: LazySettings) -> None:
+    settings.LINK_URL = "http://console.example:8080"
     rule(ada, "ada@example.org, bob@example.org", form="mail")
-    ended(owner=ada)
+    experiment = ended(owner=ada)
     told()
     sending.send_due(5)
     assert "TRAINMASTER_SMTP_HOST" in Delivery.objects.get().answer
@@ -305,6 +306,7 @@ def test_mail_goes_by_the_mail_server(ada: User, mailoutbox: list[Any], settings
     [mail] = mailoutbox
     assert mail.to == ["ada@example.org", "bob@example.org"]
     assert "(digits) of ada completed" in mail.subject
+    assert f"http://console.example:8080/experiments/{experiment.pk}" in mail.body
     assert str(Delivery.objects.get().pk) in mail.extra_headers["Message-ID"]
 
 

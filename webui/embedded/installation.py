@@ -128,9 +128,10 @@ def _environment(
     }
     if options.proxy_origin:
         ours["TRAINMASTER_PROXY_ORIGIN"] = options.proxy_origin
-    if beyond and not ports.is_any(options.listen):
+    if not ports.is_any(options.listen):
         host = f"[{options.listen}]" if ":" in options.listen else options.listen
-        ours["TRAINMASTER_SERVER_URL"] = os.environ.get("TRAINMASTER_SERVER_URL", f"{scheme}://{host}:{port}")
+        name = "TRAINMASTER_SERVER_URL" if beyond else "TRAINMASTER_LINK_URL"
+        ours[name] = os.environ.get(name, f"{scheme}://{host}:{port}")
     return {**os.environ, **ours}
 
 
