@@ -17,3 +17,9 @@ def test_the_standard_queue_is_importable_from_the_root() -> None:
 
 def test_no_package_hides_a_room_from_the_tests() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_the_command_line_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "trainmaster", "--version"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("trainmaster ")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 _PACKAGE = Path(__file__).resolve().parent
-_NOT_FOR_HOSTS = {"cli"}  # it needs YAML, and nobody types commands inside a run
+_NOT_FOR_HOSTS = {"cli", "__main__.py"}  # it needs YAML, and nobody types commands inside a run
 _SITE = "compat/sitecustomize.py"
 
 

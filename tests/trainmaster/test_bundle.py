@@ -20,7 +20,7 @@ def test_the_same_code_gives_the_same_bundle() -> None:
         names
     )
     assert "vendor/pynvml.py" in names and any(name.endswith("psutil/__init__.py") for name in names)
-    assert not any(name.startswith("trainmaster/cli/") for name in names)
+    assert not any(name.startswith(("trainmaster/cli/", "trainmaster/__main__")) for name in names)
 
 
 def test_the_installer_needs_a_python_and_nothing_else(tmp_path: Path) -> None:

@@ -63,10 +63,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, _Verbs) and value not in action.choices:
-            close = difflib.get_close_matches(str(value), action.long_names(), 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
             raise argparse.ArgumentError(
-                action, f"found {value!r}, allowed: {', '.join(action.long_names())}{hint}"
+                action,
+                f"found {value!r}, allowed: {', '.join(action.long_names())}{_meant(value, action.long_names())}",
             )
         super()._check_value(action, value)
 
@@ -85,6 +84,14 @@ class Parser(argparse.ArgumentParser):
             message = f"say what to do: {', '.join(verbs.long_names())}"
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def _meant(word: str, names: List[str]) -> str:
+    begun = [name for name in names if word and name.startswith(word)]
+    if len(begun) > 1:
+        return f" ({word!r} is ambiguous between {', '.join(begun)})"
+    close = begun or difflib.get_close_matches(word, names, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _wants_no_verb(args: Sequence[str]) -> bool:

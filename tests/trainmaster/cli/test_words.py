@@ -211,6 +211,8 @@ def test_wrong_usage_ends_with_2(words: str, capsys: pytest.CaptureFixture[str])
     [
         ("e lst", "found 'lst', allowed: create, list, "),
         ("e lst", "(did you mean list?)"),
+        ("exp li", "('li' is ambiguous between list, list-trials, list-checkpoints)"),
+        ("exp desc", "(did you mean describe?)"),
         ("c", "say what to do: list, describe, download, delete, rm"),
         ("e pause x", "found 'x', allowed: a whole number"),
         ("co list", "found 'co', allowed: experiment, "),
