@@ -230,6 +230,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Determined's REST dialect, and what Trainmaster adds beside it.",
     "SERVE_INCLUDE_SCHEMA": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,  # the words of the dialect, which say it themselves
+    "PATH_CONVERTER_OVERRIDES": {"int": {"type": "integer", "minimum": 0}},  # no other number finds a view
     "ENUM_NAME_OVERRIDES": {  # of fields that have one name and mean different things
         "TokenScopeEnum": "accounts.models.Scope.choices",
         "WebhookScopeEnum": "webui.api.webhooks.SCOPES",
