@@ -14,6 +14,11 @@ function show() {
   bar.hidden = ticked === 0;
   const words = ticked ? `${ticked} ticked` : "";
   if (count.textContent !== words) count.textContent = words;
+  const allEnded = ticked > 0 && all.every((box) => !box.checked || "ended" in box.closest("tr").dataset);
+  for (const button of bar.querySelectorAll("button[data-for-live]")) {
+    button.disabled = allEnded;
+    button.title = allEnded ? "All that are ticked have ended" : "";
+  }
   const every = document.getElementById("tick-all");
   if (!every) return;
   every.hidden = false;

@@ -52,6 +52,8 @@ Experiment.objects.bulk_create(
     for job in jobs
 )
 """
+#: of Activate, Pause, Stop and save, Kill
+HAS_ENDED = "All that are ticked have ended"
 
 
 def shell(server: Server, code: str) -> None:
@@ -180,6 +182,10 @@ def test_a_thousand_experiments_are_pages_of_fifty(stack: Stack, page: Browser) 
     page.wait(lambda: "51 to 100" in page.text("main"), "the second page")
     page.open("/experiments?q=old-777")
     page.wait(lambda: len(page.all("tbody tr")) == 1, "the one that is searched for")
+    page.click("tbody input[name=experiment]")
+    page.wait(
+        lambda: page.attributes("#compare button:disabled", "title") == [HAS_ENDED] * 4, "what is senseless"
+    )
     report(paints)
 
 

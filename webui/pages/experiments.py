@@ -14,7 +14,7 @@ from accounts.models import User
 from dispatch import last_plan
 from experiments import phases
 from experiments.models import Experiment, Project, Trial, Workspace
-from experiments.states import ExperimentState
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from webui.pages import experiment_columns, filter_values
 from webui.pages.experiment_columns import COLUMNS, ID, Column, Row
@@ -41,15 +41,13 @@ BULK = [
     ("archive", "Archive"), ("unarchive", "Unarchive"), ("move", "Move"), ("label", "Label"),
     ("unlabel", "Take labels off"), ("keep-logs", "Keep logs"), ("tensorboard", "TensorBoard"), ("delete", "Delete"),
 ]  # fmt: skip
+#: those of them that an experiment that has ended does not take
+FOR_LIVE = {"activate", "pause", "cancel", "kill"}
 
 
 def _senseless(request: HttpRequest) -> set[str]:
     """Actions that nothing in the list could need."""
-    return (
-        {"archive", "move", "activate", "pause", "cancel", "kill"}
-        if "archived" in request.GET
-        else {"unarchive"}
-    )
+    return {"archive", "move"} | FOR_LIVE if "archived" in request.GET else {"unarchive"}
 
 
 @page
@@ -70,11 +68,13 @@ def listing(request: HttpRequest) -> HttpResponse:
         "nothing_at_all": not found and not Experiment.objects.exists(),
         "chosen": wanted,
         "wrong": wrong,
+        "end_states": EXPERIMENT_END_STATES,
     }
     if "part" not in wanted:
         context |= _form(request, shown) | {
             "chips": list(CHIPS),
             "may_edit": user.may_edit,
+            "for_live": FOR_LIVE,
             "bulk": [each for each in BULK if each[0] not in _senseless(request)],
         }
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
