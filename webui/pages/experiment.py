@@ -8,12 +8,14 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from experiments import event_files, phases, transitions
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
+from jobs.models import Allocation
 from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
@@ -69,6 +71,7 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
         "may_act": may_act(request, experiment),
         "again": experiment_again.links(request, experiment),
         "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
+        "ran": partial(_ran, only),  # likewise
     }
 
 
@@ -82,6 +85,15 @@ def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpRes
 def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> HttpResponse:
     """An address of the old console leads to the experiment."""
     return redirect(f"/experiments/{experiment_id}")
+
+
+def _ran(only: Trial | None) -> dict[str, float] | None:
+    """Of the only trial: its `attempts` that began, and `seconds` in all of them; None where one at most began."""
+    if only is None:
+        return None
+    found = Allocation.objects.filter(task_id=only.task_id).values_list("started_at", "ended_at")
+    spans = [((end or timezone.now()) - begin).total_seconds() for begin, end in found if begin]
+    return {"attempts": len(spans), "seconds": sum(spans)} if len(spans) > 1 else None
 
 
 def _has_tensorboard(experiment: Experiment) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from experiments.models import Experiment, Trial
-from jobs.models import Task
+from jobs.models import Allocation, Task
+from jobs.states import AllocationState
 from metrics import best_so_far, ingest
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 
@@ -126,3 +129,16 @@ def test_files_for_tensorboard_are_offered_once_any_metric_was_reported(client: 
     summary = {"training": {"accuracy": {"count": 1, "last": 0.5, "type": "number"}}}
     Trial.objects.filter(pk=trial.pk).update(summary_metrics=summary)
     assert b"files for TensorBoard" in client.get(at).content
+
+
+def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None:
+    experiment = submit_experiment(name="continued")
+    task, now = Trial.objects.get(pk=trial_of(experiment).pk).task, timezone.now()
+    for number, (begin, end) in enumerate([(600, 480), (180, 120)], start=1):
+        Allocation.objects.create(
+            id=f"{task.pk}.{number}", task=task, number=number, pool=experiment.job.pool, slots=1,
+            state=AllocationState.TERMINATED,
+            started_at=now - timedelta(minutes=begin), ended_at=now - timedelta(minutes=end),
+        )  # fmt: skip
+    said = client.get(f"/experiments/{experiment.pk}").content.decode()
+    assert "ran 3 h of it, in 2 attempts" in said
