@@ -15,13 +15,14 @@ pytestmark = pytest.mark.compat
 LIMIT_SECONDS = 240.0
 STEPS, PER_EPOCH, HELD_AT = 30, 10, 13
 
-#: Waits for the order to leave, so that the pause comes in the middle on every machine.
+#: Says where it is and waits for the order to leave, so that the pause comes in the middle on every machine.
 HOLD = """
 import os, pathlib, time
 import determined as det
 
 def hold(step):
     if step == det.get_cluster_info().trial.hparams["held_at"]:
+        print("held", flush=True)
         while not pathlib.Path(os.environ["TRAINMASTER_RUN_DIR"], "control", "preempt.json").exists():
             time.sleep(0.02)
 """
@@ -143,11 +144,15 @@ def steps(stack: Stack, experiment: int, group: str) -> list[int]:
     return [row[group]["totalBatches"] for row in rows if group in row]
 
 
+def log(stack: Stack, experiment: int) -> list[str]:
+    return [record["log"] for record in stack.records(stack.trial(experiment)["id"])]
+
+
 def ended(stack: Stack, experiment: int) -> str:
     """The id of its last checkpoint."""
     state = stack.wait_end(experiment, LIMIT_SECONDS)
     trial = stack.trial(experiment)
-    assert state == "STATE_COMPLETED", [record["log"] for record in stack.records(trial["id"])][-40:]
+    assert state == "STATE_COMPLETED", "\n".join(log(stack, experiment)[-60:])
     assert trial["restarts"] == 0
     return checkpoints(stack, experiment)[STEPS]
 
@@ -162,7 +167,7 @@ def test_a_trainer_that_was_paused_ends_with_the_weights_of_one_that_was_not(
 ) -> None:
     straight = train(stack, script, metric, tmp_path, held_at=-1)
     paused = train(stack, script, metric, tmp_path, held_at=HELD_AT)
-    stack.wait(lambda: 10 in steps(stack, paused, "training"), LIMIT_SECONDS, "the second report")
+    stack.wait(lambda: "held" in log(stack, paused), LIMIT_SECONDS, "a rank to be held")
     stack.post(f"/api/v1/experiments/{paused}/pause")
     stack.wait(
         lambda: HELD_AT + 1 in checkpoints(stack, paused), LIMIT_SECONDS, "the checkpoint of the pause"
