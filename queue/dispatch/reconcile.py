@@ -7,6 +7,7 @@ a lost message, a host that was restarted, a runner that died. Silence settles n
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 #: An entrypoint that has ended is settled by its runner's exit record; without one, from the host's answer after this.
 DRAIN_SECONDS = 60.0
+#: Member -> when its end was first seen here (monotonic seconds) before all of its run was stored.
+_seen_ended: dict[int, float] = {}
+_SEEN_MAX = 10_000
 #: Run folders are removed this long after their end, so that a person can still look.
 KEEP_FOLDER_SECONDS = 3600.0
 FOLDERS_AT_ONCE = 200
@@ -154,6 +158,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     transitions.member_running(member.pk)
     ended_at = exit_file.get("ended_at")
     missing = int(run.get("unshipped_bytes") or 0)
+    known_for = _seen_seconds(member) if missing else DRAIN_SECONDS
     if _ended_seconds(member, ended_at) < DRAIN_SECONDS and not run.get("finished"):
         return
     if _was_forgotten(member, run):
@@ -161,6 +166,9 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     if missing:
         if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):
             return  # still shipping
+        if not run.get("finished") and known_for < DRAIN_SECONDS:
+            return  # it ended while the server was away: its runner, which is there, has yet to try again
+        _seen_ended.pop(member.pk, None)
         streams.count_missing(member.pk, missing)
     settle.member_exited(
         member.pk,
@@ -174,6 +182,14 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         storage_fault=exit_file.get("storage_fault") or "",
         image_fault=exit_file.get("image_fault") or "",
     )
+
+
+def _seen_seconds(member: Member) -> float:
+    """For how long this process has known of the end, and that something of the run is missing."""
+    if len(_seen_ended) >= _SEEN_MAX:  # most have brought the rest since, and are forgotten by nobody else
+        _seen_ended.clear()
+    now = time.monotonic()
+    return now - _seen_ended.setdefault(member.pk, now)
 
 
 def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
