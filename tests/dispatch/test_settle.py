@@ -1,9 +1,12 @@
 """What follows from an end: done, once more from the checkpoint, or over with the first cause."""
 
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from dispatch import passes, reconcile, settle
 from experiments import transitions as experiments
@@ -14,6 +17,7 @@ from jobs import transitions
 from jobs.models import Member, SlotHold, Task
 from jobs.states import MemberState, Reason, StopKind, TaskState
 from logs import why_stopped
+from logs.models import Stream
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 Stop = Callable[..., Experiment]
@@ -238,3 +242,28 @@ def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_resta
     end(members_of(experiment)[0], 143)
     trial = trial_of(experiment)
     assert trial.task.state == TaskState.WAITING and trial.restarts == 0
+
+
+def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconcile, "DRAIN_SECONDS", 0.3)
+    [member] = members_of(running())
+    long_ago = timezone.now() - timedelta(minutes=10)
+    Member.objects.filter(pk=member.pk).update(heartbeat_at=long_ago)
+    ended = {
+        "state": "ended",
+        "exit": {"code": 0, "ended_at": long_ago.timestamp()},
+        "unshipped_bytes": 1400,
+    }
+
+    def sweep() -> MemberState:
+        member.refresh_from_db()
+        reconcile._settle(member, ended, "boot", None)
+        member.refresh_from_db()
+        return MemberState(member.state)
+
+    assert sweep() == MemberState.RUNNING, "the runner has not tried again yet"
+    time.sleep(0.35)
+    assert sweep() == MemberState.ENDED, "nobody brings it any more"
+    assert Stream.objects.get(member_id=member.pk).missing_bytes == 1400
