@@ -47,8 +47,10 @@ class Prefixer:
         splitter = LineSplitter(0, _LINE_BYTES)
         chunk = b""
         ended = False
+        readable = select.poll()  # unlike select() it takes descriptors from 1024 on
+        readable.register(source, select.POLLIN)
         while not ended:
-            ready = bool(select.select([source], [], [], PROGRESS_SECONDS)[0])
+            ready = bool(readable.poll(PROGRESS_SECONDS * 1000))
             chunk = os.read(source, _CHUNK_BYTES) if ready else b""
             ended = ready and not chunk
             now = time.monotonic()

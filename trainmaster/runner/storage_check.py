@@ -67,7 +67,9 @@ def _bounded(attempt: Callable[[], str]) -> Optional[str]:
             os._exit(0)
     os.close(writing)
     try:
-        answered, _, _ = select.select([reading], [], [], LIMIT_SECONDS)
+        answer = select.poll()  # unlike select() it takes descriptors from 1024 on
+        answer.register(reading, select.POLLIN)
+        answered = answer.poll(LIMIT_SECONDS * 1000)
         return os.read(reading, _ANSWER_BYTES).decode("utf-8", "replace") if answered else None
     finally:
         os.close(reading)

@@ -97,7 +97,9 @@ def _write_all(descriptor: int, data: bytes) -> bool:
         try:
             view = view[os.write(descriptor, view) :]
         except BlockingIOError:
-            select.select([], [descriptor], [], 1.0)
+            room = select.poll()  # unlike select() it takes descriptors from 1024 on
+            room.register(descriptor, select.POLLOUT)
+            room.poll(1000)
         except OSError as error:
             return error.errno in (errno.ENOSPC, errno.EDQUOT)  # on a full disk later bytes may fit again
     return True
