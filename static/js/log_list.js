@@ -42,8 +42,9 @@ export class RowList {
   // --- moving ---
 
   scrolled() {
-    if (this.view.clientHeight !== this.height) return; // the browser moved the bar of a view that grew: resized() follows
     const bar = this.view.scrollTop;
+    // A view that grows at its end has its bar moved by the browser: resized() follows. Elsewhere a person moved it.
+    if (this.view.clientHeight !== this.height && bar >= this.spaceHeight - this.view.clientHeight - 1) return;
     const step = bar - this.bar;
     if (Math.abs(step) < 0.5) return;
     this.bar = bar;

@@ -98,6 +98,13 @@ def test_one_goes_far_back_and_forward_again_with_few_rows_in_the_page(browser: 
     view = browser.one("#log-view")
     view.send_keys(Keys.END)
     shows(browser, LINES)
+    browser.run(
+        "const view = document.getElementById('log-view');"
+        "view.style.maxHeight = `${view.clientHeight - 40}px`; view.scrollTop = 0;"  # something came above it
+    )
+    shows(browser, 1)
+    view.send_keys(Keys.END)
+    shows(browser, LINES)
     view.send_keys(Keys.HOME)
     shows(browser, 1)
     view.send_keys("f")

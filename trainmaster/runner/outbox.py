@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import threading
+import weakref
 from typing import Any, Dict, Optional, TypedDict, cast
 
 from trainmaster.jsonfile import read_json, write_json
@@ -41,6 +42,7 @@ class Outbox:
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._descriptor = os.open(paths.outbox, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self.grown = threading.Condition()
         self.ends: Dict[str, int] = {}

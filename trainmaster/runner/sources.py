@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import weakref
 from pathlib import Path
 from typing import List, Optional, Tuple
 
@@ -37,7 +38,7 @@ class Source:
         self._block_bytes = (
             0 if self.is_core else min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
         )
-        self._descriptor = self._open()
+        self._open()
         #: rank and level of the last line: of those that continue it, too
         self._head: Tuple[Optional[int], Optional[str]] = (self.rank, None)
         self.gap = 0  # bytes dropped and not yet written down
@@ -85,8 +86,9 @@ class Source:
         self.rewind(target)
         self.gap, self.gap_end = gap, target
 
-    def _open(self) -> int:
-        return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    def _open(self) -> None:
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def _begins_anew(self) -> bool:
         """Somebody cut the file short, or put another one in its place, which is open then."""
@@ -97,9 +99,9 @@ class Source:
             there = own
         if not stat.S_ISREG(there.st_mode) or os.path.samestat(own, there):
             return own.st_size < self.splitter.offset
-        another = self._open()
-        os.close(self._descriptor)
-        self._descriptor = another
+        close_before = self._close
+        self._open()
+        close_before()
         return True
 
     def records(self, block: Block, at: float) -> List[bytes]:
@@ -135,6 +137,3 @@ class Source:
     ) -> bytes:
         cut = block.cut and end == block.end
         return lines_record(self.name, end, at, rank, self.stream, levels, cut, text)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
