@@ -20,7 +20,7 @@ from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
 from experiments.checkpoint_deletion import Standing, standing
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, GONE, USABLE, CheckpointState
-from webui.pages import timeline
+from webui.pages import filter_values, timeline
 from webui.pages.experiment_access import may_act
 from webui.pages.experiment_again import can_continue
 from webui.pages.frame import actor, page, show, user_of
@@ -54,14 +54,15 @@ class Table:
     chip: str
     sort: str
     of_trial: bool
+    wrong: list[str]  # a sentence for each filter of the address that is none
     chips = CHIPS
     sorts = SORTS
 
 
 def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> Table:
-    """Of one trial, or of all. `state` (a chip), `sort` and `page`; what makes no sense is left out."""
-    chip = query.get("state", "") if query.get("state") in CHIPS else "stored"
-    sort = query.get("sort", "") if query.get("sort") in SORTS else "newest"
+    """Of one trial, or of all. `state` (a chip), `sort` and `page`; what makes no sense is left out and named."""
+    chosen, wrong = filter_values.read(query, {"state": CHIPS, "sort": SORTS})
+    chip, sort = chosen.get("state") or "stored", chosen.get("sort") or "newest"
     whose = {"trial": trial} if trial else {"trial__experiment": experiment}
     rows = Checkpoint.objects.filter(**whose, state__in=CHIPS[chip])
     searcher = experiment.config.get("searcher") or {}
@@ -73,7 +74,7 @@ def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) 
     shown = [found[each.uuid] for each in current.object_list if each.uuid in found]
     best, hosts = _best(places, facts, sign), checkpoints.hosts_of(shown)
     made = [_row(each, experiment, facts, best, hosts.get(each.run_key, "")) for each in shown]
-    return Table(made, current, _metric_name(experiment), chip, sort, trial is not None)
+    return Table(made, current, _metric_name(experiment), chip, sort, trial is not None, wrong)
 
 
 class _Place(NamedTuple):

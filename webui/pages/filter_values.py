@@ -10,7 +10,7 @@ from django.http import QueryDict
 def read(wanted: QueryDict, known: dict[str, Collection[str]]) -> tuple[QueryDict, list[str]]:
     """The filters as their pills are called (`shell`, `Shells` → `shells`), and what is wrong with the others.
 
-    `known`: parameter -> its values. One that is not known is left out: it narrows nothing.
+    `known`: parameter -> its values. One that is not known is left out: the page is as without it.
     """
     chosen, wrong = wanted.copy(), []
     for name, values in known.items():
@@ -18,7 +18,7 @@ def read(wanted: QueryDict, known: dict[str, Collection[str]]) -> tuple[QueryDic
         meant = next((each for each in values if _stem(each) == _stem(found)), "")
         if found and not meant:
             wrong.append(
-                f"The filter found {name}={found}, allowed: {', '.join(values)}. It narrows nothing."
+                f"The address: found {name}={found}, allowed: {', '.join(values)}. The page is as without it."
             )
         if found:
             chosen[name] = meant

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
+from webui.pages import filter_values
+
 #: rows of one page of the list; the browser fetches further ones while a person scrolls
 PER_PAGE = 40
 #: pages that one request may ask for
@@ -35,7 +37,10 @@ SORTS = ("place", "state", "name", "slots", "priority", "user", "submitted")
 
 @dataclass(frozen=True)
 class View:
-    """One view of one queue. Values that are none of the allowed ones count as absent: links grow old."""
+    """One view of one queue. Values that are none of the allowed ones count as absent: links grow old.
+
+    `wrong` has a sentence for each filter of that kind.
+    """
 
     show: str = ""
     text: str = ""
@@ -45,6 +50,7 @@ class View:
     sort: str = "place"
     descending: bool = False
     pages: tuple[int, ...] = (1,)
+    wrong: tuple[str, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -55,17 +61,18 @@ class View:
 
 def read(query: QueryDict) -> View:
     """The view that an address names."""
-    show, state = query.get("show", ""), query.get("state", "")
+    chosen, wrong = filter_values.read(query, {"show": CHIPS, "state": STATES})
     sort = query.get("sort", "")
     return View(
-        show=show if show in CHIPS else "",
+        show=chosen.get("show", ""),
         text=query.get("q", "").strip()[:200],
         user=query.get("user", "").strip(),
-        state=state if state in STATES else "",
+        state=chosen.get("state", ""),
         like=_id(query.get("like", "")),
         sort=sort.removeprefix("-") if sort.removeprefix("-") in SORTS else "place",
         descending=sort.startswith("-") and sort[1:] in SORTS,
         pages=_pages(query),
+        wrong=tuple(wrong),
     )
 
 

@@ -67,6 +67,9 @@ def test_the_tables_mark_the_best_and_the_latest_and_say_what_is_kept(client: Cl
         assert "latest of its trial, trial" in page and "best of its trial" in page
         assert "goes at the end" in page
     assert "None is in this state" in text(client, f"/trials/{trial.pk}/checkpoints?state=deleted")
+    unknown = text(client, f"/trials/{trial.pk}/checkpoints?state=lost&sort=luck")
+    assert "found state=lost, allowed: stored, failed, deleted, all. The page is as without it." in unknown
+    assert "found sort=luck, allowed: newest, steps, metric, size." in unknown
 
 
 def test_what_was_measured_is_shown_of_deleted_checkpoints_too(client: Client, trial: Trial) -> None:
