@@ -63,6 +63,11 @@ class Asked:
     apart: bool
 
     @property
+    def scheme(self) -> str:
+        """`http` or `https`, of a WebSocket too."""
+        return self.origin.partition(":")[0]
+
+    @property
     def base(self) -> str:
         return f"{PREFIX}{self.service_id}/"
 
@@ -95,11 +100,11 @@ def before(application: ASGIApp) -> ASGIApp:
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
     """One request, or one WebSocket, to a task."""
-    asked = _asked(scope)
+    asked = asked_of(scope)
     if scope["type"] == "websocket":
         visitor = Visitor(asked.service_id, asked.headers, asked.apart, "origin" not in asked.headers)
         rest = asked.rest + asked.query
-        await Tunnelled(visitor, asked.base, rest, scope, receive, send).run(own_cookies())
+        await Tunnelled(visitor, asked.base, rest, asked.scheme, scope, receive, send).run(own_cookies())
         return
     try:
         answer = await _answer(asked, scope, receive, send)
@@ -155,7 +160,7 @@ def _entered(asked: Asked) -> Response:
         return JSONResponse({"message": _ENTER_ANEW}, 401, _UNKEPT)
     answer = RedirectResponse(entered.path, 303, _UNKEPT)
     base = PREFIX + entered.path.removeprefix(PREFIX).partition("/")[0] + "/"
-    set_cookies = proxy_login.cookies(entered, base, asked.origin.partition(":")[0])
+    set_cookies = proxy_login.cookies(entered, base, asked.scheme)
     answer.raw_headers += [(b"set-cookie", cookie) for cookie in set_cookies]
     return answer
 
@@ -172,7 +177,7 @@ async def _carry(
         return answer_headers(given, scope["path"], asked.base, asked.origin, own_cookies(), asked.apart)
 
     path = "/" + asked.rest + asked.query if visit.stripped else asked.target
-    sent = request_headers(scope["headers"], own_cookies(), asked.origin.partition(":")[0])
+    sent = request_headers(scope["headers"], own_cookies(), asked.scheme)
     exchange = Exchange(visit.door, scope["method"], path.encode("latin-1"), sent, receive)
     try:
         await exchange.run(send, rewritten, proxy_access.until_it_may_not(visitor))
@@ -205,7 +210,9 @@ def _headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def _asked(scope: Scope) -> Asked:
+def asked_of(scope: Scope) -> Asked:
+    """What the scope of a request or a WebSocket below PREFIX asks for, seen from the browser: a front that ends TLS is
+    believed where the settings say so."""
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
     path = raw.partition(b"?")[0].decode("latin-1")
     service_id, slash, rest = path[len(PREFIX) :].partition("/")
@@ -213,9 +220,8 @@ def _asked(scope: Scope) -> Asked:
     query = "?" + scope["query_string"].decode("latin-1") if scope["query_string"] else ""
     headers = _headers(scope)
     scheme = "https" if scope["scheme"] in {"https", "wss"} else "http"
-    said = (
-        headers.get("x-forwarded-proto", "").partition(",")[0].strip()
-    )  # several proxies: the outermost first
+    # several proxies: the outermost first
+    said = headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     if settings.SECURE_PROXY_SSL_HEADER and said == "https":
         scheme = "https"
     origin = f"{scheme}://{headers.get('host', '')}"

@@ -40,9 +40,10 @@ class Tunnelled:
     """One WebSocket of a browser or client, and the connection to the task behind it."""
 
     def __init__(
-        self, visitor: Visitor, base: str, rest: str, scope: Scope, receive: Receive, send: Send
+        self, visitor: Visitor, base: str, rest: str, scheme: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._visitor, self._base, self._rest = visitor, base, rest
+        """`scheme` is `https` where the browser's side is encrypted, whatever reaches this server."""
+        self._visitor, self._base, self._rest, self._scheme = visitor, base, rest, scheme
         self._scope, self._receive, self._send = scope, receive, send
         self._headers = visitor.headers
         self._noted = time.monotonic()
@@ -104,7 +105,7 @@ class Tunnelled:
 
     async def _as_frames(self, connected: socket.socket, visit: Visit, own_cookies: frozenset[str]) -> None:
         try:
-            upstream = await self._dial(connected, visit, own_cookies)
+            upstream = await self.dial(connected, visit, own_cookies)
         except BaseException as error:
             connected.close()
             # ValueError: a redirection, which has nowhere to lead to
@@ -136,13 +137,13 @@ class Tunnelled:
             await upstream.close()
         await self._close(upstream.close_code or 1000, upstream.close_reason or "")
 
-    async def _dial(
+    async def dial(
         self, connected: socket.socket, visit: Visit, own_cookies: frozenset[str]
     ) -> ClientConnection:
+        """The program's own WebSocket, opened with what it is told of the browser's. Raises as `websockets` does."""
         target = ("/" if visit.stripped else self._base) + self._rest
         host = self._headers.get("host", "task")
-        scheme = "https" if self._scope["scheme"] == "wss" else "http"
-        more = request_headers(self._scope["headers"], own_cookies, scheme)
+        more = request_headers(self._scope["headers"], own_cookies, self._scheme)
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in more

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from typing import Any
+
 import pytest
 from django.conf import LazySettings
+from websockets.asyncio.server import ServerConnection, serve
 
-from webui.live import proxy_origin
+from webui.live import proxy, proxy_origin
+from webui.live.proxy_access import Answer, Visit, Visitor
+from webui.live.proxy_socket import Tunnelled
 
 
 @pytest.mark.parametrize(
@@ -35,3 +42,39 @@ def test_tasks_lead_back_to_no_address_that_is_none_of_the_console(settings: Laz
     assert [proxy_origin.is_of_console({"host": host}) for host in hosts] == [True, False, False, False]
     settings.ALLOWED_HOSTS = ["*"]
     assert [proxy_origin.is_of_console({"host": host}) for host in hosts] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("behind_a_front", "told"), [(True, "https"), (False, "http")])
+def test_a_program_is_told_of_the_scheme_that_the_front_says_of_a_websocket(
+    settings: LazySettings, behind_a_front: bool, told: str
+) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if behind_a_front else None
+    headers = [
+        (b"host", b"console:8443"),
+        (b"x-forwarded-proto", b"https"),
+        (b"origin", b"https://console:8443"),
+    ]
+    scope: dict[str, Any] = {
+        "type": "websocket", "scheme": "ws", "path": "/proxy/ab/echo", "query_string": b"", "headers": headers
+    }  # fmt: skip
+    asked = proxy.asked_of(scope)
+    assert asked.origin == f"{told}://console:8443"
+
+    async def tell(connection: ServerConnection) -> None:
+        assert connection.request is not None
+        await connection.send(" ".join(connection.request.headers.get_all("X-Forwarded-Proto")))
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError("a browser's side is not needed to dial")
+
+    async def ask() -> str:
+        async with serve(tell, "127.0.0.1", 0) as server:
+            connected = socket.create_connection(next(iter(server.sockets)).getsockname())
+            connected.setblocking(False)
+            visitor = Visitor(asked.service_id, asked.headers, asked.apart)
+            tunnelled = Tunnelled(visitor, asked.base, asked.rest, asked.scheme, scope, nothing, nothing)
+            upstream = await tunnelled.dial(connected, Visit(Answer.OPEN), frozenset())
+            async with upstream:
+                return str(await upstream.recv())
+
+    assert asyncio.run(ask()) == told
