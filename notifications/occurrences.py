@@ -32,6 +32,10 @@ RELEVANT = (
 )
 #: of what failed
 LINES, LINES_CHARACTERS, LINES_SECONDS = 8, 2000, 1.0
+_NO_LINK_ADDRESS = (
+    "Links in notifications are paths without an address: this server does not know at which one people open it. "
+    "Set TRAINMASTER_LINK_URL to that, such as https://trainmaster.example.org:8080, and start it again."
+)
 _WORDS = {
     "COMPLETED": "completed",
     "CANCELED": "was canceled",
@@ -201,6 +205,11 @@ def _reason(code: str) -> str:
 
 def _time(event: Event) -> str:
     return event.at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def no_link_address() -> str:
+    """Empty where the server knows the address that people open it at, else what to set."""
+    return "" if settings.LINK_URL else _NO_LINK_ADDRESS
 
 
 def link(path: str) -> str:

@@ -283,8 +283,9 @@ DEFAULT_FROM_EMAIL = environment.text("TRAINMASTER_MAIL_FROM", "trainmaster@loca
 SHELLS_WITHOUT_LOGIN = environment.boolean("TRAINMASTER_SHELLS_WITHOUT_LOGIN", True)
 # Where hosts reach this server; empty: the address that the host sees, or a tunnel through SSH.
 SERVER_URL = environment.text("TRAINMASTER_SERVER_URL")
-# What links in notifications begin with: `up` on loopback has no address for hosts, but one for the browser beside it.
-LINK_URL = SERVER_URL or environment.text("TRAINMASTER_LINK_URL")
+# What links in notifications begin with, where people open the server; `up` says it of itself unless it listens on all
+# addresses, of which none can be known to be right. It is never taken from a request, whose Host its sender chooses.
+LINK_URL = environment.text("TRAINMASTER_LINK_URL") or SERVER_URL
 # What the web process listens on, so that tunnels know where to lead.
 LISTEN_ADDRESS = environment.text("TRAINMASTER_LISTEN_ADDRESS", "127.0.0.1")
 LISTEN_PORT = int(environment.number("TRAINMASTER_LISTEN_PORT", 8080))

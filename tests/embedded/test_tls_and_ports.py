@@ -58,6 +58,7 @@ def test_beyond_loopback_it_serves_tls_with_the_printed_fingerprint() -> None:
             presented = ssl.get_server_certificate(("127.0.0.1", server.port))
             pinned = tls.given(server.data / "tls/server.pem", server.data / "tls/server.key")
             assert pinned.printed in server.said()
+            assert "Set TRAINMASTER_LINK_URL to that" in server.said()
             context = ssl.create_default_context(cadata=presented)
             address = f"https://localhost:{server.port}/health"
             with urllib.request.urlopen(address, timeout=60, context=context) as answer:

@@ -128,7 +128,7 @@ def _environment(
     }
     if options.proxy_origin:
         ours["TRAINMASTER_PROXY_ORIGIN"] = options.proxy_origin
-    if not ports.is_any(options.listen):
+    if not ports.is_any(options.listen) and not _given(os.environ, "TRAINMASTER_SERVER_URL"):
         host = f"[{options.listen}]" if ":" in options.listen else options.listen
         name = "TRAINMASTER_SERVER_URL" if beyond else "TRAINMASTER_LINK_URL"
         ours[name] = os.environ.get(name, f"{scheme}://{host}:{port}")

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
+from notifications.occurrences import no_link_address
 from notifications.sealed import opened, seal
 from webui.pages import notifications_form as form
 from webui.pages.frame import page, show, user_of
@@ -33,7 +34,8 @@ def listing(request: HttpRequest) -> HttpResponse:
     )
     listed = [{"rule": rule, "words": form.in_words(rule)} for rule in rows]
     may_act = user_of(request).may_edit
-    return show(request, "notifications", {"rules": listed, "may_act": may_act}, room=ROOM)
+    context = {"rules": listed, "may_act": may_act, "no_link_address": no_link_address()}
+    return show(request, "notifications", context, room=ROOM)
 
 
 @page

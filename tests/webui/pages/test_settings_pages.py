@@ -104,7 +104,11 @@ def test_a_rule_is_made_tested_edited_and_its_deliveries_tried_again(
         assert "200 OK" in text(client, f"/settings/notifications/{rule.pk}?part")
         assert receiver.got[-1].content["text"] == "digits COMPLETED"
     text(client, f"/settings/notifications/{rule.pk}/do/pause", {})
-    assert "paused" in text(client, "/settings/notifications")
+    settings.LINK_URL = ""
+    listed = text(client, "/settings/notifications")
+    assert "paused" in listed and "Set TRAINMASTER_LINK_URL to that" in listed
+    settings.LINK_URL = "https://console.example"
+    assert "TRAINMASTER_LINK_URL" not in text(client, "/settings/notifications")
     text(client, f"/settings/notifications/{rule.pk}/do/remove", {})
     assert not Rule.objects.exists()
 

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
+from notifications.occurrences import no_link_address
 from webui.embedded import installation, lock, ports
 from webui.embedded.supervise import CannotStart, Stop
 
@@ -92,6 +93,8 @@ def read_options(given: dict[str, Any]) -> installation.Options:
 def announce(command: BaseCommand, options: installation.Options, server: installation.Server) -> None:
     if options.insecure_http and not ports.is_loopback(options.listen):
         command.stdout.write(command.style.WARNING(INSECURE))
+    if ports.is_any(options.listen) and (sentence := no_link_address()):
+        command.stdout.write(sentence)
     if server.certificate is not None:
         command.stdout.write(f"TLS fingerprint (SHA-256): {server.certificate.printed}")
     command.stdout.write(f"Trainmaster is ready at {server.url}")
