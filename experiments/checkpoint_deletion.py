@@ -148,18 +148,43 @@ def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: s
     if problems := list(objections(losing)):
         raise NotDeletable(" ".join(problems))
     for row in losing:
-        rest = {path: size for path, size in row.resources.items() if path not in matching[row.pk]}
-        if not any(not path.endswith("/") for path in rest):
-            _doom(row, actor=actor, reason="deleted")
-            continue
-        doomed = sorted({*(row.doomed or []), *matching[row.pk]})
-        Checkpoint.objects.filter(pk=row.pk).update(
-            doomed=doomed, resources=rest, size_bytes=sum(map(int, rest.values()))
-        )
-        if row.state != CheckpointState.PARTIALLY_DELETED:
-            set_checkpoint_state(row, CheckpointState.PARTIALLY_DELETED, reason="files removed", actor=actor)
+        _take(row, matching[row.pk], actor=actor)
     wake(REMOVE)
     return sum(map(len, matching.values()))
+
+
+@transaction.atomic
+def left_there(left: Mapping[uuid.UUID, Collection[str]], *, actor: str) -> None:
+    """Somebody has removed files of these checkpoints: of each, these paths are left. Raises NotDeletable, of any.
+
+    What is not named any more is removed here too, as by `remove_files`: a record never says gone of what still lies
+    somewhere. Paths that a checkpoint never had are passed over.
+    """
+    chosen = [row for row in _locked(left) if row.state not in GONE]
+    going = {
+        row.pk: [path for path in row.resources if not path.endswith("/") and path not in left[row.pk]]
+        for row in chosen
+    }
+    losing = [row for row in chosen if going[row.pk] or not left[row.pk]]
+    if problems := list(objections(losing)):
+        raise NotDeletable(" ".join(problems))
+    for row in losing:
+        _take(row, going[row.pk], actor=actor)
+    wake(REMOVE)
+
+
+def _take(row: Checkpoint, going: Collection[str], *, actor: str) -> None:
+    """These files of it go after this transaction; all of it, if no other is left."""
+    rest = {path: size for path, size in row.resources.items() if path not in going}
+    if not any(not path.endswith("/") for path in rest):
+        _doom(row, actor=actor, reason="deleted")
+        return
+    doomed = sorted({*(row.doomed or []), *going})
+    Checkpoint.objects.filter(pk=row.pk).update(
+        doomed=doomed, resources=rest, size_bytes=sum(map(int, rest.values()))
+    )
+    if row.state != CheckpointState.PARTIALLY_DELETED:
+        set_checkpoint_state(row, CheckpointState.PARTIALLY_DELETED, reason="files removed", actor=actor)
 
 
 @transaction.atomic

@@ -17,6 +17,7 @@ from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
 from webui.api import encoding
 from webui.api.answers import Nothing, Number64, Time
+from webui.api.authentication import Run
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
@@ -102,6 +103,41 @@ def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Losing:
         "sizeBytes": str(row.size_bytes),
         "losses": checkpoint_deletion.lost_with(row, facts),
     }
+
+
+class FilesLeft(serializers.Serializer[Any]):
+    resources = serializers.DictField(child=serializers.IntegerField(min_value=0))
+
+
+class PatchedCheckpoint(serializers.Serializer[Any]):
+    """`resources` has the files that are left, path -> bytes; none: the checkpoint is deleted. Without it, nothing."""
+
+    uuid = serializers.UUIDField()
+    resources = FilesLeft(required=False, allow_null=True)
+
+
+class PatchCheckpoints(serializers.Serializer[Any]):
+    checkpoints = serializers.ListField(child=PatchedCheckpoint(), allow_empty=False, max_length=10_000)
+
+
+def patch_all(request: Request, wanted: list[Json]) -> None:
+    """Note for all of these which of their files are left, or for none. A run may do so for its own experiment.
+
+    Raises Missing, Forbidden or Conflict.
+    """
+    uuids, who = [each["uuid"] for each in wanted], request.user
+    if not isinstance(who, Run):
+        own(request, uuids)
+    else:
+        experiment_id = who.trial.experiment_id if who.trial else None
+        rows = Checkpoint.objects.filter(pk__in=uuids, trial__experiment=experiment_id)
+        if missing := set(uuids) - set(rows.values_list("pk", flat=True)):
+            raise Missing(f"this run's experiment has no checkpoint {min(map(str, missing))}")
+    left = {each["uuid"]: each["resources"]["resources"] for each in wanted if each.get("resources")}
+    try:
+        checkpoint_deletion.left_there(left, actor=actor(request))
+    except checkpoint_deletion.NotDeletable as error:
+        raise Conflict(str(error)) from error
 
 
 class RemovedAnswer(TypedDict):

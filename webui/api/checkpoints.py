@@ -19,7 +19,14 @@ from experiments.models import Checkpoint, Trial
 from jobs.models import Member
 from webui.api.answers import Nothing
 from webui.api.authentication import Run
-from webui.api.checkpoint_deletion import ChosenCheckpoints, DescribedCheckpoint, delete_all, described
+from webui.api.checkpoint_deletion import (
+    ChosenCheckpoints,
+    DescribedCheckpoint,
+    PatchCheckpoints,
+    delete_all,
+    described,
+    patch_all,
+)
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import BadRequest, Forbidden, Missing
 from webui.api.permissions import person, require_owner
@@ -95,11 +102,16 @@ class ReportedCheckpoint(serializers.Serializer[Any]):
 
 
 class Checkpoints(ApiView):
-    """A run reports a checkpoint that it has put into its storage itself; people delete some."""
+    """A run reports a checkpoint that it has put into its storage itself, or which files it has removed from some;
+    people delete some, or say the same."""
 
-    run_methods = frozenset({"POST"})
-    bodies = {"POST": ReportedCheckpoint, "DELETE": ChosenCheckpoints}
-    answers = dict.fromkeys(("POST", "DELETE"), Nothing)
+    run_methods = frozenset({"POST", "PATCH"})
+    bodies = {"POST": ReportedCheckpoint, "PATCH": PatchCheckpoints, "DELETE": ChosenCheckpoints}
+    answers = dict.fromkeys(("POST", "PATCH", "DELETE"), Nothing)
+
+    def patch(self, request: Request) -> Response:
+        patch_all(request, self.body(request)["checkpoints"])
+        return Response({})
 
     def delete(self, request: Request) -> Response:
         delete_all(request, self.body(request)["checkpointUuids"])

@@ -161,6 +161,9 @@ BODIES: dict[str, Json] = {
         "state": "STATE_COMPLETED",
     },
     "ChosenCheckpoints": {"checkpointUuids": [_CHECKPOINT]},
+    "PatchCheckpoints": {
+        "checkpoints": [{"uuid": _CHECKPOINT, "resources": {"resources": {"model.pt": 44700000}}}]
+    },
     "ChosenFiles": {"checkpointUuids": [_CHECKPOINT], "checkpointGlobs": ["optimizer/**"]},
     "NewMetadata": {"checkpoint": {"metadata": {"quality": "the one we serve"}}},
     # where things are

@@ -113,6 +113,30 @@ def test_deletion_says_what_is_lost_and_asks_for_rights(cast: Cast, trial: Trial
     assert "called by its UUID" in cast.vic.refused("GET", "checkpoints/nope")[1]
 
 
+def test_who_has_removed_files_says_which_are_left(cast: Cast, trial: Trial) -> None:
+    first, second, latest = (at(trial, step) for step in (10, 20, 40))
+    Checkpoint.objects.filter(pk=first.pk).update(resources={"model.pt": 7, "opt.pt": 5, "o/": 0})
+
+    def left(row: Checkpoint, **files: int) -> dict[str, Any]:
+        return {"uuid": str(row.pk), "resources": {"resources": files}}
+
+    some = {"checkpoints": [left(first, **{"model.pt": 7, "never.pt": 1}), {"uuid": str(latest.pk)}]}
+    assert cast.bob.refused("PATCH", "checkpoints", some)[0] == 403
+    both = {"checkpoints": [left(second), left(latest)]}
+    status, sentence = cast.ada.refused("PATCH", "checkpoints", both)
+    assert (status, "goes on from it" in sentence) == (409, True)
+    assert at(trial, 20).state == "COMPLETED", "all or none"
+    cast.ada.patch("checkpoints", some)
+    first = at(trial, 10)
+    assert (first.state, first.doomed) == ("PARTIALLY_DELETED", ["opt.pt"])
+    assert (first.resources, first.size_bytes) == ({"model.pt": 7, "o/": 0}, 7)
+    assert at(trial, 40).state == "COMPLETED", "nothing was said of its files"
+    cast.ada.patch("checkpoints", {"checkpoints": [left(second)]})
+    assert cast.ada.get(f"checkpoints/{second.pk}")["checkpoint"]["state"] == "STATE_DELETED"
+    unknown = {"checkpoints": [{"uuid": str(uuid.uuid4())}]}
+    assert cast.ada.refused("PATCH", "checkpoints", unknown)[0] == 404
+
+
 def test_a_policy_is_previewed_and_set(cast: Cast, trial: Trial) -> None:
     path = f"/experiments/{trial.experiment_id}/preview_gc"
     asked = f"{path}?save_experiment_best=0&save_trial_best=0&save_trial_latest=1"

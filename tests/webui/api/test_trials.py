@@ -185,6 +185,15 @@ def test_a_run_reports_a_checkpoint_in_its_own_storage(cast: Cast, submit: Submi
     assert run.get(f"checkpoints/{name}")["checkpoint"]["state"] == "STATE_COMPLETED"
     assert Trial.objects.get(pk=trial.pk).latest_checkpoint_id == uuid.UUID(name)
     assert cast.ada.refused("POST", "checkpoints", body)[0] == 403
+    later = str(uuid.uuid4())
+    run.post("checkpoints", {**body, "uuid": later, "metadata": {"steps_completed": 8}})
+    gone = {"checkpoints": [{"uuid": name, "resources": {"resources": {}}}]}
+    other = Experiment.objects.get(pk=submit(config=config)["id"]).trials.get()
+    Checkpoint.objects.filter(pk=name).update(trial=other)
+    assert run.refused("PATCH", "checkpoints", gone)[0] == 404, "it is of another experiment"
+    Checkpoint.objects.filter(pk=name).update(trial=trial)
+    run.patch("checkpoints", gone)
+    assert run.get(f"checkpoints/{name}")["checkpoint"]["state"] == "STATE_DELETED"
 
 
 def test_tasks_show_what_holds_slots_and_all_attempts(cast: Cast, running: Running) -> None:
