@@ -50,6 +50,23 @@ def account_of(section: dict[str, Any]) -> Account | None:
     return None
 
 
+def endpoint_refusal(section: dict[str, Any]) -> str:
+    """Why the server asks no S3 at the section's `endpoint_url`; empty where it does (TRAINMASTER_S3_ENDPOINTS).
+
+    Addresses are compared as they are written: readers differ in what they take for the host of an odd one.
+    """
+    endpoint = section.get("endpoint_url") if section.get("type") == "s3" else None
+    if not endpoint or not settings.S3_ENDPOINTS or endpoint == settings.S3_ENDPOINT_URL:
+        return ""
+    if str(endpoint).rstrip("/") in {each.rstrip("/") for each in settings.S3_ENDPOINTS}:
+        return ""
+    allowed = dict.fromkeys(filter(None, [*settings.S3_ENDPOINTS, settings.S3_ENDPOINT_URL]))
+    return (
+        f"checkpoint_storage.endpoint_url: found {endpoint}, allowed on this server: {', '.join(allowed)}, or none, "
+        "which is Amazon's. TRAINMASTER_S3_ENDPOINTS has this list."
+    )
+
+
 def for_hosts(section: dict[str, Any]) -> dict[str, Any]:
     """A `checkpoint_storage` section as hosts need it: `signed` instead of the keys of S3 where the server signs."""
     if section.get("type") != "s3":
@@ -79,14 +96,17 @@ def is_signed(storage: dict[str, Any]) -> bool:
 
 
 def store_of(checkpoint: Checkpoint) -> S3Store:
-    """Raises NotHere without keys."""
-    account = account_of(section_of(checkpoint))
+    """Raises NotHere without keys, and PermissionError for an endpoint that is not allowed (any more)."""
+    section = section_of(checkpoint)
+    account = account_of(section)
     if account is None:
         bucket = checkpoint.storage.get("bucket")
         raise NotHere(
             f"The files of checkpoint {checkpoint.pk} lie in the S3 bucket {bucket!r}, for which the server has no "
             "keys; hosts reach it by a role of their own."
         )
+    if refusal := endpoint_refusal(section):  # of an experiment that is older than the setting
+        raise PermissionError(refusal)
     return S3Store(account, str(checkpoint.pk))
 
 

@@ -26,7 +26,7 @@ class Standing:
 def go_on(checkpoint: Checkpoint, path: str, size: int, sha256: str | None) -> Standing:
     """What is still to be sent of a file; with `sha256`, and when all has been, it is made an object. Blocking.
 
-    Raises NotHere without keys, ConnectionError where S3 does not answer.
+    Raises NotHere and PermissionError as `s3_stores.store_of` does, ConnectionError where S3 does not answer.
     """
     store = s3_stores.store_of(checkpoint)
     if sha256 is not None and store.size(path) == size and checkpoint.digests.get(path) == sha256:

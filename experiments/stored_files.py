@@ -12,7 +12,8 @@ on a host that reaches them.
 
 All of them block (disk or network): never inside a transaction, and in async code by `webui.live.threads.on_files`.
 `checkpoint` needs its `trial.experiment` (select_related). Errors are OSErrors whose text is a sentence:
-FileNotFoundError where there is no such file, ConnectionError where a storage does not answer, NotHere.
+FileNotFoundError where there is no such file, ConnectionError where a storage does not answer, PermissionError where
+the server may not ask it, NotHere.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from accounts.models import User
 from events.announce import announce
 from events.models import Event
 from events.record import record
-from experiments import search, sources
+from experiments import s3_stores, search, sources
 from experiments.config import ExperimentConfig
 from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
@@ -76,6 +76,8 @@ def _create(
     if parent is not None and parent.unmanaged:
         raise Refused(unmanaged_parent(parent))
     sources.found(effective)  # refuses what no trial could begin with
+    if refusal := s3_stores.endpoint_refusal(effective.get("checkpoint_storage") or {}):
+        raise Refused(refusal)
     seed = _seed(effective)
     if unmanaged:
         job = detached.create_job(name=effective["name"], owner=owner, actor=actor)

@@ -43,11 +43,20 @@ def number(name: str, default: float) -> float:
 def http_url(name: str) -> str | None:
     """None where it is not set."""
     value = text(name)
-    if value and not is_http_url(value):
+    return _checked_url(name, value) if value else None
+
+
+def http_urls(name: str) -> list[str]:
+    """A list of addresses separated by commas."""
+    return [_checked_url(name, word) for word in words(name)]
+
+
+def _checked_url(name: str, value: str) -> str:
+    if not is_http_url(value):
         raise ImproperlyConfigured(
             f"{name} is {value!r}; allowed: an address, such as https://s3.example.com:9000."
         )
-    return value or None
+    return value
 
 
 def origin(name: str) -> str:

@@ -267,6 +267,8 @@ S3_BUCKETS = environment.words("TRAINMASTER_S3_BUCKETS")
 S3_ACCESS_KEY = environment.text("TRAINMASTER_S3_ACCESS_KEY")
 S3_SECRET_KEY = environment.text("TRAINMASTER_S3_SECRET_KEY")
 S3_ENDPOINT_URL = environment.http_url("TRAINMASTER_S3_ENDPOINT_URL")
+# Of the addresses that a config may name as endpoint_url, which the server then asks, these alone; empty: any.
+S3_ENDPOINTS = environment.http_urls("TRAINMASTER_S3_ENDPOINTS")
 # Jobs that name an image run in it where their hosts have podman, docker or apptainer; "false": on the host directly.
 RUN_IMAGES = environment.boolean("TRAINMASTER_RUN_IMAGES", True)
 # Networks inside, such as 10.1.0.0/16, that rules of people who are no admins may post to as well.

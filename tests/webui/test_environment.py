@@ -17,6 +17,14 @@ def test_an_address_that_is_none_stops_the_start(value: str, monkeypatch: pytest
         environment.http_url(NAME)
 
 
+def test_a_list_of_addresses_has_no_other_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "https://s3.example.com, http://minio:9000")
+    assert environment.http_urls(NAME) == ["https://s3.example.com", "http://minio:9000"]
+    monkeypatch.setenv(NAME, "https://s3.example.com,minio")
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME} is 'minio'"):
+        environment.http_urls(NAME)
+
+
 def test_an_address_may_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NAME, raising=False)
     assert environment.http_url(NAME) is None

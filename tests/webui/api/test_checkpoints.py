@@ -137,6 +137,32 @@ def test_who_has_removed_files_says_which_are_left(cast: Cast, trial: Trial) -> 
     assert cast.ada.refused("PATCH", "checkpoints", unknown)[0] == 404
 
 
+def test_a_server_asks_the_s3_alone_that_it_may(
+    cast: Cast, trial: Trial, submit: Submit, settings: Any
+) -> None:
+    def config(endpoint: str) -> str:
+        keys = "bucket: b, access_key: a, secret_key: s"
+        return CONFIG + f"checkpoint_storage: {{type: s3, {keys}, endpoint_url: '{endpoint}'}}\n"
+
+    early = Trial.objects.get(experiment_id=submit(config=config("http://10.0.0.9:9000"))["id"])
+    place = {"type": "s3", "bucket": "b", "endpoint_url": "http://10.0.0.9:9000", "signed": True}
+    Checkpoint.objects.filter(pk=at(trial, 10).pk).update(trial=early, storage=place)
+    kept = Checkpoint.objects.select_related("trial__experiment").get(trial=early)
+    assert s3_stores.store_of(kept)
+    settings.S3_ENDPOINTS = ["https://s3.example.com", "http://minio:9000/"]
+    settings.S3_ENDPOINT_URL = "http://own:9000"
+    allowed = "allowed on this server: https://s3.example.com, http://minio:9000/, http://own:9000, or none"
+    for endpoint in ("http://10.0.0.9:9000", "http://minio:9000@10.0.0.9", "http://10.0.0.9\\@minio:9000"):
+        body = {"config": config(endpoint), "modelDefinition": []}
+        status, sentence = cast.ada.refused("POST", "experiments", body)
+        assert (status, endpoint in sentence and allowed in sentence) == (400, True), sentence
+    for endpoint in ("https://s3.example.com/", "http://minio:9000", "http://own:9000"):
+        submit(config=config(endpoint))
+    submit(config=CONFIG + "checkpoint_storage: {type: s3, bucket: b}\n")
+    with pytest.raises(PermissionError, match=r"found http://10\.0\.0\.9:9000"):
+        s3_stores.store_of(kept)
+
+
 def test_a_policy_is_previewed_and_set(cast: Cast, trial: Trial) -> None:
     path = f"/experiments/{trial.experiment_id}/preview_gc"
     asked = f"{path}?save_experiment_best=0&save_trial_best=0&save_trial_latest=1"
