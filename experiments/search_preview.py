@@ -8,6 +8,7 @@ from typing import Any
 import searching
 from experiments.config import check
 from searching import hyperparameters
+from searching.rungs import units_expected
 from searching.simulate import Simulation, simulate
 from searching.standings import Outcome
 
@@ -34,7 +35,8 @@ class Preview:
     """`unit`: of all lengths: batches, records, epochs, units, or the name of the time metric.
 
     `lengths`: units -> trials that end there; 0 where a trial's length is unknown. `units`: trained by all trials;
-    `span`: from the first start to the last end, if hosts had room for `at_once` trials; both None if it is unknown.
+    `expected`: by them if each rung keeps just its share; `span`: from the first start to the last end, if hosts had
+    room for `at_once` trials; all three None if it is unknown.
     """
 
     searcher: dict[str, Any]
@@ -44,6 +46,7 @@ class Preview:
     lengths: dict[int, int]
     brackets: list[list[Step]]
     units: int | None
+    expected: int | None
     span: int | None
     slots_per_trial: int
 
@@ -70,6 +73,7 @@ def of(config: dict[str, Any], seed: int = 0, most: int = MOST_TRIALS) -> Previe
         lengths=run.lengths,
         brackets=[steps for steps in _steps(run) if steps],
         units=run.units,
+        expected=_expected(run),
         span=run.span,
         slots_per_trial=int(effective["resources"]["slots_per_trial"]),
     )
@@ -86,6 +90,13 @@ def unit_of(searcher: dict[str, Any]) -> str:
 def in_unit(length: int, unit: str) -> str:
     """`1 epoch`, `22 batches`; a time metric keeps its name."""
     return f"{length:,} {_ONE.get(unit, unit) if length == 1 else unit}"
+
+
+def _expected(run: Simulation) -> int | None:
+    if run.units is None:
+        return None
+    expected = units_expected(run.brackets, max(run.lengths, default=0))
+    return None if expected is None else round(expected)
 
 
 def _steps(run: Simulation) -> list[list[Step]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,24 @@ def tree(state: State) -> tuple[Bracket, ...]:
         )
         for index, bracket in enumerate(state["brackets"])
     )
+
+
+def units_expected(brackets: Iterable[Bracket], longest: int | None) -> float | None:
+    """What all trials train, if each rung keeps just its share of those that come there, one at least.
+
+    `longest`: the length of a trial that is compared at no rung; None where that is not known, and then all is not.
+    """
+    expected = 0.0
+    for bracket in brackets:
+        if not bracket.rungs and longest is None:
+            return None
+        count, before = float(bracket.trials), 0
+        for rung in bracket.rungs:
+            expected += count * (rung.units - before)
+            count, before = max(1.0, count * rung.share), rung.units
+        if not bracket.rungs:
+            expected += bracket.trials * (longest or 0)
+    return expected
 
 
 def _reached(state: State, entries: list[list[Any]]) -> tuple[Entry, ...]:

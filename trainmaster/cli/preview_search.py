@@ -16,6 +16,10 @@ from trainmaster.client import Client
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 _BAR = 40
+#: the two ways in which the units of a search with rungs are counted; pages say the same
+SIMULATED = "in one run that is simulated with results drawn by chance"
+IF_KEPT = "if each rung keeps just its share"
+WHY_OTHERWISE = "A trial is judged among those that came before it, so more or fewer may go on."
 
 
 def add(add_noun: Adder) -> None:
@@ -95,7 +99,11 @@ def _lines(summary: Json, cost: Json) -> List[str]:
     to_the_end = summary["totalTrials"] * max(each["unit"]["value"] for each in summary["trials"])
     saved = 1 - summary["totalUnits"] / to_the_end if to_the_end else 0.0
     rest = f", {saved:.0%} less than all trials to the end" if saved else ""
-    lines.append(f"In all: {summary['totalUnits']:,} {unit}{rest}")
+    simulated = f" {SIMULATED}" if summary["brackets"] else ""
+    lines.append(f"In all: {summary['totalUnits']:,} {unit}{simulated}{rest}")
+    expected = summary.get("expectedUnits")
+    if summary["brackets"] and expected is not None:
+        lines.append(f"≈ {expected:,} {unit} {IF_KEPT}. {WHY_OTHERWISE}")
     if cost:
         lines.append(
             f"Cost: {_hours(cost['slotHours'])} slot-hours at {_slots(summary['slotsPerTrial'])} a trial"

@@ -51,7 +51,13 @@ class SearchSummary(TypedDict):
     brackets: list[Bracket]
     unit: str
     totalTrials: int
-    totalUnits: Annotated[int | None, Field(description="null where a length is unknown")]
+    totalUnits: Annotated[
+        int | None,
+        Field(description="of one run with results drawn by chance; null where a length is unknown"),
+    ]
+    expectedUnits: Annotated[
+        int | None, Field(description="if each rung keeps just its share; null where a length is unknown")
+    ]
     spanUnits: Annotated[
         int | None, Field(description="from the first start to the last end, at trialsAtOnce")
     ]
@@ -82,6 +88,7 @@ def encode(preview: search_preview.Preview) -> SearchSummary:
         "unit": preview.unit,
         "totalTrials": preview.trials,
         "totalUnits": preview.units,
+        "expectedUnits": preview.expected,
         "spanUnits": preview.span,
         "trialsAtOnce": preview.at_once,
         "slotsPerTrial": preview.slots_per_trial,

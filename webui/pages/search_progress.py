@@ -15,7 +15,7 @@ from experiments import phases
 from experiments.models import Experiment
 from experiments.states import TRIAL_END_STATES, ExperimentState, TrialState
 from jobs.models import Allocation
-from searching.rungs import Bracket
+from searching.rungs import Bracket, units_expected
 from searching.state import TIME, upgraded
 
 #: less of a search says nothing of its pace
@@ -75,17 +75,7 @@ def of(experiment: Experiment, brackets: Sequence[Bracket], living: Mapping[int,
 
 def _units(experiment: Experiment, brackets: Sequence[Bracket]) -> tuple[int | None, int | None]:
     longest = _longest(experiment)
-    expected = 0.0
-    for bracket in brackets:
-        if bracket.rungs:
-            count, before = float(bracket.trials), 0
-            for rung in bracket.rungs:
-                expected += count * (rung.units - before)
-                count, before = max(1.0, count * rung.share), rung.units
-        elif longest is None:
-            return None, None
-        else:
-            expected += bracket.trials * longest
+    expected = units_expected(brackets, longest)
     if not experiment.search or not expected:
         return None, None
     trials = upgraded(experiment.search)["trials"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.contrib import messages
@@ -23,9 +24,11 @@ from webui.pages import experiment_trials, sweep_query, sweep_rows, trial_column
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
+from webui.pages.table_columns import Column
 
 #: killed by one request
 MOST_KILLED = 500
+_TRIAL_PAGE = re.compile(r"/trials/\d+(/[a-z]+)?", re.ASCII)
 STATES = ("QUEUED", "STARTING", "RUNNING", "PAUSED", "COMPLETED", "CANCELED", "ERROR")
 
 
@@ -71,7 +74,7 @@ def _some(experiment: Experiment) -> list[int]:
 
 
 def _form(
-    request: HttpRequest, columns: dict[str, trial_columns.Column], varying: list[Axis]
+    request: HttpRequest, columns: dict[str, Column[trial_columns.Row]], varying: list[Axis]
 ) -> dict[str, Any]:
     chosen = [key for key in request.GET.getlist("c") if key in columns] or list(trial_columns.USUAL)
     bounds = sweep_query.bounds(request.GET)
@@ -106,7 +109,10 @@ def best(experiment: Experiment) -> dict[str, Any] | None:
 @page
 @require_POST
 def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
-    """Kill the trials that the form names (`trial`, repeats), and say how many; those that have ended stay so."""
+    """Kill the trials that the form names (`trial`, repeats), and say how many; those that have ended stay so.
+
+    `back`: the table as it was, or the page of a trial on which it was asked for.
+    """
     experiment = find(experiment_id)
     asked = list(dict.fromkeys(int(word) for word in request.POST.getlist("trial") if _is_id(word)))
     if not may_act(request, experiment):
@@ -117,7 +123,8 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
         _kill(request, experiment, asked)
     back = request.POST.get("back", "")
     own = f"/experiments/{experiment_id}/trials"
-    return redirect(back if back == own or back.startswith(f"{own}?") else own)
+    is_known = back == own or back.startswith(f"{own}?") or _TRIAL_PAGE.fullmatch(back)
+    return redirect(back if is_known else own)
 
 
 def _is_id(word: str) -> bool:

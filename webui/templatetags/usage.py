@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import template
 
 from experiments import search_preview
+from trainmaster.cli import preview_search
 from webui.templatetags.console import spell
 
 register = template.Library()
@@ -14,6 +15,16 @@ register = template.Library()
 def in_unit(length: int, unit: str) -> str:
     """`22 batches` of a search's lengths."""
     return search_preview.in_unit(length, unit)
+
+
+@register.simple_tag
+def search_counted() -> dict[str, str]:
+    """How the units of a search are counted, in the words of `preview-search`."""
+    return {
+        "simulated": preview_search.SIMULATED,
+        "if_kept": preview_search.IF_KEPT,
+        "why_otherwise": preview_search.WHY_OTHERWISE,
+    }
 
 
 @register.filter

@@ -27,6 +27,7 @@ def test_a_search_is_previewed_with_its_rungs_and_totals(cast: Cast) -> None:
     first, last = bracket["rungs"]
     assert (first["units"], first["trials"]) == (2, 8)
     assert first["promoted"] == last["trials"] == summary["trials"][1]["count"]
+    assert summary["expectedUnits"] == 8 * 2 + 2 * 6
     assert summary["totalUnits"] == 8 * 2 + last["trials"] * 6 and summary["slotsPerTrial"] == 2
 
 
@@ -48,4 +49,6 @@ def test_the_terminal_shows_bars_and_the_cost(cast: Cast) -> None:
     assert cost["slotHours"] == summary["totalUnits"]
     text = "\n".join(preview_search._lines(summary, cost))
     assert "async_halving: 8 trials" in text and "Rung at epochs" in text and "█" in text
+    assert f"{summary['totalUnits']} epochs {preview_search.SIMULATED}" in text
+    assert f"≈ 28 epochs {preview_search.IF_KEPT}. {preview_search.WHY_OTHERWISE}" in text
     assert f"Cost: {summary['totalUnits']:,.1f} slot-hours at 2 slots a trial" in text

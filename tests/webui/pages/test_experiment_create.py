@@ -16,6 +16,7 @@ from experiments import templates
 from experiments.models import Experiment, Template, Workspace
 from submissions import contexts
 from tests.rig.world import make_host, make_user
+from trainmaster.cli.preview_search import IF_KEPT, SIMULATED, WHY_OTHERWISE
 
 pytestmark = pytest.mark.django_db
 CONFIG = """name: dropped
@@ -113,6 +114,11 @@ def test_what_a_search_would_do_is_said_before_it_is_submitted(client: Client) -
     asha = CONFIG.replace("name: single", "name: adaptive_asha, max_trials: 8, max_rungs: 2, divisor: 2")
     page = client.post("/experiments/check", {"config": asha}).content.decode()
     assert '<span class="came"' in page and "less than all trials to the end" in page
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
+    assert (
+        f"batches {SIMULATED}," in text
+        and f"batches {IF_KEPT}, as the Search page counts. {WHY_OTHERWISE}" in text
+    )
 
 
 def test_a_folder_is_submitted_and_what_cannot_be_is_said(client: Client) -> None:

@@ -11,6 +11,7 @@ from accounts.models import User
 from experiments.models import Experiment, Trial
 from tests.rig import swept
 from tests.rig.world import make_user
+from trainmaster.cli.preview_search import IF_KEPT, SIMULATED, WHY_OTHERWISE
 
 pytestmark = pytest.mark.django_db
 
@@ -49,6 +50,7 @@ def test_the_tree_has_each_trial_where_it_stands_and_any_rung_in_full(
     at = f"/experiments/{search.pk}/search"
     tree = page(client, at)
     assert "<b>16 / 16</b>" in tree and "Bracket 2" in tree and "stopped" in tree and "on the way" in tree
+    assert f"units {IF_KEPT}. {WHY_OTHERWISE} The preview of a config counts them {SIMULATED}." in tree
     decided = re.findall(r'id="decided-1-1-(\d+)"', tree)
     assert decided and all(Trial.objects.filter(pk=pk, experiment=search).exists() for pk in decided)
     full = page(client, f"{at}?rung=1.1&part=tree")
@@ -99,6 +101,22 @@ def test_those_ticked_are_killed_by_who_may_and_the_others_stay(client: Client, 
     assert set(search.trials.filter(pk__in=living).values_list("state", flat=True)) == {"CANCELED"}
     tree = page(client, f"/experiments/{search.pk}/search")
     assert re.search(r"\d killed<", tree) and not re.search(r"\d failed<", tree)
+
+
+def test_a_trial_that_is_killed_on_its_page_is_what_one_looks_at_then(
+    client: Client, search: Experiment
+) -> None:
+    trial = search.trials.filter(state="ACTIVE").values_list("pk", flat=True)[0]
+    asked = page(client, f"/trials/{trial}/timeline")
+    form = re.search(r'<form method="post" action="([^"]+/trials/kill)">(.*?)</form>', asked, re.S)
+    assert form is not None and "data-confirm=" in form[2]
+    fields = dict(re.findall(r'name="(trial|back)" value="([^"]*)"', form[2]))
+    answer = client.post(form[1], fields, follow=True)
+    assert answer.redirect_chain[0][0] == f"/trials/{trial}/timeline"
+    shown = answer.content.decode()
+    assert "1 trial is being killed." in shown and "Kill this trial" not in shown
+    astray = client.post(form[1], {"trial": trial, "back": "//evil.example/trials/1"})
+    assert astray.headers["Location"] == f"/experiments/{search.pk}/trials"
 
 
 def test_each_way_to_look_at_a_search_has_its_figures_with_tables(client: Client, search: Experiment) -> None:
