@@ -1,36 +1,50 @@
-"""Where each line of an effective config comes from: the config, its template, or the defaults."""
+"""Where each line of an effective config comes from: the config, its template, the defaults, or edits of the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from experiments.config.showing import in_order
 from trainmaster import yamltext
 
-Origin = Literal["config", "template", "default"]
+Origin = Literal["config", "template", "default", "queue"]
 _ABSENT = object()
 
 
 class Line(NamedTuple):
-    """One line of YAML. `instead`: what the template said where the config said otherwise."""
+    """One line of YAML. `instead`: what the template said where the config said otherwise; of a line of the queue,
+    what was submitted."""
 
     text: str
     origin: Origin
     instead: str = ""
 
 
-def explained(effective: dict[str, Any], config: dict[str, Any], template: dict[str, Any]) -> list[Line]:
-    """The effective config as YAML, line by line, in the order of the documentation."""
-    return list(_of_map(in_order(effective), config, template, 0))
+def explained(
+    effective: dict[str, Any],
+    config: dict[str, Any],
+    template: dict[str, Any],
+    submitted: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Line]:
+    """The effective config as YAML, line by line, in the order of the documentation.
+
+    `submitted`: the values that edits of the queue have changed since, as they were, where they stand in the config.
+    """
+    return list(_of_map(in_order(effective), config, template, submitted, 0))
 
 
-def _of_map(values: dict[str, Any], config: Any, template: Any, depth: int) -> Iterator[Line]:
+def _of_map(values: dict[str, Any], config: Any, template: Any, was: Any, depth: int) -> Iterator[Line]:
     for name, value in values.items():
         ours, theirs = _inside(config, name), _inside(template, name)
+        before = was.get(name, _ABSENT) if isinstance(was, Mapping) else _ABSENT
         if isinstance(value, dict) and value:
             yield Line(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
-            yield from _of_map(value, ours, theirs, depth + 1)
+            yield from _of_map(value, ours, theirs, before, depth + 1)
+        elif before is not _ABSENT:
+            for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
+                yield Line(_indented(line, depth), "queue", _shown(before))
         elif isinstance(value, list) and value:
             yield Line(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
             yield from _of_list(value, ours, theirs, depth)

@@ -30,11 +30,39 @@ def edits_of(job: Job, most: int) -> list[JobEdit]:
     """The newest edits of the job, at most so many."""
     events = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), reason__in=_EDITS)
     return [
-        JobEdit(
-            event.at, event.actor.partition(":")[2] or event.actor, in_words(event), "undoes" in event.detail
-        )
+        JobEdit(event.at, _user(event), in_words(event), "undoes" in event.detail)
         for event in events.order_by("-id")[:most]
     ]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A value that edits have changed since the submission: `was` then, `now`, and the last edit of it.
+
+    `name`: priority, weight, pool (by its name) or max_slots.
+    """
+
+    name: str
+    was: Any
+    now: Any
+    at: datetime
+    user: str
+
+
+def changed_of(job: Job) -> list[Changed]:
+    """What is not as it was submitted, since people edited the queue; what was put back is not among it."""
+    events = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), reason__in=_EDITS)
+    found: dict[str, Changed] = {}
+    for event in events.order_by("id"):
+        for name, change in event.detail.items():
+            if isinstance(change, list) and name not in _SILENT:
+                was = found[name].was if name in found else change[0]
+                found[name] = Changed(name, was, change[1], event.at, _user(event))
+    return [each for each in found.values() if each.was != each.now]
+
+
+def _user(event: Event) -> str:
+    return event.actor.partition(":")[2] or event.actor
 
 
 def in_words(event: Event) -> str:

@@ -13,11 +13,13 @@ from experiments.config import masked, masked_text
 from experiments.config.origins import explained
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment
+from jobs import queue_history
 from submissions import contexts
 from submissions.config.problems import ConfigError
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
-from webui.pages import code_changes, experiment
+from webui.api.experiment_encoding import effective_config
+from webui.pages import code_changes, experiment, notebook_cells
 from webui.pages.experiment_access import find
 from webui.pages.frame import page, show
 from webui.pages.source_text import coloured
@@ -25,12 +27,15 @@ from webui.pages.source_text import coloured
 MOST_SHOWN_BYTES = 512 * 1024
 #: so many files are shown with all folders open
 OPEN_FILES = 60
+#: what edits of the queue call otherwise than the config
+_FIELDS = {"pool": "resource_pool"}
 _SPOOLED_BYTES = 8 * 1024 * 1024
 
 
 @page
 def code(request: HttpRequest, experiment_id: int) -> HttpResponse:
-    """`?file=<path>` shows that file; `?against=<id>` what differs from another experiment's code and config."""
+    """`?file=<path>` shows that file, with `raw` a notebook's text; `?against=<id>` what differs from another
+    experiment's code and config."""
     found = find(experiment_id)
     context = experiment.head(request, found, "code")
     if request.GET.get("part") != "head":
@@ -42,16 +47,30 @@ def code(request: HttpRequest, experiment_id: int) -> HttpResponse:
 
 @page
 def config(request: HttpRequest, experiment_id: int) -> HttpResponse:
-    """The effective config with what each line comes from, and the text that was submitted."""
+    """The config in force with what each line comes from, what the queue has changed of it, and what was submitted.
+
+    `?part=config`: only what is in force, `?part=head`: only what stands above the tabs.
+    """
     found = find(experiment_id)
+    part = request.GET.get("part")
     context = experiment.head(request, found, "config")
+    if part != "head":
+        context |= _in_force(found)
+        context["original"] = coloured(masked_text(found.original_config), "config.yaml")
+    fragment = "config_in_force" if part == "config" else "experiment"
+    return show(request, "experiment_config", context, room="Experiments", fragment=fragment)
+
+
+def _in_force(found: Experiment) -> dict[str, Any]:
     try:
         given = masked(read_yaml(found.original_config, SUBJECT))
     except ConfigError:
         given = {}  # an unmanaged experiment may have none
-    context["lines"] = explained(masked(found.config), given, masked(found.template_config))
-    context["original"] = coloured(masked_text(found.original_config), "config.yaml")
-    return show(request, "experiment_config", context, room="Experiments", fragment="experiment")
+    changed = [] if found.unmanaged else queue_history.changed_of(found.job)
+    fields = [(_FIELDS.get(each.name, each.name), each) for each in changed]
+    submitted = {"resources": {name: each.was for name, each in fields}}
+    lines = explained(effective_config(found), given, masked(found.template_config), submitted)
+    return {"lines": lines, "changed": fields}
 
 
 @page
@@ -115,6 +134,23 @@ def _read(request: HttpRequest, found: Experiment) -> dict[str, Any]:
         raise Http404(f"The code of experiment {found.pk} has no file {path}.") from error
     if b"\0" in content[:8192]:
         return {"path": path, "is_binary": True, "file_bytes": len(content)}
+    notebook = _notebook(request, path, content)
+    return notebook if "notebook" in notebook else notebook | _text(path, content)
+
+
+def _notebook(request: HttpRequest, path: str, content: bytes) -> dict[str, Any]:
+    """A notebook as `notebook`, or `no_cells`, a sentence why its text is shown; of other files nothing."""
+    if not path.endswith(".ipynb"):
+        return {}
+    if "raw" in request.GET:
+        return {"is_raw": True}
+    try:
+        return {"path": path, "notebook": notebook_cells.read(content)}
+    except notebook_cells.NotShown as error:
+        return {"no_cells": f"{error} Its text is shown as it is."}
+
+
+def _text(path: str, content: bytes) -> dict[str, Any]:
     text = content[:MOST_SHOWN_BYTES].decode("utf-8", "replace")
     return {
         "path": path,

@@ -14,7 +14,8 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, YamlLexer, get_lexer_for_filename
+from pygments.lexer import Lexer
+from pygments.lexers import TextLexer, YamlLexer, get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 _TAGS = {
@@ -27,11 +28,24 @@ def coloured(text: str, name: str) -> SafeString:
     """Source as HTML with syntax classes (static/css/code.css), line by line; the text is escaped by the formatter."""
     try:
         if name.endswith((".yaml", ".yml")):
-            lexer = YamlLexer(stripnl=False)
+            lexer: Lexer = YamlLexer(stripnl=False)
         else:
             lexer = get_lexer_for_filename(name, stripnl=False)
     except ClassNotFound:
         lexer = TextLexer(stripnl=False)
+    return _highlighted(text, lexer)
+
+
+def coloured_as(text: str, language: str) -> SafeString:
+    """The same of source in a language (`python`, `julia`); of one that is not known, the text."""
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        lexer = TextLexer(stripnl=False, ensurenl=False)
+    return _highlighted(text, lexer)
+
+
+def _highlighted(text: str, lexer: Lexer) -> SafeString:
     return mark_safe(highlight(text, lexer, HtmlFormatter(nowrap=True)))
 
 

@@ -32,6 +32,15 @@ def test_each_line_names_its_origin_and_what_it_overrode() -> None:
     assert Line("max_restarts: 5", "default") in lines
 
 
+def test_what_the_queue_has_changed_is_marked_with_what_was_submitted() -> None:
+    config = yamltext.load(CONFIG)
+    effective = parse(CONFIG, template=TEMPLATE).effective()
+    effective["resources"] |= {"priority": 7, "max_slots": None}
+    lines = explained(effective, config, TEMPLATE, {"resources": {"priority": 3, "max_slots": 4}})
+    assert Line("  priority: 7", "queue", "3") in lines and Line("  max_slots: null", "queue", "4") in lines
+    assert Line("  slots_per_trial: 2", "config", "4") in lines
+
+
 def test_a_fault_stands_at_the_last_step_of_its_path_that_the_text_has() -> None:
     text = "a:\n  b.c:\n    - x\n    - {d: 1}\n"
     paths = {"<config>.a.b.c[1].d": 4, "<config>.a.b.c[1].e": 4, "<config>.a.z": 1, "<config>.q": None}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import re
 import zipfile
 
@@ -13,10 +15,13 @@ from django.utils import timezone
 from accounts.models import User
 from experiments import transitions
 from experiments.models import Checkpoint, Experiment, Project, Trial, Workspace
+from hosts.models import ResourcePool
+from jobs import queue_edits
+from jobs.queue_edits import Update
 from submissions import contexts
 from submissions.contexts import PlainFile
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
-from webui.pages import code_changes
+from webui.pages import code_changes, notebook_cells
 from webui.pages.source_text import markdown
 
 pytestmark = pytest.mark.django_db
@@ -70,11 +75,104 @@ def test_the_code_is_a_tree_and_what_differs_from_the_parents_is_shown(client: C
     )
 
 
+def test_the_config_in_force_says_what_the_queue_has_changed_and_keeps_what_was_submitted(
+    client: Client,
+) -> None:
+    experiment = submit_experiment(priority=42)
+    address, job = f"/experiments/{experiment.pk}/config", str(experiment.job_id)
+    assert "changed in the queue:" not in text(client, address)
+    ResourcePool.objects.create(name="other")
+    queue_edits.apply([Update(job, priority=7)], actor="user:ada", role=User.Role.EDITOR)
+    for slots in (5, 3):
+        queue_edits.set_max_slots(job, slots, actor="user:eve", role=User.Role.ADMIN)
+    queue_edits.apply([Update(job, pool="other")], actor="user:ada", role=User.Role.EDITOR)
+    for page in (text(client, address), text(client, f"{address}?part=config")):
+        told = re.sub("<[^>]+>", "", page)
+        assert "priority was changed in the queue: now 7, submitted 42; by ada" in told
+        assert "max_slots was changed in the queue: now 3, submitted none; by eve" in told
+        assert "resource_pool was changed in the queue: now other, submitted default; by ada" in told
+        assert '<div class="from queue"><span class="origin">queue</span><code> priority: 7</code>' in page
+        assert "instead of 42 as submitted" in page
+    assert "priority: 42" in re.sub("<[^>]+>", "", text(client, address).partition("As submitted")[2])
+    queue_edits.apply([Update(job, priority=42)], actor="user:ada", role=User.Role.EDITOR)
+    assert "<code>priority</code> was changed" not in text(client, address)
+
+
 def test_files_whose_comparison_would_take_long_are_named_without_their_lines() -> None:
     many = [f"{number}\n".encode() for number in range(4000)]
     assert code_changes.of_file("a", b"".join(many), b"".join(many[1:])).removed == 1
     alike = code_changes.of_file("a", b"x\n" * 2000, b"x\n" * 1999)
     assert "Too much differs" in alike.told and not alike.rows
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and more").decode()
+NOTEBOOK = {
+    "nbformat": 4,
+    "metadata": {"kernelspec": {"language": "python"}},
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Look\n", "<script>1</script>"]},
+        {"cell_type": "code", "execution_count": 3, "source": "import os\n'<b>'", "outputs": [
+            {"output_type": "stream", "name": "stdout", "text": ["10%\r100%\n", "\ud800"]},
+            {"output_type": "display_data", "data": {"image/png": [PNG[:8] + "\n", PNG[8:]], "text/plain": "<Figure>"}},
+            {"output_type": "display_data", "data": {"image/png": "bm9uZQ=="}},
+            {"output_type": "execute_result", "data": {"text/html": "<table onclick=x>", "text/plain": "a  <b>"}},
+            {"output_type": "display_data", "data": {"text/html": "<iframe>"}},
+            {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[31mE\x1b[0m: v"]},
+            7,
+        ]},
+        {"cell_type": 5, "source": None, "outputs": 3},
+    ],
+}  # fmt: skip
+
+
+def test_a_notebook_is_shown_as_cells_and_its_text_is_a_link_away(client: Client) -> None:
+    made = contexts.store_plain([PlainFile("look.ipynb", 0o644, 0, json.dumps(NOTEBOOK).encode())])
+    experiment = submit_experiment()
+    Experiment.objects.filter(pk=experiment.pk).update(context=made)
+    address = f"/experiments/{experiment.pk}/code?file=look.ipynb"
+    page = text(client, address)
+    for part in (
+        "3 cells in python", "<h1>Look</h1>", "&lt;script&gt;", '<span class="kn">import</span>', ">[3]</a>", "100%",
+        f'<img src="data:image/png;base64,{PNG}"', "not the image/png that it says", "a &lt;b&gt;",
+        "its kind (text/html) is not shown here", '<pre class="output is-error" tabindex="0">E: v</pre>',
+    ):  # fmt: skip
+        assert part in page, part
+    assert "<b>" not in page and "iframe" not in page and "10%\r" not in page and "Figure" not in page
+    assert 'href="?file=look.ipynb&amp;raw=1"' in page and "nbformat" not in page
+    raw = text(client, f"{address}&raw=1")
+    assert "nbformat" in raw and "its cells" in raw and '<section class="cell"' not in raw
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"{", "cannot be read as JSON"),
+        (b"[" * 100_000, "cannot be read as JSON"),
+        (b"[]", "a notebook is a map"),
+        (b'{"nbformat": 3, "worksheets": []}', "of format 3"),
+        (b'{"nbformat": 4, "cells": [1]}', "no list of cells"),
+        (b" " * (notebook_cells.MOST_BYTES + 1), "up to 8,388,608 are shown"),
+    ],
+)
+def test_what_is_no_notebook_says_why(content: bytes, why: str) -> None:
+    with pytest.raises(notebook_cells.NotShown, match=why):
+        notebook_cells.read(content)
+
+
+def test_of_a_long_notebook_a_page_shows_the_beginning(client: Client) -> None:
+    many = [{"cell_type": "code", "source": "a" * 100_000, "outputs": []}] * 9
+    shown = notebook_cells.read(json.dumps({"nbformat": 4, "cells": many}).encode())
+    assert (len(shown.cells), shown.left_out) == (6, 3)
+    assert "rest of this cell is left out" in shown.cells[-1].outputs[0].left_out
+    lines = [{"output_type": "stream", "text": "x"}] * 9_000
+    cell = {"cell_type": "code", "source": "", "outputs": lines}
+    (read,) = notebook_cells.read(json.dumps({"nbformat": 4, "cells": [cell]}).encode()).cells
+    assert len(read.outputs) < 2_100 and "outputs are left out" in read.outputs[-1].left_out
+    experiment = submit_experiment()
+    made = contexts.store_plain([PlainFile("broken.ipynb", 0o644, 0, b'{"cells": ')])
+    Experiment.objects.filter(pk=experiment.pk).update(context=made)
+    page = text(client, f"/experiments/{experiment.pk}/code?file=broken.ipynb")
+    assert "cannot be read as JSON" in page and "Its text is shown as it is." in page and "cells" in page
 
 
 @pytest.mark.parametrize(
