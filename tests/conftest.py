@@ -1,6 +1,7 @@
 """What every test may ask for. The parts are real, and start only for the tests that need them."""
 
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -36,7 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Workers that run side by side share no network, but what the first of them makes for all.
 
     Each answer of the API is held against its declaration, in this process and in servers.
+    A shell has its background commands ignore Ctrl-C, and whatever they start: what tests start has to hear it.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.CHECK_ANSWERS = True
     os.environ["TRAINMASTER_CHECK_ANSWERS"] = "true"
     parts.shared_folder()
