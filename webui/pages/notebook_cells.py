@@ -15,8 +15,10 @@ from webui.pages.source_text import coloured_as, markdown
 from webui.pages.why import plain
 
 MOST_BYTES = 8 * 1024 * 1024
-#: of all sources and outputs without images: colouring takes about a second for a million
+#: of all sources and outputs without images: colouring as much code takes about two seconds
 MOST_CHARACTERS = 512 * 1024
+#: Markdown takes so many times as long
+_MARKDOWN = 4
 #: a longer cell is shown as it is written
 MOST_OF_MARKDOWN = 100_000
 #: what each cell and each output takes of a page beside its characters
@@ -121,6 +123,7 @@ def _cell(cell: dict[str, Any], language: str, left: _Budget) -> Cell:
         told = "The rest of this cell is left out: the page would be too long."
         return Cell("raw", source, outputs=[Output(left_out=told)])
     if cell.get("cell_type") == "markdown" and len(source) <= MOST_OF_MARKDOWN:
+        left.characters -= (_MARKDOWN - 1) * len(source)
         return Cell("markdown", markdown(source))
     if cell.get("cell_type") != "code":
         return Cell("raw", source)

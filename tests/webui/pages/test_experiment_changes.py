@@ -88,11 +88,11 @@ def test_the_config_in_force_says_what_the_queue_has_changed_and_keeps_what_was_
     queue_edits.apply([Update(job, pool="other")], actor="user:ada", role=User.Role.EDITOR)
     for page in (text(client, address), text(client, f"{address}?part=config")):
         told = re.sub("<[^>]+>", "", page)
-        assert "priority was changed in the queue: now 7, submitted 42; by ada" in told
-        assert "max_slots was changed in the queue: now 3, submitted none; by eve" in told
-        assert "resource_pool was changed in the queue: now other, submitted default; by ada" in told
+        assert "priority was changed in the queue: now 7, at the submission 42; by ada" in told
+        assert "max_slots was changed in the queue: now 3, at the submission none; by eve" in told
+        assert "resource_pool was changed in the queue: now other, at the submission default; by ada" in told
         assert '<div class="from queue"><span class="origin">queue</span><code> priority: 7</code>' in page
-        assert "instead of 42 as submitted" in page
+        assert "instead of 42 at the submission" in page
     assert "priority: 42" in re.sub("<[^>]+>", "", text(client, address).partition("As submitted")[2])
     queue_edits.apply([Update(job, priority=42)], actor="user:ada", role=User.Role.EDITOR)
     assert "<code>priority</code> was changed" not in text(client, address)
