@@ -71,6 +71,7 @@ def _site() -> dict[str, Any]:
 def _rooms(current: str) -> list[dict[str, Any]]:
     rooms = [
         ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
+        ("Workspaces", "/workspaces", None),
         ("Tasks", "/tasks", Command.objects.exclude(state__in=END_STATES).count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
         ("Templates", "/templates", None),

@@ -20,7 +20,7 @@ Row = TypeVar("Row", Workspace, Project)
 
 PER_PAGE = 100
 LATEST = 10
-ROOM = "Experiments"
+ROOM = "Workspaces"
 
 
 @page
