@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import BigIntegerField, Count, F, IntegerField, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Now
@@ -17,10 +17,14 @@ from django.utils.safestring import SafeString
 from accounts.models import User
 from experiments.models import Checkpoint, Experiment, Project, Trial
 from experiments.states import GONE
+from metrics.comparisons import Metric
+from metrics.values import text
 from webui.models import UserSetting
+from webui.pages.sweep_rows import summarised
+from webui.pages.table_columns import Column
+from webui.pages.trial_columns import METRIC, latest, latest_of, searched
 from webui.templatetags.console import ago, percent, rounded, size, spell, state_lamp
 
-ID = "id"
 #: what stands there unless somebody chose otherwise; the project only where there are several
 USUAL = ("state", "progress", "trials", "best", "project", "pool", "owner", "submitted", "ended")
 _KEPT: dict[str, Any] = {"storage_path": "experiments", "key": "columns"}
@@ -29,38 +33,26 @@ _LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
 
 @dataclass(frozen=True)
 class Row:
-    """`experiment`: one of `annotated`; `why`: why it waits; `log_labels`: log policies that lines have matched."""
+    """`experiment`: one of `annotated`; `why`: why it waits; `log_labels`: log policies that lines have matched.
+
+    `best`: its best trial, for the columns that say something of that (`speak_of_the_best`).
+    """
 
     experiment: Any
     phase: str
     why: str
     log_labels: list[str]
+    best: Trial | None = None
 
 
-class Column(NamedTuple):
-    """`by` sorts it, nothing where it does not; `is_downwards`: what people look for stands at the lower end."""
-
-    key: str
-    title: str
-    said: Callable[[Row], str | SafeString]
-    by: Any = None
-    is_number: bool = False
-    is_downwards: bool = False
-    css: str = "nowrap"
-
-    def cell(self, row: Row) -> SafeString:
-        css = f"number {self.css}" if self.is_number else self.css
-        if self.key == "state" and not row.log_labels:
-            css = "nowrap"
-        return format_html('<td class="{}" data-label="{}">{}</td>', css, self.title, self.said(row))
-
-
-def _columns() -> Sequence[Column]:
+def _columns() -> Sequence[Column[Row]]:
     return (
-        Column("state", "State", _state, F("state"), css="full"),
+        Column("state", "State", _state, F("state"), css=lambda row: "full" if row.log_labels else "nowrap"),
         Column("progress", "Progress", lambda row: percent(row.experiment.progress), F("progress"), is_downwards=True),
         Column("trials", "Trials", lambda row: str(row.experiment.num_trials), F("num_trials"), True, True),
         Column("best", "Best", _best, F("best_metric"), True, css="mono"),
+        Column("latest", "Latest", lambda row: latest(row.best) if row.best else "",
+               _of_the_best(searched("latest_validation")), True, css="mono"),
         Column("project", "Project", _project, F("project__name"), css="full"),
         Column("pool", "Pool", _managed(lambda each: each.job.pool.name), F("job__pool__name")),
         Column("owner", "Owner", lambda row: row.experiment.owner.username, F("owner__username"), css=""),
@@ -83,6 +75,24 @@ def _columns() -> Sequence[Column]:
     )  # fmt: skip
 
 
+def column(key: str) -> Column[Row] | None:
+    """Of this key. For any metric there is one (METRIC before it): the latest value of the best trial."""
+    metric = Metric.parse(key.removeprefix(METRIC)) if key.startswith(METRIC) else None
+    if metric is None:
+        return COLUMNS.get(key)
+    return latest_of(metric, lambda row: row.best, _of_the_best(summarised(metric, "last")))
+
+
+def speak_of_the_best(keys: Sequence[str]) -> bool:
+    """Does any of these columns say something of an experiment's best trial?"""
+    return any(key == "latest" or key.startswith(METRIC) for key in keys)
+
+
+def _of_the_best(value: Any) -> Subquery:
+    """An expression over trials for the best one of each experiment, which is found by its number."""
+    return Subquery(Trial.objects.filter(pk=OuterRef("best_trial_id")).order_by().values(of_best=value))
+
+
 def annotated(rows: QuerySet[Experiment], keys: Sequence[str]) -> QuerySet[Experiment]:
     """The rows with the numbers that these columns need."""
     kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE).order_by()
@@ -101,31 +111,39 @@ def annotated(rows: QuerySet[Experiment], keys: Sequence[str]) -> QuerySet[Exper
 
 def chosen(user: User, query: QueryDict) -> list[str]:
     """Keys in the order of the table: of the address (`c`, repeats), else those that the user keeps, else USUAL."""
-    wanted = set(query.getlist("c")) & COLUMNS.keys() or _kept(user)
+    wanted = _known(query.getlist("c")) or _kept(user)
     if not wanted:
-        wanted = set(USUAL)
+        wanted = list(USUAL)
         if not Project.objects.filter(immutable=False).exists():
-            wanted.discard("project")
-    return [key for key in COLUMNS if key in wanted]
+            wanted.remove("project")
+    return wanted
+
+
+def _known(keys: Iterable[str]) -> list[str]:
+    """Those that are columns, once each: first those of any experiment in their order, then metrics as they stand."""
+    wanted = dict.fromkeys(keys)
+    return [
+        *(key for key in COLUMNS if key in wanted),
+        *(key for key in wanted if key not in COLUMNS and column(key)),
+    ]
 
 
 def keep(user: User, keys: Sequence[str]) -> None:
     """These are what the user sees from now on; none: the usual ones."""
-    known = [key for key in COLUMNS if key in keys]
-    if known:
+    if known := _known(keys):
         UserSetting.objects.update_or_create(user=user, **_KEPT, defaults={"value": json.dumps(known)})
     else:
         UserSetting.objects.filter(user=user, **_KEPT).delete()
 
 
-def _kept(user: User) -> set[str]:
+def _kept(user: User) -> list[str]:
     """What people may write by the API too, so anything may stand there."""
     row = UserSetting.objects.filter(user=user, **_KEPT).first()
     try:
         keys = json.loads(row.value) if row else []
     except ValueError:
-        return set()
-    return {key for key in keys if isinstance(key, str)} & COLUMNS.keys() if isinstance(keys, list) else set()
+        return []
+    return _known(text(key) for key in keys if isinstance(key, str)) if isinstance(keys, list) else []
 
 
 def _state(row: Row) -> SafeString:

@@ -18,22 +18,12 @@ from metrics.parallel_chart import METRIC
 from webui.api.trial_encoding import trials_in_states, trials_with_numbers
 from webui.pages import trial_columns, verdicts
 from webui.pages.hparams import named
-from webui.pages.trial_columns import TRIAL, USUAL, Column, Row
+from webui.pages.table_columns import Column, Head, Sort
+from webui.pages.trial_columns import TRIAL, USUAL, Row
 
 PER_PAGE = 100
 #: why a trial of a running search is paused, though nobody paused it
 PARKED = "parked by the search until it is chosen to go on"
-
-
-@dataclass(frozen=True)
-class Head:
-    """A column's head. `order`: `ascending`, `descending` or nothing; `next`: what a click asks for."""
-
-    key: str
-    title: str
-    is_number: bool
-    order: str
-    next: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class Table:
 def table(
     experiment: Experiment,
     query: QueryDict,
-    columns: dict[str, Column] | None = None,
+    columns: dict[str, Column[Row]] | None = None,
     kept: Collection[int] | None = None,
 ) -> Table:
     """`sort` (a column's key, `-` before it for downwards), `page`, `c` (columns), `state` (these two repeat).
@@ -63,18 +53,15 @@ def table(
     columns = columns or trial_columns.of(experiment, [], [])
     chosen = [columns[key] for key in query.getlist("c") if key in columns and key != TRIAL]
     shown = [columns[TRIAL], *(chosen or [columns[key] for key in USUAL])]
-    wanted = query.get("sort", "")
-    sort, is_down = wanted.removeprefix("-"), wanted.startswith("-")
-    by = columns.get(sort)
-    by = by if by and by.by is not None else None
+    sort = Sort.read(query.get("sort", ""), columns.get, TRIAL)
     # the experiment is at hand: with each row would come the whole state of its search
     rows = trials_with_numbers().filter(experiment=experiment).select_related(None)
     rows = rows.select_related("task", "latest_checkpoint")
     rows = trials_in_states(rows, [state for state in query.getlist("state") if state])
-    page: Page[Any] = Paginator(_in_order(rows, by, is_down, kept), PER_PAGE).get_page(query.get("page"))
+    page: Page[Any] = Paginator(_in_order(rows, sort, kept), PER_PAGE).get_page(query.get("page"))
     total = experiment.trials.count() if query.get("state") or kept is not None else page.paginator.count
     found = _rows(experiment, _read(rows, page), shown, total)
-    return Table(found, [_head(column, by, is_down) for column in shown], page, total)
+    return Table(found, [sort.head(column) for column in shown], page, total)
 
 
 def within(tried: Iterable[tuple[int, Flat, float | None]], bounds: dict[str, Bounds]) -> set[int]:
@@ -99,7 +86,7 @@ def _read(rows: QuerySet[Trial], page: Iterable[Any]) -> list[Trial]:
     return [found[pk] for pk in ids if pk in found] if ids else here
 
 
-def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column], total: int) -> list[Row]:
+def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column[Row]], total: int) -> list[Row]:
     for trial in trials:
         trial.experiment = experiment
     why = verdicts.of_trials(trials, experiment.job.pool)
@@ -123,21 +110,9 @@ def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column], 
     return found
 
 
-def _in_order(
-    rows: QuerySet[Trial], by: Column | None, is_down: bool, kept: Collection[int] | None
-) -> QuerySet[Trial] | list[int]:
-    """Trials without a value stand last, either way. Of those `kept` only their ids: a page of them is read whole."""
-    order = [by.by.desc(nulls_last=True) if is_down else by.by.asc(nulls_last=True)] if by else []
-    ordered = rows.order_by(*order, "pk")
+def _in_order(rows: QuerySet[Trial], sort: Sort, kept: Collection[int] | None) -> QuerySet[Trial] | list[int]:
+    """Of those `kept` only their ids: a page of them is read whole."""
+    ordered = rows.order_by(sort.expression, "pk")
     if kept is None:
         return ordered
     return [pk for pk in ordered.values_list("pk", flat=True) if pk in kept]
-
-
-def _head(column: Column, by: Column | None, is_down: bool) -> Head:
-    if column.by is None:
-        return Head(column.key, column.title, column.is_number, "", "")
-    is_current = column == by or (by is None and column.key == TRIAL)
-    downwards = not is_down if is_current else column.is_downwards
-    order = ("descending" if is_down else "ascending") if is_current else ""
-    return Head(column.key, column.title, column.is_number, order, f"{'-' if downwards else ''}{column.key}")

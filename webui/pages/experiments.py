@@ -16,11 +16,18 @@ from experiments import phases
 from experiments.models import Experiment, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
+from metrics.comparisons import metrics_of
 from webui.pages import experiment_columns, filter_values
-from webui.pages.experiment_columns import COLUMNS, ID, Column, Row
+from webui.pages.experiment_columns import COLUMNS, Row
 from webui.pages.frame import page, show, user_of
+from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES
+from webui.pages.table_columns import Column, Sort
+from webui.pages.trial_columns import METRIC
 
 PER_PAGE = 50
+#: the columns that stand in every list
+NUMBER = Column[Row]("id", "ID", lambda row: str(row.experiment.pk), F("pk"), is_downwards=True, css="mono")
+NAME = Column[Row]("name", "Name", lambda row: row.experiment.name)
 #: chip -> states
 CHIPS = {
     "active": [ExperimentState.ACTIVE],
@@ -56,22 +63,23 @@ def listing(request: HttpRequest) -> HttpResponse:
     user = user_of(request)
     wanted, wrong = filter_values.read(request.GET, {"state": CHIPS})
     shown = experiment_columns.chosen(user, wanted)
-    sort = wanted.get("sort", "").removeprefix("-")
-    rows = experiment_columns.annotated(filtered(user, wanted), [*shown, sort])
-    pages = Paginator(_ordered(rows, wanted), PER_PAGE)
-    current = pages.get_page(wanted.get("page"))
-    found = _rows(list(current.object_list))
+    table = [NUMBER, NAME, *(column for key in shown if (column := experiment_columns.column(key)))]
+    sort = Sort.read(wanted.get("sort", ""), _sortable, f"-{NUMBER.key}")
+    rows = filtered(user, wanted)
+    ordered = experiment_columns.annotated(rows, [*shown, sort.key]).order_by(sort.expression, "-pk")
+    current = Paginator(ordered, PER_PAGE).get_page(wanted.get("page"))
+    found = _rows(list(current.object_list), shown)
     context = {
         "page": current,
-        "rows": [(row, [COLUMNS[key].cell(row) for key in shown]) for row in found],
-        "heads": [_head(column, wanted) for column in _heads(shown)],
+        "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
+        "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
         "chosen": wanted,
         "wrong": wrong,
         "end_states": EXPERIMENT_END_STATES,
     }
     if "part" not in wanted:
-        context |= _form(request, shown) | {
+        context |= _form(request, shown, rows) | {
             "chips": list(CHIPS),
             "may_edit": user.may_edit,
             "for_live": FOR_LIVE,
@@ -123,40 +131,42 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
 
 
-def _ordered(rows: QuerySet[Experiment], wanted: QueryDict) -> QuerySet[Experiment]:
-    """Those without a value stand last, either way."""
-    sort = wanted.get("sort", "")
-    by = F("pk") if sort.removeprefix("-") == ID else getattr(COLUMNS.get(sort.removeprefix("-")), "by", None)
-    if by is None:
-        return rows.order_by("-pk")
-    order = by.desc(nulls_last=True) if sort.startswith("-") else by.asc(nulls_last=True)
-    return rows.order_by(order, "-pk")
+def _sortable(key: str) -> Column[Row] | None:
+    return NUMBER if key == NUMBER.key else experiment_columns.column(key)
 
 
-def _heads(shown: list[str]) -> list[Column]:
-    name = Column("name", "Name", str, None)
-    return [Column(ID, "ID", str, F("pk"), is_downwards=True), name, *(COLUMNS[key] for key in shown)]
+def _rows(found: list[Experiment], shown: list[str]) -> list[Row]:
+    words = phases.of_experiments(found)
+    why, labels = _why(found, words), _log_labels(found)
+    best: dict[int | None, Trial] = {}
+    if experiment_columns.speak_of_the_best(shown):
+        trials = Trial.objects.only("latest_validation", "summary_metrics")
+        best = {**trials.in_bulk([each.best_trial_id for each in found if each.best_trial_id])}
+    return [
+        Row(each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, []), best.get(each.best_trial_id))
+        for each in found
+    ]
 
 
-def _head(column: Column, wanted: QueryDict) -> dict[str, object]:
-    """`order`: ascending, descending or nothing; `next`: what a click sorts by."""
-    sort = wanted.get("sort", "") or f"-{ID}"
-    is_current, is_down = sort.removeprefix("-") == column.key, sort.startswith("-")
-    downwards = not is_down if is_current else column.is_downwards
+def _offered(rows: QuerySet[Experiment], shown: list[str]) -> dict[str, list[tuple[str, str, bool]]]:
+    """Group -> (key, title, is it shown) of the columns that one may choose.
+
+    Of metrics those that the best trials of the newest experiments of the list have reported, and those shown.
+    """
+    best = rows.exclude(best_trial_id=None).order_by("-pk").values_list("best_trial_id", flat=True)
+    reported = metrics_of([pk for pk in best[:TRIALS_ASKED_FOR_NAMES] if pk])
+    metrics = dict.fromkeys(
+        [*(key for key in shown if key not in COLUMNS), *(f"{METRIC}{each}" for each in reported)]
+    )
+    offered = {"Besides ID and name": [*COLUMNS], "Latest of the best trial": [*metrics]}
     return {
-        "column": column,
-        "order": ("descending" if is_down else "ascending") if is_current and column.by is not None else "",
-        "next": f"{'-' if downwards else ''}{column.key}" if column.by is not None else "",
+        group: [(key, each.title, key in shown) for key in keys if (each := experiment_columns.column(key))]
+        for group, keys in offered.items()
+        if keys
     }
 
 
-def _rows(found: list[Experiment]) -> list[Row]:
-    words = phases.of_experiments(found)
-    why, labels = _why(found, words), _log_labels(found)
-    return [Row(each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, [])) for each in found]
-
-
-def _form(request: HttpRequest, shown: list[str]) -> dict[str, Any]:
+def _form(request: HttpRequest, shown: list[str], rows: QuerySet[Experiment]) -> dict[str, Any]:
     """What the menus of filters and columns offer, and where in the tree of projects the list stands."""
     wanted = request.GET
     project = (
@@ -172,7 +182,7 @@ def _form(request: HttpRequest, shown: list[str]) -> dict[str, Any]:
         "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
         "pools": ResourcePool.objects.order_by("name"),
         "filters": sum(1 for name in FILTERS if wanted.get(name)),
-        "columns": [(key, column.title, key in shown) for key, column in COLUMNS.items()],
+        "columns": _offered(rows, shown),
         "unfiltered": _without(wanted, *FILTERS, "page"),
         "carried": {
             "search": _pairs(wanted, "q"),
@@ -196,7 +206,9 @@ def _pairs(wanted: QueryDict, *but: str) -> list[tuple[str, str]]:
 
 def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
     """Experiment id -> why it waits, for those that are queued: what the last pass said of their first trial."""
-    queued = {each.pk: last_plan.of(each.job.pool).waits for each in found if words[each.pk] == phases.QUEUED}
+    waiting = [each for each in found if words[each.pk] == phases.QUEUED]
+    waits = {pool.pk: last_plan.of(pool).waits for pool in {each.job.pool for each in waiting}}
+    queued = {each.pk: waits[each.job.pool_id] for each in waiting}
     tasks = (
         Trial.objects.filter(experiment__in=queued).order_by("-pk").values_list("experiment_id", "task_id")
     )

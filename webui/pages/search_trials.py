@@ -24,6 +24,7 @@ from webui.pages import experiment_trials, sweep_query, sweep_rows, trial_column
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
+from webui.pages.table_columns import Column
 
 #: killed by one request
 MOST_KILLED = 500
@@ -73,7 +74,7 @@ def _some(experiment: Experiment) -> list[int]:
 
 
 def _form(
-    request: HttpRequest, columns: dict[str, trial_columns.Column], varying: list[Axis]
+    request: HttpRequest, columns: dict[str, Column[trial_columns.Row]], varying: list[Axis]
 ) -> dict[str, Any]:
     chosen = [key for key in request.GET.getlist("c") if key in columns] or list(trial_columns.USUAL)
     bounds = sweep_query.bounds(request.GET)

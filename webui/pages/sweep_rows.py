@@ -18,7 +18,7 @@ from metrics.values import number
 from webui.pages.sweep_query import View, searcher_metric
 
 #: groups under the names that a trial's summary has for them
-_SUMMARY = {"training": "avg_metrics", "validation": "validation_metrics"}
+SUMMARY = {"training": "avg_metrics", "validation": "validation_metrics"}
 
 
 def read(experiment: Experiment, view: View) -> Sweep:
@@ -63,5 +63,5 @@ def value_of(experiment: Experiment, view: View) -> Any:
 
 def summarised(metric: Metric, what: str) -> Any:
     """`last`, `min`, `max` or `mean` of what a trial has reported of a metric."""
-    group = KeyTransform(_SUMMARY.get(metric.group, metric.group), F("summary_metrics"))
+    group = KeyTransform(SUMMARY.get(metric.group, metric.group), F("summary_metrics"))
     return KeyTransform(what, KeyTransform(metric.name, group))

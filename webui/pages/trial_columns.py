@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import F, FloatField
 from django.db.models.fields.json import KT, KeyTransform
@@ -13,12 +13,13 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from jobs.models import Member
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, Kind
 from metrics.values import number
-from webui.pages.sweep_rows import summarised
+from webui.pages.sweep_rows import SUMMARY, summarised
+from webui.pages.table_columns import Cell, Column, R
 from webui.templatetags.console import ago, percent, rounded, size, spell, state_lamp
 
 TRIAL = "trial"
@@ -42,60 +43,39 @@ class Row:
     cells: list[Cell] = field(default_factory=list)
 
 
-class Cell(NamedTuple):
-    """`css`: classes of the cell; `label`: its word where rows are cards."""
-
-    html: str | SafeString
-    css: str
-    label: str
-
-
-class Column(NamedTuple):
-    """`by` sorts it, nothing where it does not; `is_downwards`: what people look for stands at the lower end."""
-
-    key: str
-    title: str
-    said: Callable[[Row], str | SafeString]
-    by: Any = None
-    is_number: bool = False
-    is_downwards: bool = False
-    css: str = ""
-
-    def cell(self, row: Row) -> Cell:
-        return Cell(self.said(row), f"number {self.css}".strip() if self.is_number else self.css, self.title)
-
-
-def of(experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]) -> dict[str, Column]:
+def of(experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]) -> dict[str, Column[Row]]:
     """All columns there are, by key: of any trial, of hyperparameters that vary, of metrics (the latest value)."""
     larger = not (experiment.config.get("searcher") or {}).get("smaller_is_better", True)
     columns = [*_of_any(larger), *map(_hparam, axes), *map(_metric, metrics)]
     return {column.key: column for column in columns}
 
 
-def _of_any(larger: bool) -> list[Column]:
+def _of_any(larger: bool) -> list[Column[Row]]:
     return [
         Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap"),
         Column("state", "State", _state, F("state"), css="full"),
         Column("hparams", "Hyperparameters", _hparams, css="mono full"),
-        Column("progress", "Progress", lambda row: percent(row.trial.progress), F("progress"), True, True, "nowrap"),
+        Column("progress", "Progress", lambda row: percent(row.trial.progress), F("progress"), True, True),
         Column("steps", "Steps", lambda row: str(row.trial.steps_completed), F("steps_completed"), True, True, "mono"),
-        Column("best", "Best", _best, _searched("best_validation"), True, larger, "mono nowrap"),
-        Column("latest", "Latest", _latest, _searched("latest_validation"), True, larger, "mono nowrap"),
-        Column("checkpoints", "Checkpoints", _checkpoints, F("checkpoint_count"), True, True, "nowrap"),
-        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True, "nowrap"),
+        Column("best", "Best", _best, searched("best_validation"), True, larger, "mono nowrap"),
+        Column("latest", "Latest", lambda row: latest(row.trial), searched("latest_validation"), True, larger,
+               "mono nowrap"),
+        Column("checkpoints", "Checkpoints", _checkpoints, F("checkpoint_count"), True, True),
+        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
         Column("restarts", "Restarts", lambda row: str(row.trial.restarts), F("restarts"), True, True),
         Column("host", "Host", lambda row: ", ".join(row.hosts), css="mono"),
-        Column("duration", "Duration", _duration, _LASTED, True, True, "nowrap"),
-        Column("created", "Created", lambda row: ago(row.trial.started_at), F("pk"), False, True, "nowrap"),
-        Column("ended", "Ended", _ended, F("ended_at"), False, True, "nowrap"),
+        Column("duration", "Duration", _duration, _LASTED, True, True),
+        Column("created", "Created", lambda row: ago(row.trial.started_at), F("pk"), False, True),
+        Column("ended", "Ended", _ended, F("ended_at"), False, True),
     ]  # fmt: skip
 
 
-def _searched(column: str) -> Cast:
+def searched(column: str) -> Cast:
+    """The searcher's metric in a trial's `best_validation` or `latest_validation`."""
     return Cast(KT(f"{column}__searcher_metric"), FloatField())
 
 
-def _hparam(axis: Axis) -> Column:
+def _hparam(axis: Axis) -> Column[Row]:
     by: Any = F("hparams")
     for part in axis.name.split("."):  # a name that holds dots itself is not found, and so sorts nothing
         by = KeyTransform(part, by)
@@ -105,17 +85,21 @@ def _hparam(axis: Axis) -> Column:
     )
 
 
-def _metric(metric: Metric) -> Column:
+def _metric(metric: Metric) -> Column[Row]:
+    return latest_of(metric, lambda row: row.trial, summarised(metric, "last"))
+
+
+def latest_of(metric: Metric, trial_of: Callable[[R], Trial | None], by: Any) -> Column[R]:
+    """The latest value of the metric that the trial of a row has reported; empty without a trial or value."""
     title = metric.name if metric.group == "validation" else f"{metric.group} {metric.name}"
 
-    def said(row: Row) -> str:
-        group = {"training": "avg_metrics", "validation": "validation_metrics"}.get(
-            metric.group, metric.group
-        )
-        value = number(((row.trial.summary_metrics.get(group) or {}).get(metric.name) or {}).get("last"))
-        return "" if value is None else rounded(float(value))
+    def said(row: R) -> str:
+        trial = trial_of(row)
+        group = trial.summary_metrics.get(SUMMARY.get(metric.group, metric.group)) if trial else None
+        value = number(((group or {}).get(metric.name) or {}).get("last"))
+        return "" if value is None else rounded(value)
 
-    return Column(f"{METRIC}{metric}", title, said, summarised(metric, "last"), True, css="mono nowrap")
+    return Column(f"{METRIC}{metric}", title, said, by, True, css="mono nowrap full")
 
 
 def _name(row: Row) -> SafeString:
@@ -149,8 +133,9 @@ def _best(row: Row) -> str | SafeString:
     return format_html("<span>{}</span>", value)
 
 
-def _latest(row: Row) -> str:
-    value = (row.trial.latest_validation or {}).get("searcher_metric")
+def latest(trial: Trial) -> str:
+    """The searcher's metric in the trial's latest validation; empty where that lacks it."""
+    value = (trial.latest_validation or {}).get("searcher_metric")
     return "" if value is None else rounded(value)
 
 

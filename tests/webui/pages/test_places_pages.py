@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
+from experiments import metric_reports
 from experiments.models import Experiment, Project, Workspace
-from tests.rig.world import make_host, make_user, submit_experiment
+from metrics.ingest import Report
+from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from webui.models import UserSetting
 
 pytestmark = pytest.mark.django_db
 
@@ -64,12 +69,51 @@ def test_the_list_is_filtered_by_project_and_shows_the_columns_asked_for(client:
     assert "Owner</a>" in text(client, "/experiments")
 
 
+def test_metrics_of_the_best_trials_are_columns_that_sort_in_as_many_statements_for_any_list(
+    client: Client,
+) -> None:
+    def report(name: str, *validations: dict[str, object]) -> None:
+        trial = trial_of(submit_experiment(name=name))
+        reports = [Report(1, "validation", step, 1.0, each) for step, each in enumerate(validations, 1)]
+        metric_reports.store(trial.experiment, trial, reports)
+
+    def statements(address: str) -> int:
+        with CaptureQueriesContext(connection) as made:
+            client.get(address)
+        return len(made)
+
+    report("a", {"loss": 0.5, "val/acc": 0.25}, {"loss": 0.875, "val/acc": 0.125})
+    report("b", {"loss": 0.625, "val/acc": "NaN"}, {"loss": 0.375, "val/acc": 0.75})
+    submit_experiment(name="c")
+    asked = "c=latest&c=m.validation/val%2Facc&c=best&c=m.validation/gone&c=m.%00/x&c=m.no"
+    of_few = [statements(f"/experiments?{part}&{asked}") for part in ("", "part")]
+    page = text(client, f"/experiments?{asked}&sort=m.validation/val/acc")
+    heads = re.findall(r'<th class="number".*?>([\w/]+)[ ↑]*(?:</a>)?</th>', page)
+    assert heads == ["Best", "Latest", "val/acc", "gone"]
+    numbers = re.findall(r'data-label="(Latest|val/acc)">([\d.]*)<', page)
+    in_order = ["0.875", "0.125", "0.375", "0.75", "", ""]  # an experiment without a value stands last
+    assert [value for _, value in numbers] == in_order
+    assert listed(client, "sort=-m.validation/val/acc") == ["b", "a", "c"]
+    assert listed(client, "sort=latest") == ["b", "a", "c"]
+    assert listed(client, "sort=-latest") == ["a", "b", "c"]
+    assert 'name="c" value="m.validation/val/acc"> ' in text(client, "/experiments")
+    client.post("/experiments/columns", {"c": ["m.validation/loss", "state", "m.no"], "do": "keep"})
+    assert 'value="m.validation/loss" checked' in text(client, "/experiments")
+    UserSetting.objects.update(value=r'["m.validation/loss", "m.validation/\ud800", ["m.a/b"]]')
+    assert "loss</a></th>" in text(client, "/experiments")
+    for name in ("d", "e", "f"):
+        report(name, {"loss": 0.25, "val/acc": 1})
+    of_many = [statements(f"/experiments?{part}&{asked}") for part in ("", "part")]
+    assert all(many <= few for many, few in zip(of_many, of_few, strict=True)), (of_many, of_few)
+
+
 def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: Client) -> None:
     at = client.post("/workspaces/+new", {"name": "lab"}).headers["Location"]
     assert b"already a workspace lab" in client.post("/workspaces/+new", {"name": "lab"}).content
     made = client.post(f"{at}/+project", {"name": "vision", "description": "<b>", "key": ""}).headers[
         "Location"
     ]
+    assert '<a class="room" href="/workspaces" aria-current="page">' in text(client, made)
     project = Project.objects.get(name="vision")
     assert (made, project.key) == (f"/projects/{project.pk}", "VIS")
     wrong = client.post(f"{made}/edit", {"name": "", "description": "", "key": "V", "workspace": "1"})

@@ -1,0 +1,82 @@
+"""What tables with columns of one's choice share: a column, the order that an address asks for, and the heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from django.db.models import F
+from django.utils.safestring import SafeString
+
+R = TypeVar("R")
+
+
+class Cell(NamedTuple):
+    """`css`: classes of the cell; `label`: its word where rows are cards."""
+
+    html: str | SafeString
+    css: str
+    label: str
+
+
+class Column(NamedTuple, Generic[R]):
+    """`by` sorts it, nothing where it does not; `is_downwards`: what people look for stands at the lower end.
+
+    `css`: classes of its cells, which a row may decide.
+    """
+
+    key: str
+    title: str
+    said: Callable[[R], str | SafeString]
+    by: Any = None
+    is_number: bool = False
+    is_downwards: bool = False
+    css: str | Callable[[R], str] = "nowrap"
+
+    def cell(self, row: R) -> Cell:
+        css = self.css(row) if callable(self.css) else self.css
+        return Cell(self.said(row), f"number {css}".strip() if self.is_number else css, self.title)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column's head. `order`: `ascending`, `descending` or nothing; `next`: what a click asks for."""
+
+    key: str
+    title: str
+    is_number: bool
+    order: str
+    next: str
+
+
+@dataclass(frozen=True)
+class Sort:
+    """The order of a table's rows; those without a value stand last, either way."""
+
+    key: str
+    by: Any
+    is_down: bool
+
+    @classmethod
+    def read(cls, word: str, find: Callable[[str], Column[R] | None], usual: str) -> Sort:
+        """`word`: a column's key, `-` before it for downwards; one by which nothing is sorted means `usual`."""
+        column = find(word.removeprefix("-"))
+        if column is not None and column.by is not None:
+            return cls(column.key, column.by, word.startswith("-"))
+        return cls(usual.removeprefix("-"), F("pk"), usual.startswith("-"))
+
+    @property
+    def expression(self) -> Any:
+        # each row has an id, and an index on it is of use only while no place for its absence is asked for
+        last = None if F("pk") == self.by else True
+        return self.by.desc(nulls_last=last) if self.is_down else self.by.asc(nulls_last=last)
+
+    def head(self, column: Column[R]) -> Head:
+        if column.by is None:
+            return Head(column.key, column.title, column.is_number, "", "")
+        is_current = column.key == self.key
+        downwards = not self.is_down if is_current else column.is_downwards
+        order = ("descending" if self.is_down else "ascending") if is_current else ""
+        upcoming = f"{'-' if downwards else ''}{column.key}"
+        return Head(column.key, column.title, column.is_number, order, upcoming)
