@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 
-from webui.pages import words
+from webui.pages import filter_values, words
 from webui.pages.hosts_occupancy import Seen
 
 #: the filters beside "all", each with what it lets through
@@ -38,10 +38,9 @@ class HostFilter:
     search: str
 
     @classmethod
-    def of(cls, request: HttpRequest) -> HostFilter:
-        get = request.GET.get
-        kind = get("show", "")
-        return cls(kind if kind in KINDS else "", get("model", ""), get("pool", ""), get("q", "").strip())
+    def of(cls, wanted: QueryDict) -> HostFilter:
+        get = wanted.get
+        return cls(get("show", ""), get("model", ""), get("pool", ""), get("q", "").strip())
 
     def matches(self, seen: Seen, *, but_kind: bool = False) -> bool:
         """Whether the host is shown; with `but_kind` whether it would be without the filter by kind."""
@@ -56,12 +55,13 @@ class HostFilter:
 
 def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
     """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
-    chosen = HostFilter.of(request)
+    asked, wrong = filter_values.read(request.GET, {"show": KINDS, "view": VIEWS})
+    chosen = HostFilter.of(asked)
     fitting = [each for each in seen if chosen.matches(each)]
     others = [each for each in seen if chosen.matches(each, but_kind=True)]
     kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in KINDS.items()]
-    wanted = request.GET.get("view", "")
     return {
+        "wrong": wrong,
         "chosen": chosen,
         "shown": fitting,
         "all": len(others),
@@ -72,7 +72,7 @@ def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
         "pools": sorted({each.host.pool.name for each in seen}),
         "by_pool": _by_pool(fitting),
         "dense": len(fitting) > MOST_WORDS,
-        "view": wanted if wanted in VIEWS else VIEWS[len(seen) < CELLS_FROM],
+        "view": asked.get("view") or VIEWS[len(seen) < CELLS_FROM],
         "views": VIEWS,
     }
 
