@@ -16,7 +16,7 @@ from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
 from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from jobs.models import Allocation
-from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts
+from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts, why
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 
@@ -65,6 +65,7 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
         "experiment": experiment,
         "phase": phases.of_experiments([experiment])[experiment.pk],
         "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
+        "failure": why.of_experiment(experiment) if tab == "overview" else None,
         "tab": tab,
         "tabs": [TABS[0], *(SEARCH_TABS if searches or len(trials) > 1 else []), *TABS[1:]],
         "actions": actions(experiment, experiment.trials.count()),

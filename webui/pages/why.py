@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from django.http import Http404, HttpRequest
 
+from experiments.models import Experiment, Trial
+from experiments.states import ExperimentState, TrialState
 from jobs.models import Task
 from jobs.states import TaskState
 from logs import why_stopped
@@ -14,6 +17,20 @@ from logs.why_stopped import Story
 
 #: colours and other words to a terminal, which a page shows in its log alone
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+
+
+@dataclass(frozen=True)
+class FirstFailure:
+    """The first trial of an experiment that failed for good, how its newest attempt ended, and how many failed."""
+
+    trial: Trial
+    story: Story
+    failed: int
+    trials: int
+
+    @property
+    def lines_at(self) -> str:
+        return f"/trials/{self.trial.pk}/logs"
 
 
 def asked(request: HttpRequest) -> int | None:
@@ -34,6 +51,18 @@ def story(task: Task, attempt: int | None) -> Story | None:
         return failure
     found = why_stopped.of_task(task)
     return found if found.stopped_by else None
+
+
+def of_experiment(experiment: Experiment) -> FirstFailure | None:
+    """None unless it failed, and one of its trials did."""
+    if experiment.state != ExperimentState.ERROR:
+        return None
+    failed = experiment.trials.filter(state=TrialState.ERROR)
+    first = failed.select_related("task").order_by("pk").first()
+    found = why_stopped.last_failure(first.task) if first else None
+    if first is None or found is None:
+        return None
+    return FirstFailure(first, found, failed.count(), experiment.trials.count())
 
 
 def plain(text: str) -> str:

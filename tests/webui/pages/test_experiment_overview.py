@@ -10,11 +10,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from dispatch import passes, settle
 from experiments.models import Experiment, Trial
+from jobs import transitions
 from jobs.models import Allocation, Task
 from jobs.states import AllocationState
 from metrics import best_so_far, ingest
-from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 AT = 1_790_000_000.0
@@ -142,3 +144,23 @@ def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None
         )  # fmt: skip
     said = client.get(f"/experiments/{experiment.pk}").content.decode()
     assert "ran 3 h of it, in 2 attempts" in said
+
+
+def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Client) -> None:
+    experiment = submit_experiment(name="broken", max_restarts=0)
+    at, trial = f"/experiments/{experiment.pk}", trial_of(experiment)
+    passes.run(experiment.job.pool_id)
+    [member] = members_of(experiment)
+    transitions.member_launched(member.pk, boot_id="boot")
+    transitions.member_running(member.pk)
+    assert "Why it stopped" not in client.get(at).content.decode()
+    settle.member_exited(member.pk, code=2, signal=None, ended_at=None, first_failure=None, oom_kills=None)
+    said = client.get(at).content.decode()
+    assert "Why it stopped" in said and "It failed on gpu1: exit code 2" in said
+    assert "No metric has been reported." in said and "trials failed" not in said
+    assert "Why it stopped" not in client.get(f"{at}/timeline").content.decode()
+
+    task = Task.objects.create(id="other", job=experiment.job, kind="TRIAL", name="t", slots=1, state="ENDED")
+    Trial.objects.create(experiment=experiment, seed=1, task=task, state="COMPLETED")
+    said = client.get(at).content.decode()
+    assert f'1 of 2 trials failed. The first was <a href="/trials/{trial.pk}">' in said
