@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from submissions.config.section import Entrypoint, Section, refuse
 
 DEVICES = ("cpu", "cuda", "rocm")
+#: how a shell is told to source; the field is what comes after
+_SOURCING = re.compile(r"(source|\.|conda|mamba|micromamba)(\s|$)")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=", re.DOTALL)
 
 
@@ -33,6 +35,14 @@ def _as_list(value: Any) -> Any:
         if not all(isinstance(inner, (str, int, float)) for inner in value.values()):
             raise refuse("a list of NAME=VALUE, or a map of names to values")
         return [f"{name}={_text(inner)}" for name, inner in value.items()]
+    return value
+
+
+def _script(value: str) -> str:
+    if _SOURCING.match(value.strip()):
+        raise refuse(
+            "the script that is sourced, with its arguments: ~/venv/bin/activate, /opt/conda/bin/activate vision"
+        )
     return value
 
 
@@ -137,7 +147,7 @@ class Environment(Section):
     """Trainmaster's own: commands before and after the entrypoint."""
     python: Annotated[str, Field(min_length=1)] | None = None
     """Trainmaster's own: the interpreter on the host, instead of the one chosen for host or pool."""
-    activate: Annotated[str, Field(min_length=1)] | None = None
+    activate: Annotated[str, Field(min_length=1), AfterValidator(_script)] | None = None
     """Trainmaster's own: a script on the host that is sourced before the entrypoint (conda, venv)."""
     sdk: Literal["trainmaster", "installed"] = "trainmaster"
     """Trainmaster's own: which package `import determined` means; `installed` is the host's."""

@@ -42,7 +42,7 @@ max_restarts: 1         # begun anew from its last checkpoint so often if it fai
 
 # environment:
 #   environment_variables: [OMP_NUM_THREADS=4]
-#   activate: source ~/venv/bin/activate   # before the entrypoint, on the host
+#   activate: ~/venv/bin/activate   # sourced before the entrypoint, on the host
 """
 
 _TRAIN = '''\

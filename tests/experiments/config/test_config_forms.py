@@ -66,6 +66,7 @@ def test_steps_that_are_wrong_are_named_where_they_stand() -> None:
         ("resource_pool: a", "did you mean resources.resource_pool?"),
         ("environment: {hook: {}}", "did you mean hooks?"),
         ("checkpoint_policy: bets", "did you mean best?"),
+        ("environment: {activate: source ~/venv/bin/activate}", "the script that is sourced"),
         ("profiling: {enable: true}", "did you mean enabled?"),
         ("resources: {shm_size: 1 gi}", "a memory size"),
         ("log_policies: [{pattern: x}]", "a name, or, in the older form"),

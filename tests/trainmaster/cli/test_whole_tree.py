@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trainmaster.yamltext as yamltext
+from experiments.config import parse
 from tests.rig.server import ROOT
 from tests.trainmaster.cli.terminal import Terminal
 from trainmaster.cli.main import build_parser, main
@@ -117,7 +118,10 @@ def test_a_table_longer_than_the_screen_goes_through_the_pager() -> None:
 def test_a_folder_to_begin_with_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "my first"
     assert main(["init", str(folder)]) == 0
-    assert yamltext.load((folder / "config.yaml").read_text())["name"] == "my-first"
+    text = (folder / "config.yaml").read_text()
+    assert yamltext.load(text)["name"] == "my-first"
+    offered = "environment:\n" + text.split("# environment:\n")[1].replace("#   ", "  ")
+    assert parse(text + offered).effective()["environment"]["activate"] == "~/venv/bin/activate"
     ran = subprocess.run(
         [sys.executable, "train.py"], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
         capture_output=True, timeout=60, check=True,
