@@ -148,7 +148,7 @@ def _once(name: str) -> Iterator[None]:
         with transaction.atomic():
             yield
     except IntegrityError as error:
-        raise Taken(f"there is already a template {name}") from error
+        raise Taken(f"there is already a template {name}; choose another name, or change that one") from error
 
 
 def _source(text: str, config: dict[str, Any]) -> str:

@@ -23,6 +23,15 @@ class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]  # not gener
             options["description"] = f"{text[0].upper()}{text[1:].rstrip('.')}."
         return super().add_parser(name, **options)
 
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        """What the verb does not take is its own fault to tell: argparse would leave that to `trainmaster` itself."""
+        super().__call__(parser, namespace, values, option_string)
+        left = getattr(namespace, argparse._UNRECOGNIZED_ARGS_ATTR, None)
+        if left and "_ARGCOMPLETE" not in os.environ:
+            verb = self.choices[values[0]]
+            meant = _meant(left[0].split("=")[0], list(verb._option_string_actions))
+            verb.error(f"unrecognized arguments: {' '.join(left)}{meant}")
+
     def long_names(self) -> List[str]:
         """Each once, without its short names, and without `help`, which usage names anyway."""
         names = {id(parser): name for name, parser in reversed(list(self.choices.items()))}

@@ -52,7 +52,13 @@ def add(verbs: Any, follow: Follow) -> None:
         help="set a field of the config, such as resources.slots_per_trial=2",
     )
     parser.add_argument("--paused", action="store_true", help="do not start it yet")
-    parser.add_argument("--project_id", "--project-id", type=int, metavar="N")
+    parser.add_argument(
+        "--project_id",
+        "--project-id",
+        type=int,
+        metavar="N",
+        help="the project (default: what the config says)",
+    )
     trial = parser.add_mutually_exclusive_group()
     trial.add_argument("--validate", action="store_true", help="only say whether it would be accepted")
     trial.add_argument(

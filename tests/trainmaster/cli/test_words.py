@@ -216,6 +216,8 @@ def test_wrong_usage_ends_with_2(words: str, capsys: pytest.CaptureFixture[str])
         ("c", "say what to do: list, describe, download, delete, rm"),
         ("e pause x", "found 'x', allowed: a whole number"),
         ("co list", "found 'co', allowed: experiment, "),
+        ("e list --jsn", "experiment list: unrecognized arguments: --jsn (did you mean --json?)\nSee `"),
+        ("e kill 1 2", "experiment kill: unrecognized arguments: 2\n"),
         ("e create c.yaml . --local", "trainmaster run -- python3 train.py"),
         ("e create c.yaml . --publish 80", "ssh -L"),
     ],
