@@ -55,7 +55,8 @@ def test_200_hosts_stand_in_one_screen_and_each_says_itself_to_the_keyboard(empt
         window.one('a.cell[href="/hosts/gpu-000.lab"]').send_keys(Keys.TAB)  # to the next of its pool
         shown = "return getComputedStyle(document.activeElement.querySelector('.tip')).display"
         window.wait(lambda: window.run(shown) == "block", "what has the focus to say itself")
-        assert "slot 5: used outside the queue by root" in window.text("a.cell:focus .tip")
+        outsider = "slot 5: used outside the queue by root"
+        window.wait(lambda: outsider in window.text("a.cell:focus .tip"), "the host's outsider in words")
         window.open("/hosts?show=outsiders&model=A100")
         assert window.attributes(".cell", "href") == ["/hosts/gpu-004.lab"]
         print("first paints:", {where: round(paint) for where, paint in paints.items()})

@@ -64,7 +64,7 @@ def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial:
     assert window.run(HOLDING, ".main-svg") < 12
     window.wait(lambda: "of 3,050 points" in window.text("#chart-loss .points"), "how many points are drawn")
     fits = "const table = document.querySelector('.table'); return table.scrollWidth <= table.clientWidth"
-    assert window.run(fits)
+    window.wait(lambda: window.run(fits), "the table to fit its place")
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     window.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     window.one('[aria-label="Save loss as PNG"]').click()

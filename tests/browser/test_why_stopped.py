@@ -38,10 +38,12 @@ def failed(stack: Stack) -> int:
 
 def test_the_page_of_a_failed_trial_tells_why_and_leads_to_the_line(browser: Browser, failed: int) -> None:
     browser.open(f"/trials/{failed}")
-    told = browser.text("#why")
-    assert "failed first: exit code 1: RuntimeError: the loss of batch 7 is not a number <b>." in told
-    assert "3 other ranks ended after it" in told
-    assert "a log policy cancels its retries" in told
+    for words in (
+        "failed first: exit code 1: RuntimeError: the loss of batch 7 is not a number <b>.",
+        "3 other ranks ended after it",
+        "a log policy cancels its retries",
+    ):
+        browser.wait(lambda words=words: words in browser.text("#why"), words)
     assert "NaN loss" in browser.text(".head .log-label")
     browser.click("#why > a")
     browser.wait(lambda: browser.path() == f"/trials/{failed}/logs", "the log")
@@ -63,8 +65,8 @@ def test_the_page_of_a_failed_command_tells_why(browser: Browser, stack: Stack) 
     path = f"/api/v1/commands/{command}"
     stack.wait(lambda: "endTime" in stack.get(path)["command"], 60, "the command to end")
     browser.open(f"/commands/{command}")
-    assert "exit code 3" in browser.text("#why")
-    assert "/no/such/folder" in browser.text("#why pre")
+    browser.wait(lambda: "exit code 3" in browser.text("#why"), "how it ended")
+    browser.wait(lambda: "/no/such/folder" in browser.text("#why pre"), "its last lines")
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -58,7 +58,8 @@ def test_ctrl_c_leaves_the_command_alone_and_kill_ends_it(local_host: CommandLin
         )  # fmt: skip
     assert processes.wait_until(lambda: "begun" in out.read_text().splitlines(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
-    assert following.wait(60) == 3
+    assert processes.wait_until(lambda: following.poll() is not None, 60), out.read_text()
+    assert following.returncode == 3, out.read_text()
     said = out.read_text()
     short = said.split("Launched command ")[1][:8]
     assert f"Command {short} goes on" in said
