@@ -88,7 +88,8 @@ def _check_state(experiment: Experiment) -> None:
     name = (experiment.config.get("searcher") or {}).get("name")
     if name not in SEARCHERS:
         raise IllegalStep(
-            f"Unsupported searcher type provided: '{name}'; only single, random and grid searches can be continued."
+            f"Unsupported searcher type provided: '{name}'; only single, random and grid searches can be continued. "
+            f"Fork it instead: trainmaster experiment fork {experiment.pk}"
         )
 
 

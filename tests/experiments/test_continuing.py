@@ -141,6 +141,11 @@ def test_what_cannot_go_on_says_why() -> None:
         go_on(experiment, project="other", workspace="w")
     with pytest.raises(Refused, match="keeps its storage"):
         go_on(experiment, checkpoint_storage={"type": "directory", "container_path": "/x"})
+    searcher = experiment.config["searcher"]
+    Experiment.objects.update(config={**experiment.config, "searcher": {**searcher, "name": "adaptive_asha"}})
+    with pytest.raises(IllegalStep, match="Fork it instead: trainmaster experiment fork"):
+        go_on(experiment)
+    Experiment.objects.update(config=experiment.config)
     go_on(experiment)
     with pytest.raises(IllegalStep, match="non terminal state 'ACTIVE'"):
         go_on(experiment)
