@@ -49,7 +49,7 @@ def announce(*topics: str) -> None:
     """Tell every web process, after commit, that there is more to read about these topics.
 
     Topics: `log:<task id>`, `task:<id>`, `allocation:<id>`, `experiment:<id>`, `pool:<id>`, `plan:<pool id>`,
-    `hosts`, `experiments`, `templates`.
+    `hosts`, `experiments` (which there are, and their states), `progress` (how far and how good they are), `templates`.
     """
     hints = _pending()
     hints.topics.update(topics)

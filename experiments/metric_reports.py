@@ -67,7 +67,7 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
             Experiment.objects.filter(pk=experiment.pk).update(**best)
         fields |= {"latest_validation", "best_validation", "searcher_metric"}
     trial.save(update_fields=fields)
-    announce(f"experiment:{experiment.pk}")
+    announce(f"experiment:{experiment.pk}", *(["progress"] if VALIDATION in fresh else []))
     return told
 
 

@@ -58,3 +58,4 @@ def progress_reported(experiment: Experiment, trial: Trial, progress: object) ->
             detached.progress_reported(experiment)
         else:
             search.progress_reported(experiment)
+        announce("progress")

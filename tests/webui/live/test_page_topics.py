@@ -1,5 +1,6 @@
 """The pages' socket, against a real web process and Redis."""
 
+import contextlib
 import json
 import time
 
@@ -9,7 +10,9 @@ from websockets.sync.client import connect
 
 from accounts.models import LoginToken, User
 from events.announce import announce
+from experiments import metric_reports, reports
 from tests.rig.web import Web
+from tests.rig.world import make_host, submit_experiment, trial_of
 from webui.live.page_topics import topics_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,6 +43,31 @@ def test_a_page_hears_of_its_topics_alone_and_not_too_often(web: Web, headers: d
         announce("hosts")
         while heard[-1] != "hosts":
             heard.append(json.loads(socket.recv(timeout=60)).get("topic"))
+
+
+def test_a_list_hears_how_far_and_how_good_experiments_are(web: Web, headers: dict[str, str]) -> None:
+    make_host("gpu1", 1)
+    experiment = submit_experiment()
+    trial = trial_of(experiment)
+    validation = {"group": "validation", "steps_completed": 1, "metrics": {"loss": 0.5}}
+    with connect(f"{web.socket_url}/ws/pages?topics=progress", additional_headers=headers) as socket:
+
+        def is_woken(seconds: float) -> bool:
+            end = time.monotonic() + seconds
+            while (left := end - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    if "topic" in json.loads(socket.recv(timeout=left)):
+                        return True
+            return False
+
+        while is_woken(1.0):  # a new reader is woken at first
+            pass
+        reports.progress_reported(experiment, trial, 0.5)
+        assert is_woken(60.0)
+        while is_woken(1.0):
+            pass
+        metric_reports.store(experiment, trial, [metric_reports.report_of(trial, validation)])
+        assert is_woken(60.0)
 
 
 def test_a_ping_says_that_all_is_well(web: Web, headers: dict[str, str]) -> None:
