@@ -63,7 +63,8 @@ function refreshTable(soon) {
 // A pin is the user's, on all trials of the project; one that a link brought is the address's.
 function pin({ name, isPinned }) {
   if (isPinned && state.pin.includes(name)) change({ pin: toggled(state.pin, name) });
-  htmx.ajax("POST", address("table").replace("?", "/pins?"), { source: table, target: table, swap: "innerHTML", values: { name, pinned: !isPinned } });
+  // From a source of its own: of those that wait behind a request of one source, htmx keeps the last alone, a refresh.
+  htmx.ajax("POST", address("table").replace("?", "/pins?"), { source: section, target: table, swap: "innerHTML", values: { name, pinned: !isPinned } });
 }
 
 table.addEventListener("htmx:afterSwap", list);
