@@ -11,7 +11,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from webui.pages.queue_rows import Row
-from webui.templatetags.console import ago, percent, query, state_lamp
+from webui.templatetags.console import ago, code_words, percent, query, state_lamp
 
 register = template.Library()
 
@@ -156,7 +156,7 @@ def _why(row: Row) -> str:
     link = ""
     if row.state == "QUEUED":
         link = f' <a class="why-link" href="/jobs/job/{row.id}" aria-label="Why {escape(row.name)} waits">why?</a>'
-    return f'<td class="why {"failed-text" if row.never else "muted"}">{escape(row.why)}{link}</td>\n'
+    return f'<td class="why {"failed-text" if row.never else "muted"}">{code_words(row.why)}{link}</td>\n'
 
 
 def _actions(row: Row, path: str) -> str:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from dispatch import passes, settle
 from experiments.models import Experiment, Trial
+from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Task
 from jobs.states import AllocationState
@@ -164,3 +165,13 @@ def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Clie
     Trial.objects.create(experiment=experiment, seed=1, task=task, state="COMPLETED")
     said = client.get(at).content.decode()
     assert f'1 of 2 trials failed. The first was <a href="/trials/{trial.pk}">' in said
+
+
+def test_what_to_type_stands_as_code_wherever_it_is_said_why_a_job_waits(client: Client) -> None:
+    Host.objects.all().delete()
+    experiment = submit_experiment()
+    passes.run(experiment.job.pool_id)
+    at = experiment.pk
+    for address in (f"/experiments/{at}", "/experiments", f"/trials/{trial_of(experiment).pk}", "/jobs"):
+        page = client.get(address).content.decode()
+        assert "has no hosts yet: add one with <code>trainmaster host add</code>" in page, address
