@@ -7,6 +7,7 @@ const STALE_AFTER_MS = 15_000;
 let socket = null;
 let lastWord = 0;
 let attempt = 0;
+let isHeard = false; // the server has said something on this connection
 
 // The word is read out when it changes; the age beside it, which changes all the time, is only seen.
 export function showConnection(place, word, lamp, ageMs) {
@@ -30,9 +31,20 @@ function showAge() {
 }
 
 function refresh(topic) {
+  if (!topic) lookedAt = performance.now();
   for (const part of parts()) {
     if (!topic || part.dataset.topics.split(" ").includes(topic)) wake(part);
   }
+}
+
+// What was announced may be lost on its way: once in a while a page that somebody sees looks by itself.
+const LOOK_EVERY_MS = 20_000;
+let lookedAt = performance.now();
+
+function lookAgain() {
+  if (document.hidden || performance.now() - lookedAt < LOOK_EVERY_MS) return;
+  lookedAt = performance.now();
+  for (const part of parts()) if (part.hasAttribute("hx-get")) wake(part);
 }
 
 // Each part is fetched at most once in this time (data-every-ms of its own), and always once after the last word: htmx's
@@ -41,8 +53,8 @@ const WAKE_EVERY_MS = 1_100;
 const wakes = new WeakMap(); // part -> when it was last woken, or will be
 
 function wake(part) {
-  const now = Date.now();
-  const last = wakes.get(part) ?? 0;
+  const now = performance.now(); // a clock that is set back would silence the part until it has caught up
+  const last = wakes.get(part) ?? -Infinity;
   if (last > now) return;
   const due = Math.max(now, last + (Number(part.dataset.everyMs) || WAKE_EVERY_MS));
   wakes.set(part, due);
@@ -56,12 +68,16 @@ function connect() {
   socket.onopen = () => {
     attempt = 0;
     lastWord = Date.now();
-    refresh(); // whatever was said since the page was made, or while the socket was away, was missed
+    isHeard = false;
   };
   socket.onmessage = (message) => {
     lastWord = Date.now();
     const data = JSON.parse(message.data);
-    if (data.topic) refresh(data.topic);
+    // Whatever was said since the page was made, or while the socket was away, was missed: until the server's first word,
+    // which says that it listens.
+    if (!isHeard) { isHeard = true; refresh(); }
+    else if (data.topic) refresh(data.topic);
+    else lookAgain();
   };
   socket.onclose = (event) => {
     if (event.code === 4401) {

@@ -10,12 +10,16 @@ from tests.rig.stack import LAUNCHER, Stack, config
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
 
 RAISES = """
-import sys, time
+import os, pathlib, sys, time
+begun = pathlib.Path(os.environ["BEGUN"])
+(begun / sys.argv[1]).touch()
 for step in range(40):
     print("step", step, "<script>", flush=True)
 def train(batch):
     raise RuntimeError("the loss of batch %d is not a number <b>" % batch)
 if sys.argv[1] == "2":
+    while len(list(begun.iterdir())) < 4:  # who is ended before it begins is no rank that ended
+        time.sleep(0.05)
     train(7)
 time.sleep(300)
 """
@@ -27,10 +31,12 @@ POLICY = {
 
 
 @pytest.fixture(scope="module")
-def failed(stack: Stack) -> int:
+def failed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> int:
     """The id of a trial whose rank 2 raised."""
+    variables = {"environment_variables": [f"BEGUN={tmp_path_factory.mktemp('begun')}"]}
     experiment = stack.submit(
-        {"launch.py": LAUNCHER, "worker.py": RAISES}, config(4, max_restarts=2, log_policies=[POLICY])
+        {"launch.py": LAUNCHER, "worker.py": RAISES},
+        config(4, max_restarts=2, log_policies=[POLICY], environment=variables),
     )
     assert stack.wait_end(experiment) == "STATE_ERROR"
     return int(stack.trial(experiment)["id"])

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ pytestmark = pytest.mark.hosts
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
 RAISES = """
-import sys, time
+import os, pathlib, sys, time
+begun = pathlib.Path(os.environ["BEGUN"])
+(begun / sys.argv[1]).touch()
 print("step 1", flush=True)
 def train():
     raise RuntimeError("the loss is not a number")
 if sys.argv[1] == "2":
+    while len(list(begun.iterdir())) < 4:  # who is ended before it begins is no rank that ended
+        time.sleep(0.05)
     train()
 time.sleep(300)
 """
@@ -34,8 +39,9 @@ def why(stack: Stack, experiment: int, **query: int) -> dict[str, Any]:
     return stack.get(f"/api/v1/trials/{trial}/why-stopped?{asked}")
 
 
-def test_a_rank_that_raises_is_told_with_its_traceback(stack: Stack) -> None:
-    experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": RAISES}, config(4))
+def test_a_rank_that_raises_is_told_with_its_traceback(stack: Stack, tmp_path: Path) -> None:
+    variables = {"environment_variables": [f"BEGUN={tmp_path}"]}
+    experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": RAISES}, config(4, environment=variables))
     assert stack.wait_end(experiment) == "STATE_ERROR"
     story = why(stack, experiment)
     assert (story["rank"], story["exitCode"], story["traceback"]) == (2, 1, True)

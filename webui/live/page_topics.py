@@ -1,7 +1,7 @@
 """`/ws/pages?topics=experiment:7,hosts`: says {"topic", "at"} when something changed, so that htmx fetches anew.
 
-Each topic is named at most four times a second, however much happens. {"at"} alone every few seconds says
-that the connection and the database live.
+Each topic is named at most four times a second, however much happens. {"at"} alone, at first and every few seconds,
+says that the server listens, and that the connection and the database live.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class PageTopics(Socket):
         topics = topics_of(self.scope["query_string"])
         hub = wakeups()
         with hub.watch(*topics) as watch:
+            await self._say(at=time.time())  # from now on nothing is missed: the page looks once more
             pinged = told = time.monotonic()
             while True:
                 woken = await watch.wait(1.0)

@@ -70,6 +70,15 @@ def test_a_list_hears_how_far_and_how_good_experiments_are(web: Web, headers: di
         assert is_woken(60.0)
 
 
+def test_nothing_is_missed_after_the_first_word(web: Web, headers: dict[str, str]) -> None:
+    for _ in range(5):
+        with connect(f"{web.socket_url}/ws/pages?topics=hosts", additional_headers=headers) as socket:
+            assert "topic" not in json.loads(socket.recv(timeout=60))
+            announce("hosts")
+            while json.loads(socket.recv(timeout=60)).get("topic") != "hosts":
+                pass
+
+
 def test_a_ping_says_that_all_is_well(web: Web, headers: dict[str, str]) -> None:
     with connect(f"{web.socket_url}/ws/pages?topics=", additional_headers=headers) as socket:
         frame = json.loads(socket.recv(timeout=60))
