@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.CHECK_ANSWERS = True
+    PBKDF2PasswordHasher.iterations = 1000  # what slows down a thief costs tests a third of a second per person
     os.environ["TRAINMASTER_CHECK_ANSWERS"] = "true"
     parts.shared_folder()
     if hasattr(config, "workerinput"):
@@ -78,6 +80,12 @@ def django_db_modify_db_settings(
     entry = environment.database(postgres.url("postgres"))
     settings.DATABASES["default"].update(entry)
     connection.ops = emptied.Operations(connection)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> None:
+    """The test database; emptying it makes no permissions anew, for nobody has one."""
+    emptied.without_permissions()
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,22 @@ TRUNCATE makes the files of every table and index anew, rows or not: with ours t
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib.contenttypes.management import create_contenttypes
 from django.db.backends.postgresql.operations import DatabaseOperations
+from django.db.models.signals import post_migrate
 
 #: a table of more is truncated, for what DELETE leaves would be read by the next tests
 LARGE_BYTES = 1024 * 1024
 LARGE = (
     "SELECT relname FROM pg_class WHERE relname = ANY(%s) AND relkind = 'r' AND pg_relation_size(oid) > %s"
 )
+
+
+def without_permissions() -> None:
+    """From now on, emptying makes no rows of permissions and content types: they cost a statement for each model."""
+    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
+    removed = post_migrate.disconnect(create_contenttypes)
+    assert removed, "Django makes content types by another function now"
 
 
 class Operations(DatabaseOperations):
