@@ -43,7 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.CHECK_ANSWERS = True
-    PBKDF2PasswordHasher.iterations = 1000  # what slows down a thief costs tests a third of a second per person
+    PBKDF2PasswordHasher.iterations = (
+        1000  # what slows down a thief costs tests a third of a second per person
+    )
     os.environ["TRAINMASTER_CHECK_ANSWERS"] = "true"
     parts.shared_folder()
     if hasattr(config, "workerinput"):

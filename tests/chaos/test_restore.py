@@ -56,7 +56,7 @@ def test_a_search_goes_on_from_a_backup_on_an_empty_folder(host_rig: HostRig, tm
             stack.server, "restore", str(saved), "--data", str(stack.server.data), beside_it=False
         )
         stack.server.start()
-        stack.token = stack.server.token()
+        stack.token = stack.server.login()
 
         assert stack.wait_end(experiment, LIMIT_SECONDS) == "STATE_COMPLETED"
         found = trials(stack, experiment)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from tests.rig import parts
+from tests.rig import parts, warm_cli
 from tests.rig.ports import free_port
 from webui.embedded import processes
 from webui.embedded.ports import LOOPBACK
@@ -54,6 +54,7 @@ class Server:
         self.settings = {**SCALED, **(settings or {})}
         self.output = data.with_name(data.name + ".out")
         self.password = ""
+        self._token = ""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -92,7 +93,7 @@ class Server:
         if self.listen != LOOPBACK:
             command += ["--listen", self.listen, "--insecure-http"]
         if not self.empty and not self.data.exists():
-            template, self.password = _after_a_first_start()
+            template, self.password, self._token = _after_a_first_start()
             subprocess.run(["cp", "-a", template, self.data], check=True)
         begin = self.output.stat().st_size if self.output.exists() else 0
         environment = {**_clean_environment(), **self.settings, "PYTHONUNBUFFERED": "1"}
@@ -179,17 +180,20 @@ class Server:
             raise
 
     def token(self) -> str:
-        """A login token of the admin, by way of POST /api/v1/auth/login."""
+        """A login token of the admin: the first start's, for a login costs as much as a whole command."""
+        self._token = self._token or self.login()
+        return self._token
+
+    def login(self) -> str:
+        """A new login token of the admin, by way of POST /api/v1/auth/login."""
         login = {"username": "admin", "password": self.password, "isHashed": False}
         return str(self.request("POST", "/api/v1/auth/login", login)["token"])
 
-    def cli(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-        """Run the command line `trainmaster` as the admin, logged in by a token in the environment."""
-        environment = {**self.cli_environment, **options.pop("environment", {})}
-        if "TRAINMASTER_TOKEN" not in environment:
-            environment |= {"TRAINMASTER_TOKEN": self.token(), "DET_USER_TOKEN": self.token()}
-        given = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT, **options}
-        return subprocess.run(self.cli_command(*arguments), env=environment, check=False, **given)
+    def cli(self, *arguments: str, environment: Mapping[str, str] | None = None) -> warm_cli.Ran:
+        """Run the command line `trainmaster`, as the admin unless `environment` has another's token."""
+        token = self.token()
+        as_admin = {**self.cli_environment, "TRAINMASTER_TOKEN": token, "DET_USER_TOKEN": token}
+        return warm_cli.run(list(arguments), {**as_admin, **(environment or {})})
 
     def cli_command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "trainmaster.cli.main", *arguments]
@@ -204,28 +208,30 @@ class Server:
 
 
 @functools.cache
-def _after_a_first_start() -> tuple[Path, str]:
-    """A data folder to copy, and its admin's password: made once, since an empty database costs seconds to fill.
+def _after_a_first_start() -> tuple[Path, str, str]:
+    """A data folder to copy, its admin's password and token: made once, since an empty database costs seconds to fill.
 
     Workers of one run of tests share it: the first makes it, and the others wait.
     """
     shared = parts.shared_folder()
-    made, password = shared / "data", shared / "password"
+    made, secrets = shared / "data", shared / "secrets"
     with (shared / "making").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             with parts.private_folder("template") as path:
                 path.chmod(0o711)
                 first = _started_once(path / "data")
-                password.write_text(first.password)
+                secrets.write_text(f"{first.password}\n{first.token()}")
                 first.data.rename(made)
-    return made, password.read_text()
+    password, token = secrets.read_text().split()
+    return made, password, token
 
 
 def _started_once(data: Path) -> Server:
     first = Server(data, empty=True)
     try:
-        first.start().stop()
+        first.start().token()
+        first.stop()
     finally:
         first.close()
     for of_that_run in ("log", "pgsock", "redis"):

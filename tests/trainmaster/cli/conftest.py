@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
 import pytest
 
+from tests.rig import warm_cli
 from tests.rig.server import ROOT, Server
 from webui.embedded import processes
 
-Ran = subprocess.CompletedProcess[str]
+Ran = warm_cli.Ran
 LIMIT_SECONDS = 120
 
 
@@ -33,10 +33,9 @@ class CommandLine:
         }
 
     def __call__(self, *words: str, environment: Mapping[str, str] | None = None, said: str = "") -> Ran:
-        return subprocess.run(
-            self.command(*words), env={**self.environment, **(environment or {})}, input=said, text=True,
-            capture_output=True, timeout=LIMIT_SECONDS, check=False, cwd=ROOT,
-        )  # fmt: skip
+        return warm_cli.run(
+            list(words), {**self.environment, **(environment or {})}, said=said, limit_seconds=LIMIT_SECONDS
+        )
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "trainmaster.cli.main", *words]
