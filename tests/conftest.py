@@ -19,7 +19,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
-from tests.rig import emptied, network, parts  # noqa: E402
+from tests.rig import browser, emptied, lending, network, parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
 from tests.rig.server import LIVE, Server  # noqa: E402
 from webui import environment  # noqa: E402
@@ -50,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     parts.shared_folder()
     if hasattr(config, "workerinput"):
         network.leave()
+
+
+def pytest_sessionfinish() -> None:
+    lending.end()
+    browser.end()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,26 +128,11 @@ def server_address(request: pytest.FixtureRequest) -> str:
     return rig.server_address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(server_address: str) -> Iterator[Server]:
-    """The whole server, shared by the session's tests. Kill nothing of it: take `own_server` for that."""
-    yield from _served(server_address)
-
-
-@pytest.fixture
-def own_server(server_address: str) -> Iterator[Server]:
-    """The whole server for one test alone, whose parts it may kill."""
-    yield from _served(server_address)
-
-
-def _served(address: str) -> Iterator[Server]:
-    with parts.private_folder("server") as path:
-        path.chmod(0o711)
-        running = Server(path / "data", address)
-        try:
-            yield running.start()
-        finally:
-            running.close()
+    """The whole server, shared by a module's tests."""
+    with lending.borrowed(server_address) as server:
+        yield server
 
 
 @pytest.hookimpl(wrapper=True)

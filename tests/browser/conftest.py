@@ -4,37 +4,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig import parts
+from tests.rig import lending
 from tests.rig.browser import WIDE, Browser, programs, running_browser
 from tests.rig.hosts import HostRig
 from tests.rig.server import Server
-from tests.rig.stack import Stack
+from tests.rig.stack import Stack, running_stack
 
 
 @pytest.fixture(scope="module")
-def empty_server() -> Iterator[Server]:
-    """The whole server without hosts or experiments, on loopback."""
-    with parts.private_folder("server") as path:
-        path.chmod(0o711)
-        server = Server(path / "data")
-        try:
-            yield server.start()
-        finally:
-            server.close()
+def empty_server(server_address: str) -> Iterator[Server]:
+    """The whole server without hosts or experiments."""
+    with lending.borrowed(server_address) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def stack(host_rig: HostRig) -> Iterator[Stack]:
     """The server on the hosts' bridge, and gpu1 and gpu2 with two slots each."""
-    with parts.private_folder("server") as path:
-        path.chmod(0o711)
-        server = Server(path / "data", host_rig.server_address)
-        try:
-            stack = Stack(server.start(), host_rig.take(2))
-            stack.add_hosts()
-            yield stack
-        finally:
-            server.close()
+    with running_stack(host_rig) as stack:
+        stack.add_hosts()
+        yield stack
 
 
 @pytest.fixture(scope="module")

@@ -101,8 +101,8 @@ class Gang:
 
 
 @pytest.fixture
-def stack(own_server: Server) -> Stack:
-    return Stack(own_server, [])
+def stack(server: Server) -> Stack:
+    return Stack(server, [])
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from webui.embedded.ports import LOOPBACK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 READY_LIMIT_SECONDS = 300.0
+PARTS = ("postgres", "redis", "web", "worker", "beat")
 # Outages of minutes take seconds in tests.
 SCALED = {
     "TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "6",
@@ -135,6 +136,17 @@ class Server:
             LIVE.remove(self)
         self.kill()
         processes.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
+
+    def is_whole(self) -> bool:
+        """Whether `up` and all of its parts run, and it answers."""
+        children = self.children()
+        if (
+            self._ended()
+            or len(children) < len(PARTS)
+            or not all(child.alive() for child in children.values())
+        ):
+            return False
+        return bool(self.request("GET", "/api/v1/master"))
 
     def children(self) -> dict[str, processes.Process]:
         """The parts that run now by name: postgres, redis, web, worker, beat."""

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
-from tests.rig import parts
+from tests.rig import lending, parts
 from tests.rig.hosts import Host, HostRig, processes_with_marker
 from tests.rig.server import Server
 from webui.embedded.processes import wait_until
@@ -297,7 +297,11 @@ class Pages:
 
 @contextmanager
 def running_stack(rig: HostRig, hosts: int = 2, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
-    """A server of its own on the hosts' bridge, with hosts as new that it does not know yet."""
+    """A server on the hosts' bridge, its own where it has settings, with hosts as new that it does not know yet."""
+    if settings is None:
+        with lending.borrowed(rig.server_address) as server:
+            yield Stack(server, rig.take(hosts))
+        return
     with parts.private_folder("server") as path:
         path.chmod(0o711)
         server = Server(path / "data", rig.server_address, settings)

@@ -41,7 +41,7 @@ class CommandLine:
         return [sys.executable, "-m", "trainmaster.cli.main", *words]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tm(server: Server) -> CommandLine:
     return CommandLine(server)
 
