@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.test_pages import look_at, shell
+from tests.browser.test_pages import look_at
 from tests.rig.browser import WIDE, Browser, programs, running_browser
+from tests.rig.crowd import shell
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -42,6 +43,7 @@ for number in range(8):
     if number == 0:
         rows += [ingest.Report(1, "training", step, 1.79e9 + step, {MARKUP: step}) for step in (401, 402)]
     ingest.store(trial.pk, rows)
+print(experiment.pk, trial.pk - 7)
 """
 #: what a name must not become in a chart
 MARKUP = "<a href='https://example.org/'>loss</a> & <b>more</b>"
@@ -50,12 +52,17 @@ MARKUP = "<a href='https://example.org/'>loss</a> & <b>more</b>"
 def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
-    shell(empty_server, f"MARKUP = {MARKUP!r}\n{SWEEP}")
+    experiment, first = map(int, shell(empty_server, f"MARKUP = {MARKUP!r}\n{SWEEP}").split())
+    trials = [str(first + number) for number in range(8)]
+
+    def compared(*places: int) -> str:
+        return "/compare?trials=" + ",".join(trials[place] for place in places)
+
     with running_browser(empty_server.url) as window:
         window.look(dark=False, width=WIDE)
         window.login("admin", empty_server.password)
         wrong = look_at(window, "/experiments", {})
-        wrong += look_at(window, "/experiments/1", {})
+        wrong += look_at(window, f"/experiments/{experiment}", {})
         window.keep("compare-ticks", height=1500)
         boxes = window.all("input[name=trial]")
         assert len(boxes) == 8
@@ -68,25 +75,25 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         assert window.run(ticked) == [True] * 3 + [False] * 5
         window.one("form#compare button").focus()
         window.press(Keys.ENTER)
-        window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,2,3"), "the page")
+        window.wait(lambda: window.driver.current_url.endswith(compared(0, 1, 2)), "the page")
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
         assert window.texts(".compared th")[:3] == ["Trial", "lr", "optimizer.name"]
         colours = "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
         marks = window.attributes(".compared line", "stroke")
         window.wait(lambda: window.run(colours) == marks, "each trial in the colour of its mark")
-        wrong += look_at(window, "/compare?trials=1,2,3", {})
-        wrong += look_at(window, "/compare?trials=1,2,3,4,5,6,7,8&metric=training/loss", {})
+        wrong += look_at(window, compared(0, 1, 2), {})
+        wrong += look_at(window, f"{compared(*range(8))}&metric=training/loss", {})
         window.keep("compare-eight", height=1500)
-        window.open("/compare?trials=1,2,3")
+        window.open(compared(0, 1, 2))
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
         window.keep("compare-three", height=1500)
-        window.one("a[aria-label='Leave trial 2 out']").send_keys(Keys.ENTER)
-        window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3"), "the others")
-        window.one("#more").send_keys("5", Keys.ENTER)
-        window.wait(lambda: window.driver.current_url.endswith("/compare?trials=1,3,5"), "the added one")
+        window.one(f"a[aria-label='Leave trial {trials[1]} out']").send_keys(Keys.ENTER)
+        window.wait(lambda: window.driver.current_url.endswith(compared(0, 2)), "the others")
+        window.one("#more").send_keys(trials[4], Keys.ENTER)
+        window.wait(lambda: window.driver.current_url.endswith(compared(0, 2, 4)), "the added one")
         window.one(".chosen-metrics summary").send_keys(Keys.ENTER)
         window.wait(lambda: window.one(".chosen-metrics button").is_displayed(), "the metrics")
-        window.open("/trials/1")
+        window.open(f"/trials/{first}")
         legends = (
             "return [...document.querySelectorAll('#charts .legendtext')].map((text) => text.textContent)"
         )

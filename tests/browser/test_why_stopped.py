@@ -77,9 +77,12 @@ def test_the_page_of_a_failed_command_tells_why(browser: Browser, stack: Stack) 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_the_story_fits_every_look(browser: Browser, failed: int, dark: bool, width: int) -> None:
+def test_the_story_fits_every_look(
+    browser: Browser, stack: Stack, failed: int, dark: bool, width: int
+) -> None:
     browser.look(dark=dark, width=width)
-    for path in (f"/trials/{failed}", "/experiments", "/experiments/1"):
+    experiment = stack.get(f"/api/v1/trials/{failed}")["trial"]["experimentId"]
+    for path in (f"/trials/{failed}", "/experiments", f"/experiments/{experiment}"):
         browser.open(path)
         assert browser.sticking_out() == []
     browser.look(dark=False, width=WIDE)
