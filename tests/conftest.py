@@ -19,7 +19,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
-from tests.rig import browser, emptied, lending, network, parts  # noqa: E402
+from tests.rig import browser, emptied, lending, network, pace, parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
 from tests.rig.server import LIVE, Server  # noqa: E402
 from webui import environment  # noqa: E402
@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     os.environ["TRAINMASTER_CHECK_ANSWERS"] = "true"
     parts.shared_folder()
+    pace.factor()
     if hasattr(config, "workerinput"):
         network.leave()
 

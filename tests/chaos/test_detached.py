@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.rig.pace import wait_until
 from tests.rig.ports import free_port
 from tests.rig.server import ROOT, Server
 from tests.rig.stack import Stack
 from trainmaster.http import ServerClient
-from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.chaos
 

@@ -23,10 +23,10 @@ from hosts.models import ResourcePool
 from jobs.models import Allocation, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
 from tests.rig.many import make_commands, make_hosts
+from tests.rig.pace import wait_until
 from tests.rig.parts import end
 from tests.rig.web import ROOT, database_url
 from tests.rig.world import make_user
-from webui.embedded.processes import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.django_db(transaction=True)]
 

@@ -15,8 +15,8 @@ import redis
 
 from tests.rig import light_gang
 from tests.rig.hosts import Host
+from tests.rig.pace import wait_until
 from tests.rig.stack import LAUNCHER, Json, Stack, config, counting
-from webui.embedded.processes import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts]
 

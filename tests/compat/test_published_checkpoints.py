@@ -9,7 +9,7 @@ import pytest
 
 from tests.compat.conftest import PATIENCE_SECONDS, PublishedClient
 from tests.compat.test_published_client import run_to_its_end, wait_for
-from webui.embedded.processes import wait_until
+from tests.rig.pace import wait_until
 
 pytestmark = pytest.mark.compat
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import PATIENCE_SECONDS, PublishedClient
-from webui.embedded.processes import wait_until
+from tests.rig.pace import wait_until
 
 pytestmark = pytest.mark.compat
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.compat.conftest import PATIENCE_SECONDS, PublishedClient
 from tests.compat.test_published_client import run_to_its_end
-from webui.embedded.processes import wait_until
+from tests.rig.pace import wait_until
 
 pytestmark = pytest.mark.compat
 

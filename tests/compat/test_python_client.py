@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import PublishedClient
+from tests.rig.pace import wait_until
 from trainmaster.run import environment_for
-from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.compat
 

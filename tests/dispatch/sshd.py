@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dispatch import server_key
 from dispatch.endpoints import Endpoint, Hop
+from tests.rig import pace
 from tests.rig.ports import free_port
 
 WAIT_SECONDS = 60.0
@@ -20,8 +21,8 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 def wait_until(true: Callable[[], bool], seconds: float = WAIT_SECONDS, what: str = "the condition") -> None:
-    """Look often until `true()` holds; fail after `seconds`."""
-    limit = time.monotonic() + seconds
+    """Look often until `true()` holds; fail after `seconds` of a fast machine."""
+    limit = time.monotonic() + seconds * pace.factor()
     while not true():
         assert time.monotonic() < limit, f"{what} did not come true within {seconds} s"
         time.sleep(0.02)

@@ -15,8 +15,8 @@ import pytest
 from dispatch import connections, verb_channel
 from dispatch.contact_errors import Unreachable
 from dispatch.verb_channel import NotServed
+from tests.rig.pace import wait_until
 from trainmaster.bundle import host_command, write_bundle
-from webui.embedded.processes import wait_until
 
 
 def serve(folder: Path) -> str:

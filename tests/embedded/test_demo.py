@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.rig import parts
+from tests.rig import pace, parts
 from tests.rig.server import ROOT, Server
 from webui.embedded import demo_hosts, processes
 
@@ -62,7 +62,7 @@ def test_ctrl_c_pauses_the_demo_and_the_next_one_goes_on() -> None:
         server = Server(path / "data")
         first = started(server)
         try:
-            assert processes.wait_until(lambda: first.poll() is not None or steps(server) >= 20, 120), (
+            assert pace.wait_until(lambda: first.poll() is not None or steps(server) >= 20, 120), (
                 server.said()
             )
             first.send_signal(signal.SIGINT)
@@ -71,7 +71,7 @@ def test_ctrl_c_pauses_the_demo_and_the_next_one_goes_on() -> None:
             assert processes_of(server.data) == []
             paused = steps_of_first_run(server.data)
             second = started(server)
-            assert processes.wait_until(
+            assert pace.wait_until(
                 lambda: "Going on with experiment 1" in server.said() and steps(server) > paused, 90
             ), server.said()
             second.send_signal(signal.SIGINT)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.rig import network
+from tests.rig import network, pace
 from tests.rig.hosts import ALICE, BOB, Host, HostRig, processes_with_marker
 from webui.embedded import processes
 
@@ -41,7 +41,7 @@ def test_a_cut_link_is_silent_and_comes_back(isolated_hosts: list[Host]) -> None
     assert host.run("true").returncode == 255
     assert isolated_hosts[1].run("true").returncode == 0
     host.restore()
-    assert processes.wait_until(lambda: host.run("true").returncode == 0, 60)
+    assert pace.wait_until(lambda: host.run("true").returncode == 0, 60)
 
 
 def test_work_outlives_sshd_and_is_found_by_its_marker(hosts: list[Host]) -> None:
@@ -56,7 +56,7 @@ def test_work_outlives_sshd_and_is_found_by_its_marker(hosts: list[Host]) -> Non
     host.start_sshd()
     assert host.run("true").returncode == 0
     os.kill(found[0], signal.SIGKILL)
-    assert processes.wait_until(lambda: not processes_with_marker(key), 60)
+    assert pace.wait_until(lambda: not processes_with_marker(key), 60)
 
 
 def test_a_reboot_ends_everything_and_changes_the_boot_id(isolated_hosts: list[Host]) -> None:

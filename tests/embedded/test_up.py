@@ -14,10 +14,9 @@ import psycopg
 import pytest
 import redis
 
-from tests.rig import parts
+from tests.rig import pace, parts
 from tests.rig.ports import free_port
 from tests.rig.server import ROOT, Server
-from webui.embedded import processes
 from webui.embedded.lock import Register
 from webui.embedded.ports import LOOPBACK
 
@@ -106,8 +105,8 @@ def test_a_port_in_use_is_a_sentence(up: Server) -> None:
 def test_a_killed_part_is_replaced_and_everything_goes_on(up: Server, name: str) -> None:
     former = up.kill_part(name)
     up.wait_replaced(name, former)
-    assert processes.wait_until(lambda: healthy(up), 60), up.log("web")[-2000:]
-    assert processes.wait_until(lambda: databases_answer(up), 60)
+    assert pace.wait_until(lambda: healthy(up), 60), up.log("web")[-2000:]
+    assert pace.wait_until(lambda: databases_answer(up), 60)
     assert f"{name} was ended by SIGKILL; starting it again" in up.said()
 
 

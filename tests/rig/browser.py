@@ -15,8 +15,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.rig.pace import wait_until
 from tests.rig.page_element import LIMIT_SECONDS, NOT_NOW, Element
-from webui.embedded.processes import wait_until
 
 FLAGS = [
     "--headless=new",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rig import network, parts
+from tests.rig import network, pace, parts
 from tests.rig.ports import free_port
 from webui.embedded import processes
 from webui.embedded.ports import LOOPBACK
@@ -69,7 +69,7 @@ class Host:
             return
         log = self.folder / "sshd.log"
         self.sshd = processes.spawn(self._sshd_command(), log)
-        if not processes.wait_until(lambda: self._greets() or not self._sshd_lives(), START_LIMIT_SECONDS):
+        if not pace.wait_until(lambda: self._greets() or not self._sshd_lives(), START_LIMIT_SECONDS):
             raise RuntimeError(f"sshd of {self.name} does not answer: {log.read_text()[-1000:]}")
         if not self._sshd_lives():
             raise RuntimeError(f"sshd of {self.name} did not start: {log.read_text()[-1000:]}")

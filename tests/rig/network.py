@@ -10,6 +10,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.rig import pace
 from webui.embedded import processes
 
 FIRST_SUBNET, LAST_SUBNET = 1, 250  # the third byte of 10.203.x.y
@@ -136,7 +137,7 @@ def kill_all(namespace: str) -> None:
                 os.kill(pid, signal.SIGKILL)
         return not left
 
-    if not processes.wait_until(emptied, 60):
+    if not pace.wait_until(emptied, 60):
         raise RuntimeError(f"processes {pids(namespace)} in {namespace} do not end")
 
 

@@ -23,6 +23,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.rig import pace
+
 #: what a page answers that is being changed; each of them says that nothing was done
 NOT_NOW = (
     ElementClickInterceptedException,
@@ -108,7 +110,7 @@ class Element:
 
     def use(self, act: Callable[[WebElement], Found], what: str) -> Found:
         """What `act` says of the element, again until the page lets it; `what` it does, for the message."""
-        until = time.monotonic() + LIMIT_SECONDS
+        until = time.monotonic() + LIMIT_SECONDS * pace.factor()
         while True:
             try:
                 return act(self.found())

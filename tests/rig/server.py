@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from tests.rig import parts, warm_cli
+from tests.rig import pace, parts, warm_cli
 from tests.rig.ports import free_port
 from webui.embedded import processes
 from webui.embedded.ports import LOOPBACK
@@ -105,7 +105,7 @@ class Server:
         def ready() -> bool:
             return self._ended() or "Trainmaster is ready at" in self.said(begin)
 
-        if not processes.wait_until(ready, READY_LIMIT_SECONDS) or self._ended():
+        if not pace.wait_until(ready, READY_LIMIT_SECONDS) or self._ended():
             self.kill()
             raise RuntimeError(f"`up` did not get ready:\n{self.said(begin)[-4000:]}")
         if found := re.search(r"password (\S+)", self.said(begin)):
@@ -135,7 +135,7 @@ class Server:
         if self in LIVE:
             LIVE.remove(self)
         self.kill()
-        processes.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
+        pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
 
     def is_whole(self) -> bool:
         """Whether `up` and all of its parts run, and it answers."""
@@ -169,9 +169,7 @@ class Server:
             now = self.children().get(name)
             return now is not None and now != former and now.alive()
 
-        assert processes.wait_until(replaced, limit_seconds), (
-            f"{name} was not restarted:\n{self.said()[-2000:]}"
-        )
+        assert pace.wait_until(replaced, limit_seconds), f"{name} was not restarted:\n{self.said()[-2000:]}"
 
     def log(self, name: str) -> str:
         path = self.data / "log" / f"{name}.log"

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 
 from tests.rig import lending, parts
 from tests.rig.hosts import Host, HostRig, processes_with_marker
+from tests.rig.pace import wait_until
 from tests.rig.server import Server
-from webui.embedded.processes import wait_until
 
 Json = dict[str, Any]
 END_STATES = {"STATE_COMPLETED", "STATE_ERROR", "STATE_CANCELED"}

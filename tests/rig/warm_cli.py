@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.rig import pace
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 Ran = subprocess.CompletedProcess[str]
 _MESSAGE_BYTES = 1024 * 1024
@@ -56,9 +58,9 @@ class _Starter:
 
     def run(self, given: Mapping[str, Any], streams: list[int], limit_seconds: float) -> int:
         socket.send_fds(self.way, [json.dumps(given).encode()], streams)
-        pid = self._heard(60)
+        pid = self._heard(60 * pace.factor())
         try:
-            return self._heard(limit_seconds)
+            return self._heard(limit_seconds * pace.factor())
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
             self._heard(60)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig import pace
 from tests.trainmaster.stream_server import TOKEN, StreamServer
 from trainmaster.bundle import host_command, write_bundle
 from trainmaster.paths import RunPaths, Workdir
@@ -209,7 +210,7 @@ def code_archive(files: dict[str, str]) -> bytes:
 
 def wait_until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true value of `true`, which may look for what is not there yet; AssertionError after `seconds`."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + seconds * pace.factor()
     while not (value := _now(true)):
         assert time.monotonic() < until, f"not within {seconds} s"
         time.sleep(0.02)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from tests.rig.hosts import HostRig
+from tests.rig.pace import wait_until
 from tests.rig.stack import Stack, config, running_stack
 from tests.trainmaster.cli.terminal import Terminal
-from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.hosts
 

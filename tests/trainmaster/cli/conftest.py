@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.rig import warm_cli
+from tests.rig import pace, warm_cli
 from tests.rig.server import ROOT, Server
-from webui.embedded import processes
 
 Ran = warm_cli.Ran
 LIMIT_SECONDS = 120
@@ -55,5 +54,5 @@ def local_host(tm: CommandLine) -> Iterator[CommandLine]:
     for row in json.loads(tm("e", "list", "-a", "--json").stdout):
         tm("e", "kill", str(row["id"]))
     tm("command", "kill", "-f", *tm("command", "list", "-a", "-q").stdout.split())
-    processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 60)
+    pace.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 60)
     tm("host", "remove", "local", "--yes")

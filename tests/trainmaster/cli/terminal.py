@@ -9,6 +9,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from tests.rig import pace
+
 LIMIT_SECONDS = 60.0
 
 
@@ -25,7 +27,7 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         """Read until `text` has been said since the last answer; AssertionError after a while."""
-        end = time.monotonic() + LIMIT_SECONDS
+        end = time.monotonic() + LIMIT_SECONDS * pace.factor()
         while text not in self.said:
             assert time.monotonic() < end, f"{text!r} did not come:\n{self.said}"
             assert self._read(), f"the command ended before {text!r}:\n{self.said}"
@@ -36,7 +38,7 @@ class Terminal:
 
     def wait(self) -> int:
         """Read to the end; the exit code."""
-        end = time.monotonic() + LIMIT_SECONDS
+        end = time.monotonic() + LIMIT_SECONDS * pace.factor()
         while self._read():
             assert time.monotonic() < end, f"the command did not end:\n{self.said}"
         code = self.process.wait(60)

@@ -7,8 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.rig import pace
 from tests.trainmaster.cli.conftest import CommandLine
-from webui.embedded import processes
 
 
 def test_output_goes_where_it_was_written_and_the_exit_code_is_the_commands(local_host: CommandLine) -> None:
@@ -56,9 +56,9 @@ def test_ctrl_c_leaves_the_command_alone_and_kill_ends_it(local_host: CommandLin
             local_host.command("command", "run", "echo begun; sleep 600"),
             stdout=file, stderr=file, env=local_host.environment,
         )  # fmt: skip
-    assert processes.wait_until(lambda: "begun" in out.read_text().splitlines(), 60), out.read_text()
+    assert pace.wait_until(lambda: "begun" in out.read_text().splitlines(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
-    assert processes.wait_until(lambda: following.poll() is not None, 60), out.read_text()
+    assert pace.wait_until(lambda: following.poll() is not None, 60), out.read_text()
     assert following.returncode == 3, out.read_text()
     said = out.read_text()
     short = said.split("Launched command ")[1][:8]
@@ -77,12 +77,12 @@ def test_a_host_that_is_disabled_without_a_question_says_what_it_stopped(local_h
         answer: dict[str, str] = json.loads(local_host("command", "describe", command_id, "--json").stdout)
         return answer
 
-    assert processes.wait_until(lambda: described()["phase"] == "RUNNING", 60), described()
+    assert pace.wait_until(lambda: described()["phase"] == "RUNNING", 60), described()
     disabled = local_host("host", "disable", "local")
     assert local_host("host", "enable", "local").returncode == 0
     assert (disabled.returncode, disabled.stderr.strip()) == (0, f"stopped: cmd {command_id[:8]}")
     local_host("command", "kill", command_id)
-    assert processes.wait_until(lambda: described()["phase"] in ("CANCELED", "ERROR"), 60), described()
+    assert pace.wait_until(lambda: described()["phase"] in ("CANCELED", "ERROR"), 60), described()
 
 
 def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.rig import pace
 from tests.trainmaster.cli.conftest import CommandLine
-from webui.embedded import processes
 
 CONFIG = """
 name: {name}
@@ -101,7 +101,7 @@ def test_a_follower_is_told_what_it_waits_for_and_which_script_is_missing(
     command = local_host.command("e", "create", config(tmp_path, "3"), str(code), "-f", "--config", WIDE)
     with out.open("w") as file:
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
-    assert processes.wait_until(lambda: "It waits: asks 9" in out.read_text(), 60), out.read_text()
+    assert pace.wait_until(lambda: "It waits: asks 9" in out.read_text(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
     assert following.wait(60) == 3
     said = out.read_text()
@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_reopen_the_log(
     with out.open("w") as file:
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
     counted = ["1", "2", "3", "4", "5"]  # one alone may be the experiment's number
-    assert processes.wait_until(lambda: numbers(out.read_text())[-5:] == counted, 60), out.read_text()
+    assert pace.wait_until(lambda: numbers(out.read_text())[-5:] == counted, 60), out.read_text()
     following.send_signal(signal.SIGINT)
     assert following.wait(60) == 3
     said = out.read_text()

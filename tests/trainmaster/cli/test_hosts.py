@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.rig import pace
 from tests.rig.hosts import Host
 from tests.rig.server import ROOT
 from tests.trainmaster.cli.conftest import CommandLine
 from tests.trainmaster.cli.terminal import Terminal
-from webui.embedded import processes
 
 pytestmark = pytest.mark.hosts
 
@@ -174,4 +174,4 @@ def test_the_first_ten_minutes_go_as_the_documentation_says(
     assert "step 100: 0.366" in said["experiment create hello.yaml . -f"]
     assert "step 100: 0.366" in said["trial logs 1 --tail 20"]
     assert tm("e", "kill", numbers["2"]).returncode == 0
-    assert processes.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 120)
+    assert pace.wait_until(lambda: json.loads(tm("job", "list", "--json").stdout) == [], 120)

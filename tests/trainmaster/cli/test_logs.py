@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig import pace
 from tests.rig.server import ROOT, Server
 from tests.trainmaster.cli.conftest import CommandLine
 from tests.trainmaster.cli.terminal import Terminal
-from webui.embedded import processes
 
 CONFIG = """
 name: {name}
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_with_130_and_leaves_the_job_alone(
     with out.open("w") as file:
         command = local_host.command("trial", "logs", "-f", str(trial), "--rank", "none", "--no-prefix")
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
-    assert processes.wait_until(lambda: "tick 5" in out.read_text(), 60), out.read_text()
+    assert pace.wait_until(lambda: "tick 5" in out.read_text(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
     assert following.wait(60) == 130
     assert "Traceback" not in out.read_text()
@@ -175,7 +175,7 @@ def test_ctrl_c_ends_with_130_and_leaves_the_job_alone(
     with tail.open("w") as file:
         command = local_host.command("trial", "logs", "-f", str(trial), "--tail", "3")
         killed = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
-    assert processes.wait_until(lambda: "tick" in tail.read_text(), 60), tail.read_text()
+    assert pace.wait_until(lambda: "tick" in tail.read_text(), 60), tail.read_text()
     local_host("t", "kill", str(trial))
     assert killed.wait(60) == 1, tail.read_text()
     ticks = [int(number) for number in re.findall(r"tick (\d+)", tail.read_text())]
@@ -201,7 +201,7 @@ def test_a_job_that_waits_says_why(local_host: CommandLine, submit: Submit) -> N
         shown = local_host("trial", "logs", str(trial), "--stream", "stdout")
         return shown.returncode == 0 and "It waits: asks 9" in shown.stderr
 
-    assert processes.wait_until(says_why, 60)
+    assert pace.wait_until(says_why, 60)
     following = subprocess.Popen(
         local_host.command("trial", "logs", "-f", str(trial)),
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=local_host.environment,
@@ -255,12 +255,12 @@ def test_a_follower_outlives_a_restart_of_the_server(server: Server, tmp_path: P
             "trial", "logs", "-f", str(trial), "--rank", "none", "--no-prefix", "--source", "task"
         )
         following = subprocess.Popen(words, stdout=stdout, stderr=stderr, env=tm.environment, cwd=ROOT)
-    assert processes.wait_until(lambda: "tick 5\n" in out.read_text(), 60), complaints.read_text()
+    assert pace.wait_until(lambda: "tick 5\n" in out.read_text(), 60), complaints.read_text()
     for _ in range(2):
         web = server.kill_part("web")
         server.wait_replaced("web", web)
         seen = len(out.read_text().splitlines())
-        assert processes.wait_until(lambda: len(out.read_text().splitlines()) > seen + 20, 60)  # noqa: B023
+        assert pace.wait_until(lambda: len(out.read_text().splitlines()) > seen + 20, 60)  # noqa: B023
     assert tm("t", "kill", str(trial)).returncode == 0
     assert following.wait(120) == 1, complaints.read_text()
     ticks = [int(line.split()[1]) for line in out.read_text().splitlines() if line.startswith("tick")]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.rig.pace import wait_until
 from tests.trainmaster.cli.conftest import CommandLine
 from tests.trainmaster.cli.terminal import Terminal
-from webui.embedded.processes import wait_until
 
 LASTING = "import time\nwhile True:\n    time.sleep(0.2)\n"
 CONFIG = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.rig import pace
 from tests.trainmaster.cli.conftest import CommandLine
-from webui.embedded import processes
 
 PROGRAM = """
 import threading
@@ -30,14 +30,14 @@ def test_the_pulse_is_a_table_and_a_stack_says_what_a_rank_is_doing(
         listed[:] = json.loads(local_host("task", "list", "--json").stdout)
         return bool(listed)
 
-    assert processes.wait_until(runs, 60)
+    assert pace.wait_until(runs, 60)
     task_id = listed[-1]["taskId"]
 
     def beats() -> bool:
         return bool(json.loads(local_host("task", "pulse", task_id, "--json").stdout or "[]"))
 
     try:
-        assert processes.wait_until(beats, 60)
+        assert pace.wait_until(beats, 60)
         shown = local_host("task", "pulse", task_id).stdout.splitlines()
         assert [word.strip() for word in shown[0].split("|")][:3] == ["Rank", "Host", "Step"]
         assert [word.strip() for word in shown[2].split("|")][:2] == ["0", "local"]
@@ -49,7 +49,7 @@ def test_the_pulse_is_a_table_and_a_stack_says_what_a_rank_is_doing(
         assert "in waits_for_data" in json.loads(answer)["text"]
     finally:
         local_host("command", "kill", command_id)
-    assert processes.wait_until(lambda: not beats(), 60)
+    assert pace.wait_until(lambda: not beats(), 60)
     over = local_host("task", "stack", task_id, "--rank", "0")
     assert over.returncode != 0 and "runs nowhere now" in over.stderr
     nobody = local_host("task", "stack", task_id, "--all")

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.rig.pace import wait_until
 from tests.trainmaster.cli.conftest import CommandLine
-from webui.embedded.processes import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -28,10 +28,10 @@ from jobs.states import AllocationState, Reason, StopKind
 from logs import read
 from logs.streams import stored
 from tests.rig.many import empty_context
+from tests.rig.pace import wait_until
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
 from tests.rig.world import make_project
-from webui.embedded.processes import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
