@@ -264,6 +264,14 @@ def test_what_endangers_runs_is_told() -> None:
     assert judged(account={"name": "ml", "switch": "none"})["isolation"][0] == "warn"
     state, sentence = judged(logind={"detached_runs_survive": False})["logind"]
     assert state == "fail" and "loginctl enable-linger ml" in sentence
+    scope = {"unit": "session-3.scope", "kill_mode": None, "ends_runs": True, "leaves": True}
+    assert judged(logind={"detached_runs_survive": False}, service=scope)["logind"][0] == "ok"
+    assert "service" not in judged(service=scope), "it is about services alone"
+    service = {"unit": "tm.service", "kill_mode": "mixed", "ends_runs": True, "leaves": False}
+    state, sentence = judged(service=service)["service"]
+    assert state == "fail" and "KillMode=mixed" in sentence and "KillMode=process" in sentence
+    assert judged(service={**service, "leaves": True})["service"][0] == "ok"
+    assert judged(service={**service, "kill_mode": "process", "ends_runs": False})["service"][0] == "ok"
 
 
 def test_gpus_and_mig_instances_are_slots_by_uuid() -> None:
