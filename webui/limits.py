@@ -96,6 +96,8 @@ NOTIFY_TIMEOUT_SECONDS = environment.number("TRAINMASTER_NOTIFY_TIMEOUT_SECONDS"
 NOTIFY_ROUND_SECONDS = environment.number("TRAINMASTER_NOTIFY_ROUND_SECONDS", 20.0)
 NOTIFY_ATTEMPTS = int(environment.number("TRAINMASTER_NOTIFY_ATTEMPTS", 8))
 NOTIFY_HISTORY_DAYS = environment.number("TRAINMASTER_NOTIFY_HISTORY_DAYS", 30.0)
+# Event rows (timelines of pages, the server's history) of work that has ended are kept for so many days (-1: for ever).
+EVENT_RETENTION_DAYS = environment.number("TRAINMASTER_EVENT_RETENTION_DAYS", 365.0)
 # Shells, notebooks and TensorBoards: their use is noted so often; so many notebooks are asked at once whether they are
 # idle; a TensorBoard that nobody uses ends after so long, unless its config says otherwise (0: never).
 SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_SECONDS", 30.0)
@@ -114,4 +116,8 @@ if TICK_SECONDS <= 0:
 if not -1 <= LOG_RETENTION_DAYS <= 32767:
     raise ImproperlyConfigured(
         f"TRAINMASTER_LOG_RETENTION_DAYS is {LOG_RETENTION_DAYS}; allowed: -1 (for ever) to 32767."
+    )
+if EVENT_RETENTION_DAYS != -1 and EVENT_RETENTION_DAYS < 1:
+    raise ImproperlyConfigured(
+        f"TRAINMASTER_EVENT_RETENTION_DAYS is {EVENT_RETENTION_DAYS:g}; allowed: -1 (for ever), and 1 or more."
     )
