@@ -44,11 +44,12 @@ test: setup-dev ## lint, then every test but the long ones
 	@$(MAKE) --no-print-directory lint
 	$(RUN)/python -m pytest -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
-lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, Django's deployment check
+lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, the page of failure modes, Django's deployment check
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	$(RUN)/python -m tests.rig.survive_page --check
 	$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \

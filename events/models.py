@@ -1,5 +1,6 @@
 """Event rows: one for each change of state, written in the same transaction as the change (law 2)."""
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
 
@@ -44,6 +45,8 @@ class Event(models.Model):
         ordering = ["id"]
         indexes = [
             models.Index(fields=["kind", "subject", "id"]),
+            # rows come in the order of time, so this is small; the oldest are looked for by dispatch.event_retention
+            BrinIndex(fields=["at"], name="events_by_time"),
             models.Index(fields=["task_id", "id"], condition=~models.Q(task_id=""), name="events_by_task"),
             models.Index(
                 fields=["experiment_id", "id"],

@@ -212,6 +212,7 @@ class RunState(TypedDict, total=False):
 
     host_id: str
     boot_id: str
+    bundle: str
     launcher: ProcessRef
     entrypoint: ProcessRef
     runner: ProcessRef

@@ -84,6 +84,8 @@ TOKEN_USED_EVERY_SECONDS = environment.number("TRAINMASTER_TOKEN_USED_EVERY_SECO
 LOG_RETENTION_DAYS = int(environment.number("TRAINMASTER_LOG_RETENTION_DAYS", -1))
 LOG_CLEANUP_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_SECONDS", 3600.0)
 LOG_CLEANUP_ROUND_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_ROUND_SECONDS", 20.0)
+# Pages warn while the data folder has less space left.
+DISK_NEARLY_FULL_BYTES = int(environment.number("TRAINMASTER_DISK_NEARLY_FULL_BYTES", 512 * 1024**2))
 # Files of deleted checkpoints are removed for so long at most at once.
 CHECKPOINT_REMOVAL_ROUND_SECONDS = environment.number("TRAINMASTER_CHECKPOINT_REMOVAL_ROUND_SECONDS", 30.0)
 # An edit of the queue may be undone by its author for so long.
@@ -96,6 +98,8 @@ NOTIFY_TIMEOUT_SECONDS = environment.number("TRAINMASTER_NOTIFY_TIMEOUT_SECONDS"
 NOTIFY_ROUND_SECONDS = environment.number("TRAINMASTER_NOTIFY_ROUND_SECONDS", 20.0)
 NOTIFY_ATTEMPTS = int(environment.number("TRAINMASTER_NOTIFY_ATTEMPTS", 8))
 NOTIFY_HISTORY_DAYS = environment.number("TRAINMASTER_NOTIFY_HISTORY_DAYS", 30.0)
+# Event rows (timelines of pages, the server's history) of work that has ended are kept for so many days (-1: for ever).
+EVENT_RETENTION_DAYS = environment.number("TRAINMASTER_EVENT_RETENTION_DAYS", 365.0)
 # Shells, notebooks and TensorBoards: their use is noted so often; so many notebooks are asked at once whether they are
 # idle; a TensorBoard that nobody uses ends after so long, unless its config says otherwise (0: never).
 SERVICE_USED_EVERY_SECONDS = environment.number("TRAINMASTER_SERVICE_USED_EVERY_SECONDS", 30.0)
@@ -114,4 +118,8 @@ if TICK_SECONDS <= 0:
 if not -1 <= LOG_RETENTION_DAYS <= 32767:
     raise ImproperlyConfigured(
         f"TRAINMASTER_LOG_RETENTION_DAYS is {LOG_RETENTION_DAYS}; allowed: -1 (for ever) to 32767."
+    )
+if EVENT_RETENTION_DAYS != -1 and EVENT_RETENTION_DAYS < 1:
+    raise ImproperlyConfigured(
+        f"TRAINMASTER_EVENT_RETENTION_DAYS is {EVENT_RETENTION_DAYS:g}; allowed: -1 (for ever), and 1 or more."
     )

@@ -145,7 +145,7 @@ class ExperimentConfig(Section):
     preemptible: bool = True
     """Trainmaster's own: false asks not to be stopped for others, within the pool's quota for it."""
     preemption_timeout: NotNegative | None = None
-    """Seconds from the request to stop until it is forced; null is 3600."""
+    """Seconds to save in, from when all its hosts have been told to stop until it is forced; null is 3600."""
     log_policies: LogPolicies = Field(default_factory=built_ins)
     """Joined by name with two that are always there, which only label: CUDA OOM and ECC Error."""
     retention_policy: RetentionPolicy | None = None

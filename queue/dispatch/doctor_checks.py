@@ -71,6 +71,7 @@ def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None
         _clock(skew_seconds),
         _isolation(facts),
         _logind(facts),
+        *service(facts),
         _containers(facts),
     ]
 
@@ -199,9 +200,37 @@ def _logind(facts: Facts) -> Check:
     logind, name = facts["logind"], facts["account"]["name"]
     if logind["detached_runs_survive"]:
         return check("logind", "ok", "Runs outlive the SSH session.")
+    if facts.get("service", {}).get("leaves"):
+        return check(
+            "logind", "ok", "Runs leave the SSH session for a scope of their own, which outlives it."
+        )
     return check(
         "logind",
         "fail",
         f"systemd-logind ends all processes of {name} at logout (KillUserProcesses=yes), runs among them. "
         f"Run `loginctl enable-linger {name}` on the host, or set KillUserProcesses=no.",
     )
+
+
+def service(facts: Facts) -> list[Check]:
+    """Nothing of hosts that a login reaches; of `local`, whether runs outlive the server's own service."""
+    service = facts.get("service") or {}
+    unit = service.get("unit") or ""
+    if not unit.endswith(".service"):
+        return []
+    if not service["ends_runs"]:
+        return [check("service", "ok", f"Runs outlive a restart of {unit}.")]
+    if service["leaves"]:
+        return [
+            check(
+                "service", "ok", f"Runs leave {unit} for a scope of their own, so they outlive its restart."
+            )
+        ]
+    return [
+        check(
+            "service",
+            "fail",
+            f"systemd ends all processes of {unit} when it stops or restarts (KillMode={service['kill_mode']}), runs "
+            "among them. Set KillMode=process in the unit and run `systemctl daemon-reload`.",
+        )
+    ]

@@ -17,7 +17,7 @@ from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
-from jobs import rank_ends, transitions
+from jobs import leaving, rank_ends, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, StopKind
 from logs import store as log_store
@@ -280,10 +280,15 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
     )
 
 
-def signals(allocation_id: str) -> Intake:
-    """What is asked of the run now, for the long poll. Raises Over."""
+def signals(member_id: int, allocation_id: str, have: frozenset[str] = frozenset()) -> Intake:
+    """What is asked of the run now, for the long poll. Raises Over.
+
+    `have` are the orders that the runner knows already: that it names "preempt" is the proof that it was told.
+    """
     allocation = Allocation.objects.get(pk=allocation_id)
     _refuse_over(allocation)
+    if "preempt" in have and allocation.stop_kind == StopKind.PREEMPT and allocation.stop_deadline_at is None:
+        leaving.preempt_told([member_id])
     return Intake(-1, *_orders_of(allocation))
 
 

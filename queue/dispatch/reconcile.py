@@ -296,7 +296,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
         return
     row = next(iter(members.values())).host
     try:
-        answer = remote.verb(row, "remove", {"runs": sorted(members), "force": True})
+        answer = remote.verb(row, "remove", {"runs": sorted(members), "force": True, "bundles": True})
     except remote.RemoteError as error:
         log.info("run folders of %s stay for now: %s", row.name, error)
         return

@@ -11,7 +11,7 @@ from django.utils import timezone
 from dispatch import launch, remote
 from dispatch.going_on import going_on
 from hosts.models import Host
-from jobs import transitions
+from jobs import leaving, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason, StopKind
 
@@ -55,20 +55,22 @@ def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
         orders = {m.run_key: {"reason": reason} for m in members}
         verb = "preempt"
     try:
-        remote.verb(host, verb, {"runs": orders})
+        answer = remote.verb(host, verb, {"runs": orders})
     except remote.RemoteError as error:
         log.warning("%s of %s on %s: %s", verb, allocation.pk, host.name, error)
         return
     Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=timezone.now())
+    told = [m.pk for m in members if answer.get("runs", {}).get(m.run_key, {}).get("preempting")]
+    leaving.preempt_told(told)
 
 
 def escalate() -> int:
-    """Preempted allocations that did not leave in their time are stopped; the number of them."""
-    overdue = Allocation.objects.filter(
-        stop_kind=StopKind.PREEMPT, stop_deadline_at__lt=timezone.now()
-    ).exclude(state=AllocationState.TERMINATED)
+    """Stop preempted allocations that did not leave in the time they have had since they were told; how many."""
+    for allocation_id in leaving.all_told():
+        with going_on(f"the time that {allocation_id} has to save"):
+            leaving.start_countdown(allocation_id)
     stopped = 0
-    for allocation in overdue:
+    for allocation in leaving.overdue():
         with going_on(f"the stop of {allocation.pk}, which did not leave in time"):
             stopped += transitions.request_stop(
                 allocation.pk,

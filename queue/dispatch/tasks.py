@@ -15,6 +15,7 @@ from dispatch import (
     checkpoint_files,
     deletion,
     detached,
+    event_retention,
     host_tasks,
     idle_gpus,
     idle_services,
@@ -170,8 +171,10 @@ def clean_logs() -> None:
 
 @shared_task(name="dispatch.tasks.collect_garbage")
 def collect_garbage() -> None:
-    """Run folders that nobody needs any more, deletions that were interrupted, logins that have ended."""
+    """Run folders that nobody needs any more, deletions that were interrupted, logins that have ended, old events."""
     SessionStore.clear_expired()
+    with going_on("the removal of old event rows"):
+        event_retention.remove_old(timezone.now())
     reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
         reconcile.remove_folders(host_id)

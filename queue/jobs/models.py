@@ -114,7 +114,9 @@ class Allocation(models.Model):
     stop_grace_seconds = models.FloatField(null=True)
     #: the task that the slots are being freed for
     stop_for_task = models.CharField(max_length=96, blank=True)
-    #: a PREEMPT becomes a STOP at this time
+    #: how long a PREEMPT leaves to save in, from when its hosts were told
+    stop_save_seconds = models.FloatField(null=True)
+    #: a PREEMPT becomes a STOP at this time; null until everything of it that runs has been told
     stop_deadline_at = models.DateTimeField(null=True)
     #: its training code has asked whether it should stop: it can save when it is told to
     asked_preempt_at = models.DateTimeField(null=True)
@@ -177,6 +179,8 @@ class Member(models.Model):
     rank_ends = models.JSONField(default=list)
     #: when a stop was last sent over SSH, so that it is sent again only after a while
     stop_sent_at = models.DateTimeField(null=True)
+    #: when its host first confirmed that the run is told to save and leave
+    preempt_told_at = models.DateTimeField(null=True)
     #: its runner has nothing left to do: all is shipped and uploaded, or was given up
     finished_at = models.DateTimeField(null=True)
     #: the run folder is gone from the host

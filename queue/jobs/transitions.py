@@ -112,7 +112,8 @@ def request_stop(
         "stop_requested_at": now,
         "stop_for_task": for_task_id,
         "stop_grace_seconds": grace_seconds if grace_seconds is not None else settings.STOP_GRACE_SECONDS,
-        "stop_deadline_at": now + timedelta(seconds=timeout) if kind == StopKind.PREEMPT else None,
+        "stop_save_seconds": timeout if kind == StopKind.PREEMPT else None,
+        "stop_deadline_at": None,
     }
     Allocation.objects.filter(pk=allocation_id).update(**fields)
     if kind == StopKind.STOP:
@@ -126,27 +127,34 @@ def request_stop(
 
 
 def _leave_sooner(allocation: Allocation, seconds: float | None, reason: Reason, actor: str) -> bool:
-    """Shorten the time that is left to save in; whoever saves has been told already."""
-    deadline = allocation.stop_deadline_at
-    sooner = timezone.now() + timedelta(seconds=seconds) if seconds is not None else None
-    if sooner is None or deadline is None or sooner >= deadline:
+    """Shorten the time to save; what is left of it, where it has begun to count."""
+    deadline, whole = allocation.stop_deadline_at, allocation.stop_save_seconds
+    if seconds is None:
         return False
-    Allocation.objects.filter(pk=allocation.pk).update(stop_deadline_at=sooner)
+    if deadline is not None:
+        sooner = timezone.now() + timedelta(seconds=seconds)
+        if sooner >= deadline:
+            return False
+        Allocation.objects.filter(pk=allocation.pk).update(stop_deadline_at=sooner)
+    elif whole is not None and seconds < whole:
+        Allocation.objects.filter(pk=allocation.pk).update(stop_save_seconds=seconds)
+    else:
+        return False
     detail = {"stop": allocation.stop_kind}
     record_allocation(allocation, allocation.state, allocation.state, reason, actor, detail)
     return True
 
 
 def _stop_sooner(allocation: Allocation, grace_seconds: float | None) -> bool:
-    """Shorten the grace of a stop under way; hosts take the earliest deadline that they are told."""
-    asked, grace = allocation.stop_requested_at, allocation.stop_grace_seconds
-    if grace_seconds is None or asked is None or grace is None:
-        return False
-    now = timezone.now()
-    if now + timedelta(seconds=grace_seconds) >= asked + timedelta(seconds=grace):
+    """Shorten the grace of a stop under way.
+
+    Hosts count it from when they are told and take the earliest deadline, so it does not matter when it was asked for.
+    """
+    grace = allocation.stop_grace_seconds
+    if grace_seconds is None or grace is None or grace_seconds >= grace:
         return False
     Allocation.objects.filter(pk=allocation.pk).update(
-        stop_requested_at=now, stop_grace_seconds=grace_seconds
+        stop_requested_at=timezone.now(), stop_grace_seconds=grace_seconds
     )
     Member.objects.filter(allocation=allocation).update(stop_sent_at=None)
     wake("dispatch.tasks.stop", allocation.pk)
@@ -191,11 +199,12 @@ def asked_to_preempt(allocation_id: str) -> bool:
 @transaction.atomic
 def preempt_acknowledged(allocation_id: str) -> bool:
     """The training code has seen the signal and will save and leave."""
-    return bool(
-        Allocation.objects.filter(pk=allocation_id, stop_kind=StopKind.PREEMPT, preempt_acked_at=None).update(
-            preempt_acked_at=timezone.now()
-        )
-    )
+    asked = Allocation.objects.filter(pk=allocation_id, stop_kind=StopKind.PREEMPT, preempt_acked_at=None)
+    heard = bool(asked.update(preempt_acked_at=timezone.now()))
+    if heard:  # pages say now that it saves
+        pool_id = Allocation.objects.values_list("pool_id", flat=True).get(pk=allocation_id)
+        announce(f"allocation:{allocation_id}", f"pool:{pool_id}")
+    return heard
 
 
 # --- members --------------------------------------------------------------------------------------

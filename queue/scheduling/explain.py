@@ -165,7 +165,7 @@ def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: PriorityRule
     """Why this run is not stopped for the request, in a few words."""
     other = run.request
     if run.stopping:
-        return "stopping"
+        return "already leaving"
     if not other.preemptible:
         return "may not be stopped"
     if snapshot.pool.scheduler == "fair_share":

@@ -236,6 +236,7 @@ def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str
     browser.wait(lambda: len(visible(browser)) == 25, "the range after a reload")
 
 
+@pytest.mark.survive(29)
 def test_terminal_colours_are_shown_and_nothing_of_a_line_acts(browser: Browser, log: str) -> None:
     browser.open(f"{log}#L71")
     shows(browser, 70)
@@ -496,6 +497,7 @@ def test_the_page_fits_narrow_windows_and_axe_finds_nothing(browser: Browser, lo
     browser.one("#keys button").click()
 
 
+@pytest.mark.survive(30)
 def test_an_outage_is_shown_and_mended_without_a_reload(
     browser: Browser, empty_server: Server, log: str
 ) -> None:

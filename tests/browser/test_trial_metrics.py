@@ -56,6 +56,7 @@ def opened(window: Browser, path: str) -> None:
     window.live()
 
 
+@pytest.mark.survive(35)
 def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial: int, tmp_path: Path) -> None:
     assert look_at(window, f"/trials/{trial}/metrics", {}) == []
     assert look_at(window, f"/trials/{trial}/metrics?x=wall&smooth=0.6&log=1&expand=loss", {}) == []

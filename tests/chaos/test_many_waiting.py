@@ -119,6 +119,7 @@ def started() -> int:
     return Allocation.objects.count()
 
 
+@pytest.mark.survive(18)
 def test_workers_die_at_random_while_thousands_wait(celery: Celery, minute: float) -> None:
     seconds = max(2 * STEP_SECONDS, 3 * minute)
     seed = int(os.environ.get("CHAOS_SEED") or time.time())

@@ -66,6 +66,7 @@ def patiently(act: Callable[[], Json]) -> Json:
             passes(0.5)
 
 
+@pytest.mark.survive(1)
 @pytest.mark.parametrize("minutes", [1, 10])
 def test_a_link_that_is_cut_for_minutes(stack: Stack, minute: float, minutes: int) -> None:
     experiment, last = begin(stack, minutes * minute / 2 + 10)
@@ -78,6 +79,7 @@ def test_a_link_that_is_cut_for_minutes(stack: Stack, minute: float, minutes: in
     stack.wait(lambda: stack.host_state(host.name) == "ready", 60, "the host to be back")
 
 
+@pytest.mark.survive(1)
 def test_sshd_is_stopped_and_started_25_times(stack: Stack) -> None:
     experiment, last = begin(stack, 60)
     for number in range(25):
@@ -89,6 +91,7 @@ def test_sshd_is_stopped_and_started_25_times(stack: Stack) -> None:
     assert_unharmed(stack, experiment, last, 60)
 
 
+@pytest.mark.survive(23)
 def test_postgresql_is_stopped_at_once_five_times(stack: Stack) -> None:
     experiment, last = begin(stack, 40)
     for _ in range(5):
@@ -104,6 +107,7 @@ def flush(stack: Stack) -> None:
         connection.flushall()
 
 
+@pytest.mark.survive(22)
 @pytest.mark.parametrize("moment", ["launch", "run", "stop"])
 def test_redis_forgets_everything(stack: Stack, moment: str) -> None:
     last = 30
@@ -137,6 +141,7 @@ for number in range(1, 1001 if first else 21):
 """
 
 
+@pytest.mark.survive(8)
 def test_a_host_that_reboots_starts_the_gang_again_without_counting_a_restart(stack: Stack) -> None:
     experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": SLOW_THEN_FAST}, config(4))
     stack.wait_lines(experiment, 8)
@@ -174,6 +179,7 @@ while True:
 """
 
 
+@pytest.mark.survive(11)
 def test_a_host_that_vanishes_is_named_by_the_ranks_of_the_others(stack: Stack) -> None:
     experiment = stack.submit({"launch.py": light_gang.LAUNCHER, "worker.py": MEETING}, config(4))
     stack.wait_lines(experiment, 8)
@@ -202,6 +208,7 @@ def test_a_host_that_vanishes_is_named_by_the_ranks_of_the_others(stack: Stack) 
     stack.assert_nothing_runs(stack.run_keys(experiment))
 
 
+@pytest.mark.survive(10)
 @pytest.mark.parametrize(("skew", "seconds"), [("+10m", 600), ("-10m", -600)])
 def test_the_doctor_measures_a_clock_that_is_wrong_by_minutes(stack: Stack, skew: str, seconds: int) -> None:
     """No job runs there: under libfaketime Python's own sleeps fail with EINVAL, which no wrong clock does."""
@@ -241,6 +248,7 @@ def wrong_clock(host: Host, library: Path, skew: str) -> None:
         file.write_text(right)  # sshd has read it
 
 
+@pytest.mark.survive(6, 25)
 def test_random_parts_are_killed_every_few_seconds(stack: Stack, minute: float) -> None:
     seconds = max(20.0, 3 * minute)
     seed = int(os.environ.get("CHAOS_SEED") or time.time())

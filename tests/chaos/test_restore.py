@@ -28,6 +28,7 @@ def manage(server: Server, *arguments: str, beside_it: bool) -> str:
     return done.stdout
 
 
+@pytest.mark.survive(36)
 def test_a_search_goes_on_from_a_backup_on_an_empty_folder(host_rig: HostRig, tmp_path: Path) -> None:
     if not host_rig.take(1)[0].isolated:
         pytest.skip("needs network namespaces (root and iproute2)")

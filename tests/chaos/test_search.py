@@ -116,6 +116,7 @@ def finds_the_better_ones(rungs: list[list[tuple[float, bool]]], stop_once: bool
         assert sorted(lr for lr, _ in following) == sorted(lr for lr, went_on in rung if went_on)
 
 
+@pytest.mark.survive(6)
 @pytest.mark.parametrize("stop_once", [False, True])
 def test_an_adaptive_search_survives_that_everything_is_killed_twice(stack: Stack, stop_once: bool) -> None:
     settings = {

@@ -103,6 +103,7 @@ def training_steps(stack: Stack, trial: int) -> list[int]:
     return [row["training"]["totalBatches"] for row in rows if "training" in row]
 
 
+@pytest.mark.survive(6)
 def test_the_server_is_away_in_the_middle_at_checkpoints_and_at_the_end(
     stack: Stack, minute: float, tmp_path: Path
 ) -> None:

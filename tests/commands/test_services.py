@@ -156,6 +156,7 @@ def test_notebooks_are_asked_side_by_side_and_an_odd_answer_is_only_its_own() ->
     assert [reasons[command.task_id] for command in commands] == ["", *[Reason.IDLE_TIMEOUT] * 2]
 
 
+@pytest.mark.survive(10)
 def test_a_clock_that_is_ahead_makes_nothing_last_longer() -> None:
     command = made(Job.Kind.NOTEBOOK, idle_timeout="2h")
     running(command)

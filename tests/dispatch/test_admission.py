@@ -77,6 +77,7 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     assert {"added", "admitted", "answered"} <= set(steps)
 
 
+@pytest.mark.survive(4)
 def test_the_first_key_waits_to_be_accepted_and_is_then_pinned(
     listening: None, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_the_key_of_a_jump_host_is_accepted_first(
     assert admitted(host).admission == Host.Admission.READY
 
 
+@pytest.mark.survive(4)
 def test_a_changed_key_suspends_a_ready_host_until_it_is_accepted(
     listening: None, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_host_without_any_python_says_so(listening: None, sshd: Sshd, tmp_path
     assert "has no Python from 3.8 on" in host.state_reason and "--python" in host.state_reason
 
 
+@pytest.mark.survive(41)
 def test_a_server_that_nobody_answers_for_is_no_route(
     sshd: Sshd, tmp_path: Path, settings: LazySettings, redis_server: object
 ) -> None:
@@ -250,6 +253,7 @@ def test_the_interpreter_with_a_torch_that_fits_the_host_is_chosen() -> None:
     assert best_python(facts(interpreters=[]), "/usr/bin/python3") == "/usr/bin/python3"
 
 
+@pytest.mark.survive(7)
 def test_what_endangers_runs_is_told() -> None:
     assert judged(skew=-90.0)["clock"] == (
         "warn",
@@ -260,6 +264,14 @@ def test_what_endangers_runs_is_told() -> None:
     assert judged(account={"name": "ml", "switch": "none"})["isolation"][0] == "warn"
     state, sentence = judged(logind={"detached_runs_survive": False})["logind"]
     assert state == "fail" and "loginctl enable-linger ml" in sentence
+    scope = {"unit": "session-3.scope", "kill_mode": None, "ends_runs": True, "leaves": True}
+    assert judged(logind={"detached_runs_survive": False}, service=scope)["logind"][0] == "ok"
+    assert "service" not in judged(service=scope), "it is about services alone"
+    service = {"unit": "tm.service", "kill_mode": "mixed", "ends_runs": True, "leaves": False}
+    state, sentence = judged(service=service)["service"]
+    assert state == "fail" and "KillMode=mixed" in sentence and "KillMode=process" in sentence
+    assert judged(service={**service, "leaves": True})["service"][0] == "ok"
+    assert judged(service={**service, "kill_mode": "process", "ends_runs": False})["service"][0] == "ok"
 
 
 def test_gpus_and_mig_instances_are_slots_by_uuid() -> None:

@@ -28,6 +28,7 @@ def test_a_signal_counts_as_a_shell_counts_it(sshd: Sshd) -> None:
     assert connections.run(sshd.endpoint(), "kill -9 $$").code == 137
 
 
+@pytest.mark.survive(5)
 def test_a_flood_on_stderr_neither_blocks_nor_costs_memory(sshd: Sshd) -> None:
     answer = connections.run(sshd.endpoint(), "head -c 10000000 /dev/zero >&2; printf '\\377done'")
     assert answer.stdout == b"\xffdone"
@@ -62,6 +63,7 @@ def test_the_private_key_is_made_once_and_for_the_server_alone(
     assert [file.name for file in path.parent.iterdir()] == ["id_ed25519"]
 
 
+@pytest.mark.survive(4)
 def test_an_unknown_key_is_shown_and_nothing_is_run(sshd: Sshd) -> None:
     hop = Hop("127.0.0.1", sshd.port, sshd.user, "")
     with pytest.raises(HostKeyUnknown, match="nobody has accepted") as caught:
@@ -69,6 +71,7 @@ def test_an_unknown_key_is_shown_and_nothing_is_run(sshd: Sshd) -> None:
     assert caught.value.offered == sshd.host_key
 
 
+@pytest.mark.survive(4)
 def test_a_changed_key_is_refused_with_both_fingerprints(sshd: Sshd) -> None:
     old = sshd.endpoint()
     connections.run(old, "true")
@@ -115,6 +118,7 @@ def test_an_unknown_name_a_closed_port_and_a_mute_port_each_get_their_sentence(
         dial("127.0.0.1", mute.getsockname()[1])
 
 
+@pytest.mark.survive(3)
 def test_more_sessions_than_sshd_allows_wait_for_their_turn(start_sshd: Callable[..., Sshd]) -> None:
     sshd = start_sshd("MaxSessions 2")
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
@@ -124,6 +128,7 @@ def test_more_sessions_than_sshd_allows_wait_for_their_turn(start_sshd: Callable
     assert [int(answer.stdout) for answer in answers] == list(range(20))
 
 
+@pytest.mark.survive(3)
 def test_an_sshd_without_any_session_is_busy_not_dead(
     start_sshd: Callable[..., Sshd], settings: LazySettings
 ) -> None:
@@ -133,6 +138,7 @@ def test_an_sshd_without_any_session_is_busy_not_dead(
         connections.run(sshd.endpoint(), "true")
 
 
+@pytest.mark.survive(3)
 def test_a_full_sshd_is_dialled_again_until_it_has_room(start_sshd: Callable[..., Sshd]) -> None:
     sshd = start_sshd("MaxStartups 1", "LoginGraceTime 60")
     with socket.create_connection(("127.0.0.1", sshd.port)) as hog:
@@ -156,6 +162,7 @@ def test_a_port_that_always_hangs_up_is_called_busy(sshd: Sshd, settings: LazySe
             connections.run(sshd.endpoint(), "true")
 
 
+@pytest.mark.survive(3)
 def test_dials_at_one_jump_host_are_bounded_and_all_succeed(
     start_sshd: Callable[..., Sshd], settings: LazySettings
 ) -> None:
@@ -175,6 +182,7 @@ def test_a_jump_host_that_cannot_reach_the_host_says_so(sshd: Sshd) -> None:
         connections.run(Endpoint((sshd.hop(), Hop("127.0.0.1", free_port(), "root", sshd.host_key))), "true")
 
 
+@pytest.mark.survive(2)
 def test_a_half_open_link_is_noticed_and_drops_that_connection_alone(
     start_sshd: Callable[..., Sshd], settings: LazySettings, tmp_path: Path
 ) -> None:
@@ -197,6 +205,7 @@ def test_a_half_open_link_is_noticed_and_drops_that_connection_alone(
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.survive(2)
 def test_a_link_that_broke_meanwhile_is_dialled_anew(sshd: Sshd) -> None:
     connections.run(sshd.endpoint(), "true")
     for pid in sshd.sessions():
@@ -219,6 +228,7 @@ def test_a_command_that_never_got_a_session_was_not_delivered(start_sshd: Callab
     assert not caught.value.delivered
 
 
+@pytest.mark.survive(3)
 def test_forty_dials_at_once_are_bounded_and_all_succeed(start_sshd: Callable[..., Sshd]) -> None:
     sshd = start_sshd("MaxStartups 4:100:4")
     # the key's comment makes forty endpoints of one sshd: forty connections, as after a restart of the server

@@ -76,6 +76,7 @@ def test_a_report_that_cannot_be_applied_is_named_and_blocks_nothing() -> None:
     assert any("could not be stored" in text for text in told)
 
 
+@pytest.mark.survive(32)
 def test_a_checkpoint_in_server_storage_is_partial_until_it_is_uploaded() -> None:
     experiment, member = started()
     uuid = "6f2b7c1e-0000-4000-8000-000000000001"
@@ -108,6 +109,7 @@ def test_a_late_runner_is_told_that_it_is_over() -> None:
         heartbeats.heartbeat(member.pk, {"state": "running"})
 
 
+@pytest.mark.survive(43)
 def test_a_report_that_is_no_object_blocks_nothing() -> None:
     experiment, member = started()
     odd = {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": [1]}

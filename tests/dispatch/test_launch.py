@@ -35,6 +35,7 @@ def attempted(member: Member, error: Unreachable | VerbFailed) -> Member:
     return member
 
 
+@pytest.mark.survive(20)
 def test_a_launch_whose_answer_was_lost_ends_by_the_hosts_word_alone(settings: LazySettings) -> None:
     member = attempted(assigned(), Unreachable("The link broke.", delivered=True))
     for _ in range(settings.LAUNCH_ATTEMPTS + 1):

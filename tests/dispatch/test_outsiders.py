@@ -83,6 +83,7 @@ def probe(machine: Machine) -> None:
     assert probing.probe_due() == 1
 
 
+@pytest.mark.survive(27)
 def test_who_uses_a_gpu_without_the_queue_is_named_and_nothing_is_placed_there(machine: Machine) -> None:
     login = machine.machine.logins[1]
     stranger = machine.starts(login, "sleep 600 77")

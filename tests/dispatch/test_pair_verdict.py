@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from dispatch import pair_verdict
 from dispatch.pair_networks import advice, common
 from dispatch.pair_verdict import Side
@@ -60,6 +62,7 @@ def test_a_pair_meets_on_the_fastest_network_or_on_the_pools_interface() -> None
     assert pair_verdict.link(*BOTH, "eth0").interfaces == ("eth0", "eth0")
 
 
+@pytest.mark.survive(17)
 def test_a_pair_is_bad_if_one_way_to_a_gang_address_is_closed() -> None:
     closed = side("gpu2", 2, {"192.168.0.1": "timed out", "10.1.0.1": 3000.0})
     found = pair_verdict.judge(BOTH[0], closed, "")
@@ -70,6 +73,7 @@ def test_a_pair_is_bad_if_one_way_to_a_gang_address_is_closed() -> None:
     )
 
 
+@pytest.mark.survive(17)
 def test_a_pair_is_bad_if_it_does_not_meet_on_the_pools_interface() -> None:
     found = pair_verdict.judge(*BOTH, "ib0")
     assert not found.ok

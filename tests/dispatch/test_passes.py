@@ -98,6 +98,7 @@ def test_a_pass_is_made_when_something_changed_and_not_otherwise() -> None:
     assert run_pass() >= 1
 
 
+@pytest.mark.survive(19)
 @pytest.mark.django_db(transaction=True)
 def test_ticks_at_once_give_no_slot_twice_and_no_task_two_attempts() -> None:
     make_host("gpu1", 4), make_host("gpu2", 4)

@@ -71,6 +71,7 @@ def test_two_workers_share_the_hosts(tmp_path: Path) -> None:
     assert Host.objects.filter(contact="reachable").count() == 6
 
 
+@pytest.mark.survive(1)
 def test_a_cut_cable_is_silence_and_the_host_comes_back_by_itself(
     isolated_hosts: list[rig.Host], settings: LazySettings
 ) -> None:

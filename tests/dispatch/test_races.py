@@ -84,6 +84,7 @@ def test_a_wish_that_meets_a_pass_stops_the_attempt_that_the_pass_makes(
     assert trial_of(experiment).task.state == "RUNNING"
 
 
+@pytest.mark.survive(26)
 def test_a_pass_that_meets_a_kill_places_nothing() -> None:
     make_host("gpu0", 1)
     experiment = submit_experiment()
@@ -181,6 +182,7 @@ def test_a_removal_that_meets_a_submission_is_refused() -> None:
     assert "1 unfinished job is in it" in str(answers[0])
 
 
+@pytest.mark.survive(26)
 def test_submissions_wait_neither_for_each_other_nor_for_a_pass() -> None:
     pool = a100(history=True)
     with transaction.atomic():

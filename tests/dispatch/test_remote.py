@@ -87,6 +87,7 @@ def _command_line(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.survive(4)
 def test_a_changed_key_suspends_the_host_and_says_both_keys(sshd: Sshd, tmp_path: Path) -> None:
     host = ssh_host(sshd, tmp_path / "work")
     sshd.stop()

@@ -58,6 +58,7 @@ def test_exit_0_completes_trial_and_experiment_and_frees_the_slots() -> None:
     assert not SlotHold.objects.filter(released_at=None).exists()
 
 
+@pytest.mark.survive(11)
 def test_a_failing_rank_stops_its_gang_and_is_the_one_that_is_named() -> None:
     experiment = running(slots=4, hosts=2, max_restarts=0)
     first, second = members_of(experiment)
@@ -74,6 +75,7 @@ def test_a_failing_rank_stops_its_gang_and_is_the_one_that_is_named() -> None:
     assert experiment.state == ExperimentState.ERROR
 
 
+@pytest.mark.survive(11)
 def test_the_earliest_failure_is_named_even_if_a_peer_reports_first() -> None:
     experiment = running(slots=4, hosts=2, max_restarts=0)
     first, second = members_of(experiment)
@@ -152,6 +154,7 @@ def test_a_lost_host_is_no_restart() -> None:
     assert attempt_of(experiment).exit_reason == Reason.HOST_LOST
 
 
+@pytest.mark.survive(8)
 def test_an_end_without_a_code_after_the_hosts_restart_is_no_restart_of_the_trial() -> None:
     experiment = running(slots=4, hosts=2, max_restarts=0)
     first, second = members_of(experiment)
@@ -165,6 +168,7 @@ def test_an_end_without_a_code_after_the_hosts_restart_is_no_restart_of_the_tria
     assert (trial.restarts, trial.task.state) == (0, TaskState.WAITING)
 
 
+@pytest.mark.survive(16)
 def test_a_port_in_use_gets_other_ports_and_no_restart_until_attempts_run_out(settings: Any) -> None:
     experiment = running(slots=4, hosts=2, max_restarts=0)
     leased = []
@@ -223,6 +227,7 @@ def test_an_end_without_a_code_on_the_same_boot_counts() -> None:
     assert trial_of(experiment).state == TrialState.ERROR
 
 
+@pytest.mark.survive(1)
 def test_a_silent_host_keeps_its_gang_open_but_not_its_gangs_slots() -> None:
     experiment = running(slots=4, hosts=2)
     first, second = members_of(experiment)
@@ -244,6 +249,7 @@ def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_resta
     assert trial.task.state == TaskState.WAITING and trial.restarts == 0
 
 
+@pytest.mark.survive(6)
 def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

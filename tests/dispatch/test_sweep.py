@@ -89,6 +89,7 @@ def test_a_step_that_breaks_is_logged_and_the_next_ones_are_done(
     assert [stop_kind(each) for each in two] == [StopKind.PREEMPT, StopKind.PREEMPT]
 
 
+@pytest.mark.survive(23)
 def test_a_database_that_is_away_ends_it() -> None:
     with pytest.raises(OperationalError), going_on("a step"):
         raise OperationalError("the connection is closed")

@@ -14,7 +14,7 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
-from jobs import transitions
+from jobs import leaving, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 from logs.sentences import sentence
@@ -43,6 +43,12 @@ def start(experiment: Experiment) -> None:
 def ran(experiment: Experiment, hours: float) -> None:
     """Its attempt has run so long already."""
     Allocation.objects.filter(pk=attempt_of(experiment).pk).update(started_at=timezone.now() - hours * HOUR)
+
+
+def told(experiment: Experiment) -> None:
+    """Its hosts have confirmed that it is to leave, so its time to save counts."""
+    leaving.preempt_told(member.pk for member in members_of(experiment))
+    stop.escalate()
 
 
 def end(experiment: Experiment, code: int = 0) -> None:
@@ -74,9 +80,7 @@ def test_at_its_limit_it_may_save_and_is_then_over_without_a_restart(settings: L
     time_limits.watch(timezone.now())
     attempt = attempt_of(experiment)
     assert attempt.stop_kind == StopKind.PREEMPT and attempt.stop_reason == Reason.TIME_LIMIT
-    assert attempt.stop_requested_at is not None and attempt.stop_deadline_at is not None
-    saving = attempt.stop_deadline_at - attempt.stop_requested_at
-    assert saving.total_seconds() == settings.TIME_LIMIT_SAVE_SECONDS
+    assert attempt.stop_save_seconds == settings.TIME_LIMIT_SAVE_SECONDS
     transitions.preempt_acknowledged(attempt.pk)
     end(experiment)
     trial = trial_of(experiment)
@@ -94,9 +98,10 @@ def test_what_is_being_preempted_has_at_its_limit_no_longer_to_save_than_others(
     experiment = running()
     key = attempt_of(experiment).pk
     transitions.request_stop(key, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="server")
+    told(experiment)
     patient = attempt_of(experiment).stop_deadline_at
     time_limits.watch(timezone.now())
-    assert attempt_of(experiment).stop_deadline_at == patient, "its time is not up"
+    assert patient and attempt_of(experiment).stop_deadline_at == patient, "its time is not up"
     ran(experiment, 4)
     time_limits.watch(timezone.now())
     shortened = attempt_of(experiment)

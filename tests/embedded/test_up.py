@@ -67,6 +67,7 @@ def test_secrets_and_sockets_are_closed_to_others(up: Server) -> None:
         assert stat.S_IMODE((up.data / folder).stat().st_mode) == 0o700, folder
 
 
+@pytest.mark.survive(34)
 def test_no_secret_is_in_the_arguments_of_any_child(up: Server) -> None:
     secret = (up.data / "secret_key").read_text()
     for child in up.children().values():
@@ -101,6 +102,7 @@ def test_a_port_in_use_is_a_sentence(up: Server) -> None:
     assert f"Port {up.port} on {LOOPBACK} is in use by another process; choose one with --port." in said
 
 
+@pytest.mark.survive(25)
 @pytest.mark.parametrize("name", ["web", "worker", "beat", "redis", "postgres"])
 def test_a_killed_part_is_replaced_and_everything_goes_on(up: Server, name: str) -> None:
     former = up.kill_part(name)
@@ -119,6 +121,7 @@ def databases_answer(server: Server) -> bool:
         return False
 
 
+@pytest.mark.survive(25)
 def test_a_restart_keeps_data_and_password_and_ends_cleanly(up: Server) -> None:
     """The last of the tests of this server, which it ends."""
     password, first = up.password, up.children()

@@ -82,6 +82,7 @@ def test_at_the_end_the_best_and_the_latest_stay_and_the_files_of_the_others_go(
     assert not Experiment.objects.get(pk=trial.experiment_id).collect_due
 
 
+@pytest.mark.survive(32)
 def test_what_is_still_being_uploaded_lets_the_latest_complete_one_stay(trial: Trial) -> None:
     late = stored(trial, 50, CheckpointState.PARTIAL)
     end(trial)
@@ -112,6 +113,7 @@ def test_of_many_uploads_that_outlive_an_experiment_only_the_last_asks_for_a_col
     assert sorted(step for step, state in states(trial).items() if state == "COMPLETED") == [20, 70]
 
 
+@pytest.mark.survive(32)
 def test_what_another_trial_began_with_is_never_superfluous(trial: Trial) -> None:
     source = trial.checkpoints.get(steps_completed=10)
     other = trial_rows.add("other", "COMPLETED")
@@ -196,6 +198,7 @@ def test_a_deletion_waits_for_its_storage_with_a_sentence_and_goes_on(
     assert not folder_of(row).exists()
 
 
+@pytest.mark.survive(32)
 def test_one_that_a_living_trial_needs_is_not_deleted_nor_any_other_with_it(trial: Trial) -> None:
     latest, first = (trial.checkpoints.get(steps_completed=step) for step in (40, 10))
     with pytest.raises(checkpoint_deletion.NotDeletable, match=f"while trial {trial.pk} goes on from it"):

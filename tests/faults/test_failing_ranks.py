@@ -24,6 +24,7 @@ time.sleep(300)
 """
 
 
+@pytest.mark.survive(11)
 def test_one_failing_rank_stops_its_gang_and_is_named(stack: Stack) -> None:
     experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": WORKER}, config(4))
     last = "the last words of rank 2"  # its peers may be stopped before they have said a thing
@@ -50,6 +51,7 @@ def test_max_restarts_restarts_and_counts(stack: Stack) -> None:
     assert stack.trial(experiment)["restarts"] == 2
 
 
+@pytest.mark.survive(12)
 def test_a_kill_leaves_nothing_even_of_a_stubborn_job(stack: Stack) -> None:
     stubborn = """
 import os, signal, subprocess, sys, time
@@ -100,6 +102,7 @@ def listener(host: Host, port: int) -> Iterator[None]:
         process.stdin.close()
 
 
+@pytest.mark.survive(16)
 def test_a_taken_port_is_exchanged_for_another_and_counts_no_restart(stack: Stack) -> None:
     first = settings.PORT_LEASE_FIRST
     worker = FAILS_ONCE.format(first=first, size=ports.for_meetings().start - first)

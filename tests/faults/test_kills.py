@@ -32,6 +32,7 @@ def assert_unharmed(stack: Stack, experiment: int) -> None:
     stack.assert_nothing_runs(stack.run_keys(experiment))
 
 
+@pytest.mark.survive(6)
 @pytest.mark.parametrize("part", ["web", "worker", "beat", "redis", "postgres"])
 def test_a_killed_part_of_the_server_harms_no_run(stack: Stack, part: str) -> None:
     experiment = begin(stack)
@@ -40,6 +41,7 @@ def test_a_killed_part_of_the_server_harms_no_run(stack: Stack, part: str) -> No
     assert_unharmed(stack, experiment)
 
 
+@pytest.mark.survive(6)
 def test_up_itself_killed_and_started_again_adopts_the_run(stack: Stack) -> None:
     experiment = begin(stack)
     stack.server.kill()
@@ -48,6 +50,7 @@ def test_up_itself_killed_and_started_again_adopts_the_run(stack: Stack) -> None
     assert_unharmed(stack, experiment)
 
 
+@pytest.mark.survive(6)
 def test_a_run_that_ends_while_the_server_is_down_keeps_its_true_result(stack: Stack) -> None:
     experiment = begin(stack)
     keys = stack.run_keys(experiment)
@@ -70,6 +73,7 @@ def test_a_killed_runner_is_started_anew_beside_the_living_training(stack: Stack
     assert_unharmed(stack, experiment)
 
 
+@pytest.mark.survive(1)
 def test_a_cut_link_changes_nothing_but_what_is_shown(stack: Stack) -> None:
     if not stack.hosts[0].isolated:
         pytest.skip("needs network namespaces to cut a link")

@@ -47,6 +47,7 @@ def test_an_unanswered_call_keeps_its_sentence_and_judges_nothing(host: Host) ->
     assert host.contact_error == ""
 
 
+@pytest.mark.survive(8)
 def test_another_boot_id_is_a_restart_the_first_one_is_not(host: Host) -> None:
     observe.seen(host.pk, boot_id="b1")
     observe.seen(host.pk, boot_id="b2")

@@ -224,6 +224,7 @@ class Queue(RuleBasedStateMachine):
                 assert trial.task.state in {TaskState.WAITING, TaskState.RUNNING}
 
 
+@pytest.mark.survive(26)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("redis_server")
 def test_any_order_of_wishes_ends_ticks_and_losses_keeps_what_must_hold(settings: LazySettings) -> None:

@@ -41,6 +41,7 @@ def test_a_task_is_assigned_once() -> None:
     assert Allocation.objects.count() == 1
 
 
+@pytest.mark.survive(19)
 def test_a_slot_is_given_once_and_the_loser_leaves_nothing() -> None:
     first, second = (trial_of(submit_experiment(slots=2)).task for _ in range(2))
     assign(first)
@@ -117,6 +118,7 @@ def test_slots_are_free_when_the_member_has_ended_and_ports_when_the_allocation_
     assert not PortLease.objects.exists()
 
 
+@pytest.mark.survive(20)
 def test_a_launch_is_claimed_by_one_worker() -> None:
     member = assign(trial_of(submit_experiment()).task).members.get()
     assert transitions.claim_launch(member.pk, 60)

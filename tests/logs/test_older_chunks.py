@@ -2,6 +2,8 @@
 
 from importlib import import_module
 
+import pytest
+
 from logs.chunks import LINES_PER_CHUNK, pack_runs, unpack
 from logs.contents import Contents
 from logs.filters import Clock, Filters
@@ -10,6 +12,7 @@ from logs.lines import Line
 migration = import_module("logs.migrations.0003_chunks_of_text")
 
 
+@pytest.mark.survive(25)
 def test_the_lines_of_an_older_chunk_stay_as_they_were() -> None:
     older = [
         [1.25, 0, "o", None, "plain"],

@@ -53,6 +53,7 @@ def test_what_a_runner_says_replaces_what_it_said_before(
     assert 0.4 <= (found.step_age_seconds or 0) < 5 and found.mark is None
 
 
+@pytest.mark.survive(37)
 def test_a_runner_without_a_pulse_costs_nothing(
     member: Member, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

@@ -119,6 +119,7 @@ def test_an_empty_log_is_read_without_ado(member: Member) -> None:
     assert read.tail(task_id, Filters(), 5) == [] and list(read.pieces(task_id)) == []
 
 
+@pytest.mark.survive(29)
 def test_the_download_of_a_rank_is_the_exact_bytes(member: Member) -> None:
     task_id = member.allocation.task_id
     written = [b"\xff\x00 odd", b"plain", "Gleis 9¾".encode(), b""]

@@ -206,6 +206,7 @@ def test_what_never_had_slots_is_told_too() -> None:
     assert why_stopped.last_failure(task) is None
 
 
+@pytest.mark.survive(10)
 def test_a_clock_that_was_set_wrong_does_not_make_its_host_the_first() -> None:
     """Its stamps lie before the attempt: its arrival counts."""
     experiment = running(2, 2, max_restarts=0)

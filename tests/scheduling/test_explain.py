@@ -195,7 +195,7 @@ def test_equals_and_runs_that_are_stopping_are_told_apart() -> None:
     world.tick()
     found = sentences(world, "exp 4")
     assert "gpu-1: 0 free, 2 needed; held by exp 1 (2, of the same priority)" in found
-    assert "gpu-2: 0 free, 2 needed; held by exp 2 (2, stopping)" in found
+    assert "gpu-2: 0 free, 2 needed; held by exp 2 (2, already leaving)" in found
 
 
 def test_in_a_large_pool_the_hosts_that_lack_least_come_first_and_the_rest_are_counted() -> None:

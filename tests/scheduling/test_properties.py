@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +160,7 @@ def test_max_slots_and_the_quota_for_work_that_may_not_be_stopped_hold(
     assert most is None or unpreemptible <= most
 
 
+@pytest.mark.survive(27)
 @worlds
 @given(seed=SEEDS, pool=ANY_POOL)
 def test_nothing_is_stopped_in_vain(seed: int, pool: dict[str, Any]) -> None:
@@ -237,6 +239,7 @@ def started_at(world: World, task: str) -> tuple[float, str]:
     return (running.started_at, task)
 
 
+@pytest.mark.survive(27)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, scheduler=st.sampled_from(["priority", "fair_share"]))
 @example(seed=6076, scheduler="fair_share")  # what was lent a gang's hosts held them once it was granted too

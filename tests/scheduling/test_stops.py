@@ -93,6 +93,7 @@ def helped(plan: Plan) -> set[str]:
     return {release.for_task_id for release in plan.releases}
 
 
+@pytest.mark.survive(27)
 @worlds
 @given(seed=SEEDS, pool=ANY_POOL)
 def test_nobody_is_stopped_but_by_the_rule(seed: int, pool: dict[str, Any]) -> None:
@@ -143,6 +144,7 @@ def first_sight(
             yield by_itself, request, decide(by_itself)
 
 
+@pytest.mark.survive(27)
 @worlds
 @given(seed=SEEDS, pool=st.sampled_from(POOLS[:2]))
 def test_no_stop_is_needless(seed: int, pool: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ def starts(paths: RunPaths) -> int:
     return len(written.read_text().split())
 
 
+@pytest.mark.survive(20)
 def test_a_second_launch_finds_the_first(host: TestHost) -> None:
     spec = host.spec(COUNT_STARTS)
     first = host.launch_spec(spec, code_archive({"a": "b"}))
@@ -49,6 +50,7 @@ def test_a_second_launch_finds_the_first(host: TestHost) -> None:
     assert starts(paths) == 1
 
 
+@pytest.mark.survive(20)
 def test_launches_at_the_same_time_start_one(host: TestHost) -> None:
     spec = host.spec(COUNT_STARTS)
     host.keys.append(spec["run_key"])
@@ -59,6 +61,7 @@ def test_launches_at_the_same_time_start_one(host: TestHost) -> None:
     assert sorted(answer["state"] for answer in answers) == ["already", "already", "already", "launched"]
 
 
+@pytest.mark.survive(20)
 @pytest.mark.parametrize("delay_ms", [0, 20, 40, 60, 70, 80, 90, 100, 120])
 def test_a_launch_killed_at_any_moment_can_be_repeated(delay_ms: int, host: TestHost) -> None:
     spec = host.spec(COUNT_STARTS)
@@ -250,6 +253,7 @@ def test_a_running_run_is_never_removed(host: TestHost) -> None:
     assert paths.root.exists()
 
 
+@pytest.mark.survive(8)
 def test_a_run_recorded_before_a_reboot_has_ended_and_its_pids_are_not_signalled(
     host: TestHost, stream_server: StreamServer
 ) -> None:
@@ -272,6 +276,7 @@ def test_a_run_recorded_before_a_reboot_has_ended_and_its_pids_are_not_signalled
     bystander.wait()
 
 
+@pytest.mark.survive(16)
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
 def test_a_trial_whose_leased_port_is_taken_is_not_started_and_says_so(
     address: str, host: TestHost, stream_server: StreamServer
@@ -302,6 +307,7 @@ def test_a_host_without_the_interface_of_its_gang_says_so_in_the_log(
     assert f"reaches it at {gang['addresses'][0]}" in sentence
 
 
+@pytest.mark.survive(39)
 @needs_root
 def test_a_job_runs_as_its_account_and_others_cannot_read_it(
     host: TestHost, stream_server: StreamServer

@@ -67,6 +67,7 @@ def test_whoever_listens_there_without_the_proof_is_not_measured() -> None:
     assert set(json.loads(heard[0])) == {"random", "proof"}, "the nonce stays at home"
 
 
+@pytest.mark.survive(17)
 def test_a_port_that_is_taken_and_a_peer_that_is_away_are_told() -> None:
     with socket.create_server(("0.0.0.0", 0)) as other, pytest.raises(VerbError) as refused:
         meet(request("a", "b", (other.getsockname()[1], free_port())), NOWHERE)

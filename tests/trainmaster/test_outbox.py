@@ -237,6 +237,7 @@ def test_a_journal_that_lost_its_shipped_end_with_the_hosts_memory_repeats_nothi
     assert json.loads(again.read(outbox.size, 1000))["m"] == "three"
 
 
+@pytest.mark.survive(9)
 def test_a_full_disk_leaves_the_journal_whole_and_the_lines_come_later(
     paths: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +259,7 @@ def test_a_full_disk_leaves_the_journal_whole_and_the_lines_come_later(
     assert [line["m"] for line in lines(paths)] == [str(number) for number in range(2000)]
 
 
+@pytest.mark.survive(43)
 def test_what_is_no_sdk_record_is_counted_as_a_gap(paths: RunPaths) -> None:
     paths.core_records(0).write_bytes(
         b'not json\n{"type": "status", "text": "a\xc3\xa4"}\n[1]\n{"v": NaN, "w": -Infinity}\n'
@@ -276,6 +278,7 @@ def test_what_is_no_sdk_record_is_counted_as_a_gap(paths: RunPaths) -> None:
     assert outbox.dropped == len("not json") + len("[1]")
 
 
+@pytest.mark.survive(31)
 def test_a_stream_that_is_cut_short_or_replaced_is_read_from_its_new_start(paths: RunPaths) -> None:
     stdout, stderr = paths.rank_stream(0, "stdout"), paths.rank_stream(0, "stderr")
     stdout.write_bytes(b"one\ntwo\n")
@@ -305,6 +308,7 @@ def test_freeing_leaves_alone_what_stands_where_a_covered_part_was(paths: RunPat
     assert stdout.read_bytes() == b"y" * 8999 + b"\n"
 
 
+@pytest.mark.survive(28)
 def test_of_a_flood_that_nobody_can_read_the_end_is_kept_and_the_rest_counted(paths: RunPaths) -> None:
     count, limit = 200_000, 1_000_000
     stdout = paths.rank_stream(0, "stdout")
@@ -343,6 +347,7 @@ def test_a_later_piece_of_a_cut_line_has_the_rank_and_level_of_its_first(paths: 
     ]
 
 
+@pytest.mark.survive(43)
 def test_links_and_odd_names_in_the_spool_are_left_alone(paths: RunPaths, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret\n")

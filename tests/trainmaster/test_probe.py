@@ -89,6 +89,7 @@ def test_the_file_system_of_a_folder_is_that_of_its_longest_mount() -> None:
     assert filesystem_of(Path("/x"), "") == "unknown"
 
 
+@pytest.mark.survive(7)
 def test_logind_is_read_as_logind_reads_it() -> None:
     assert kills_user_processes([], "alice") == (False, False)
     assert kills_user_processes(["[Login]\n#KillUserProcesses=yes\n"], "alice") == (False, False)

@@ -213,6 +213,7 @@ def test_a_sign_that_is_torn_or_strange_costs_nothing(host: TestHost) -> None:
         assert marked()[paths.key]
 
 
+@pytest.mark.survive(43)
 @pytest.mark.parametrize("path", ["file", "pipe"])
 def test_what_a_job_writes_as_its_sign_neither_swells_a_heartbeat_nor_stands_for_what_was_seen(
     tmp_path: Path, path: str

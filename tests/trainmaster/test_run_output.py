@@ -14,6 +14,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.processes import of_run
 
 
+@pytest.mark.survive(5, 29)
 def test_bytes_that_are_not_utf8_and_progress_bars_survive(
     host: TestHost, stream_server: StreamServer
 ) -> None:
@@ -114,6 +115,7 @@ def small_disk(host: TestHost) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(runs)], check=True)
 
 
+@pytest.mark.survive(9)
 def test_a_full_disk_is_named_in_the_log_and_the_run_goes_on(
     small_disk: Path, host: TestHost, stream_server: StreamServer
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_full_disk_is_named_in_the_log_and_the_run_goes_on(
     assert line["l"] == "ERROR" and f"the disk was full at gpu1:{small_disk} for" in line["m"]
 
 
+@pytest.mark.survive(9)
 def test_the_exit_code_outlasts_a_full_disk(
     small_disk: Path, host: TestHost, stream_server: StreamServer
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_server_at_a_new_address_is_found_by_server_json(
     assert_complete(stream_server, int(stream_server.texts("launcher.stdout")[0]))
 
 
+@pytest.mark.survive(12)
 def test_kill_9_of_the_launcher_leaves_the_training_alone(
     host: TestHost, stream_server: StreamServer
 ) -> None:
@@ -156,6 +157,7 @@ while True:
 """
 
 
+@pytest.mark.survive(12, 13)
 def test_stop_leaves_no_process_even_of_those_that_ignore_it(
     host: TestHost, stream_server: StreamServer
 ) -> None:
@@ -171,6 +173,7 @@ def test_stop_leaves_no_process_even_of_those_that_ignore_it(
     wait_until(lambda: not Path(f"/proc/{unmarked}").exists())
 
 
+@pytest.mark.survive(15)
 def test_the_jobs_own_grace_is_kept_behind_a_shell(host: TestHost, stream_server: StreamServer) -> None:
     saver = (
         "import signal, sys, time\n"
@@ -218,6 +221,7 @@ def test_a_preemption_reaches_the_job(road: str, host: TestHost, stream_server: 
     assert json.loads(stream_server.texts("launcher.stdout")[-1]) == {"reason": "paused"}
 
 
+@pytest.mark.survive(36)
 def test_what_a_restored_server_lacks_is_brought_once_more(
     host: TestHost, stream_server: StreamServer
 ) -> None:
@@ -283,6 +287,7 @@ def executable(archive: bytes, name: str) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.survive(11)
 def test_the_first_failure_is_the_earliest_rank(host: TestHost, stream_server: StreamServer) -> None:
     script = (
         "import json, os, sys\nspool = os.environ['TRAINMASTER_RUN_DIR'] + '/spool'\n"

@@ -123,6 +123,7 @@ def test_every_process_of_a_job_has_the_uid_of_its_submitter(
     assert {Path(f"/proc/{pid}").stat().st_uid for pid in pids} == {people[ALICE].uid}
 
 
+@pytest.mark.survive(39)
 def test_another_persons_job_cannot_read_write_or_signal(people: dict[str, Person], victim: Victim) -> None:
     bob = people[BOB]
     code = INTRUDER.replace("FOLDER", repr(victim.folder)).replace("PID", str(victim.pid), 1)
@@ -137,6 +138,7 @@ def test_another_persons_job_cannot_read_write_or_signal(people: dict[str, Perso
     assert processes_with_marker(victim.key), "the victim lives"
 
 
+@pytest.mark.survive(34)
 def test_no_secret_is_in_argv_logs_or_answers(
     stack: Stack, people: dict[str, Person], victim: Victim
 ) -> None:

@@ -71,6 +71,7 @@ def reasons(stack: Stack, experiment: int) -> str:
     return " ".join(row["sentence"] for task in tasks for row in task["blockers"])
 
 
+@pytest.mark.survive(17)
 def test_a_gang_waits_while_its_hosts_cannot_meet_and_starts_when_they_can(stack: Stack) -> None:
     code, found = doctor(stack)
     (pair,) = found["pairs"]

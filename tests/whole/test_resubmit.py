@@ -43,6 +43,7 @@ def post_with_key(stack: Stack, key: str, name: str) -> Json:
         return dict(json.loads(answer.read())["experiment"])
 
 
+@pytest.mark.survive(26)
 def test_a_repeated_submission_with_its_key_is_the_first_one(stack: Stack) -> None:
     first = post_with_key(stack, "key-1", "first")
     again = post_with_key(stack, "key-1", "second")
@@ -126,6 +127,7 @@ def attempts(stack: Stack, experiment: int) -> list[Json]:
     return list(stack.get(f"/api/v1/tasks/{task}")["task"].get("allocations") or [])
 
 
+@pytest.mark.survive(26)
 @pytest.mark.parametrize("state", STATES)
 def test_a_job_is_cancelled_in_every_state(stack: Stack, state: Callable[[Stack], int]) -> None:
     experiment = state(stack)
@@ -133,6 +135,7 @@ def test_a_job_is_cancelled_in_every_state(stack: Stack, state: Callable[[Stack]
     assert_at_rest(stack, experiment)
 
 
+@pytest.mark.survive(26)
 @pytest.mark.parametrize("state", [just_submitted, running])
 def test_a_cancel_while_all_workers_are_dead_is_done_by_the_next_one(
     stack: Stack, state: Callable[[Stack], int]
@@ -144,6 +147,7 @@ def test_a_cancel_while_all_workers_are_dead_is_done_by_the_next_one(
     assert_at_rest(stack, experiment)
 
 
+@pytest.mark.survive(6)
 def test_an_ended_job_stays_as_it_ended(stack: Stack) -> None:
     experiment = stack.submit(counting(1, 0), config(1))
     assert stack.wait_end(experiment) == "STATE_COMPLETED"

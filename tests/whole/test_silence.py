@@ -71,6 +71,7 @@ def assert_others_run(stack: Stack) -> None:
     assert stack.wait_end(other) == "STATE_COMPLETED"
 
 
+@pytest.mark.survive(1)
 def test_a_silent_hosts_job_is_neither_released_nor_started_again(stack: Stack) -> None:
     experiment = stack.submit(halting(20), config(1, max_restarts=5))
     stack.wait_lines(experiment, 10)
@@ -90,6 +91,7 @@ def test_a_silent_hosts_job_is_neither_released_nor_started_again(stack: Stack) 
     assert stack.trial(experiment)["restarts"] == 0
 
 
+@pytest.mark.survive(1)
 def test_a_silent_host_holds_its_trial_but_not_the_slots_of_its_gang(stack: Stack, pages: Pages) -> None:
     experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": WAITING}, config(4))
     stack.wait_lines(experiment, 4)

@@ -44,11 +44,23 @@ def main(arguments: List[str]) -> int:
             {"error": "old_python", "message": f"{sys.executable} is Python {found}; 3.8 or newer is needed."}
         )
     folder = _workdir(arguments[1:])
+    if arguments[0] in ("serve", "launch"):
+        _leave_unit()
     if arguments[0] == "serve":
         from trainmaster.host.serving import Serving
 
         return Serving(folder, perform).run()
     return _answer(perform(arguments[0], folder, sys.stdin.buffer))
+
+
+def _leave_unit() -> None:
+    """What is launched must not end with the service or session that launches it."""
+    from trainmaster.host import own_scope
+
+    if own_scope.SYSTEMD.is_dir():
+        from trainmaster.host.probing import logind_facts
+
+        own_scope.leave(logind_facts()["detached_runs_survive"])
 
 
 def perform(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:

@@ -7,6 +7,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional
 
+from trainmaster.host import old_bundles
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError
 from trainmaster.host.gpu_users import gpu_users
@@ -59,15 +60,22 @@ def server(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 
 def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    """Remove the folders of runs that have ended and been shipped; with "force", of those not shipped as well."""
+    """Remove the folders of runs that have ended and been shipped; with "force", of those not shipped as well.
+
+    With "bundles" also the bundles that nothing uses any more, whose names the answer has.
+    """
     runs, force = dict.fromkeys(_keys(request, workdir)), {"force": bool(request.get("force"))}
     if os.getuid() != 0:
-        return {"runs": for_each_owner("remove", _remove_own, runs, force, workdir)}
-    answers = for_each_owner("remove", _check_removable, runs, force, workdir)
-    for key, answer in answers.items():
-        if answer.get("removed"):
-            _delete(workdir, key)
-    return {"runs": answers}
+        answers = for_each_owner("remove", _remove_own, runs, force, workdir)
+    else:
+        answers = for_each_owner("remove", _check_removable, runs, force, workdir)
+        for key, answer in answers.items():
+            if answer.get("removed"):
+                _delete(workdir, key)
+    if not request.get("bundles"):
+        return {"runs": answers}
+    old = old_bundles.candidates(workdir)
+    return {"runs": answers, "bundles": old and old_bundles.remove(workdir, old, status({}, workdir)["runs"])}
 
 
 def _keys(request: Dict[str, Any], workdir: Workdir) -> List[str]:
@@ -116,7 +124,7 @@ def _status_of(
         return answer
     waits = answer["exit"] is None and (alive(state, "launcher") or alive(state, "entrypoint"))
     answer["state"] = "running" if processes or waits else "ended"
-    answer["boot_id"] = state.get("boot_id")
+    answer["boot_id"], answer["bundle"] = state.get("boot_id"), state.get("bundle")
     shipped = read_shipped(paths)
     size = paths.outbox.stat().st_size if paths.outbox.exists() else 0
     if isinstance(stored, int) and shipped["finished"] and shipped["refused"] is None and stored < size:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
+from trainmaster.host import own_scope
 from trainmaster.host.gpus import find_gpus
 from trainmaster.host.interfaces import interfaces
 from trainmaster.host.interpreters import find_interpreters
@@ -37,6 +38,7 @@ _SUDO_SECONDS = 5
 def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """All facts, as docs/protocol.md lists them; changes nothing on the host."""
     gpus, source = find_gpus()
+    logind = logind_facts()
     return {
         "protocol": PROTOCOL,
         "hostname": socket.gethostname(),
@@ -55,7 +57,8 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "interpreters": find_interpreters(),
         "isolation": _isolation(),
         "containers": container_runtimes.facts(),
-        "logind": _logind(),
+        "logind": logind,
+        "service": own_scope.facts(logind["detached_runs_survive"]),
         "account": _account(),
         "interfaces": interfaces(),
         "ssh_connection": _ssh_connection(os.environ.get("SSH_CONNECTION", "")),
@@ -130,7 +133,7 @@ def _user_namespaces() -> bool:
         return False
 
 
-def _logind() -> Dict[str, Any]:
+def logind_facts() -> Dict[str, Any]:
     """Whether processes survive the end of their login session here."""
     files = [Path(path) for path in _LOGIND]
     for folder in _LOGIND_FOLDERS:

@@ -14,6 +14,7 @@ import sys
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster.launch import same_versions
 from trainmaster.launch.rank_group import rank_command, run, without
 
 USAGE = (
@@ -99,6 +100,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if importlib.util.find_spec("torch") is None:
         print(without("PyTorch", "torch"), file=sys.stderr)
         return 1
+    if info is not None and len(info.container_addrs) > 1:
+        sentence = same_versions.fault(info, rendezvous_port(info))
+        if sentence is not None:
+            print(f"ERROR: trainmaster: {sentence} No rank was started.", file=sys.stderr)
+            return 1
     return run(torchrun_command(info, overrides, script), environment_for(info))
 
 

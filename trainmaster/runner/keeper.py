@@ -82,7 +82,7 @@ class Keeper:
         """`started` is the descriptor of the launch lock, closed as soon as state.json names the entrypoint."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # taken by sigtimedwait below
         _become_subreaper()
-        first: RunState = {"host_id": self.spec["host"]["id"], "boot_id": boot_id()}
+        first: RunState = {"host_id": self.spec["host"]["id"], "boot_id": boot_id(), "bundle": BUNDLE.name}
         first["launcher"] = cast(ProcessRef, reference(os.getpid()))
         update_state(self.paths, first)
         self._start_entrypoint()

@@ -12,10 +12,13 @@ from django.http import Http404, JsonResponse
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
+from webui import full_disk
+
 log = logging.getLogger(__name__)
 
 #: A client that finds the database away comes back after this long.
 RETRY_AFTER_SECONDS = 2
+_LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE)
 
 
 class BadRequest(exceptions.APIException):
@@ -52,7 +55,7 @@ def body(code: int, sentence: str) -> dict[str, Any]:
 def json_error(code: int, sentence: str) -> JsonResponse:
     """The same for views outside DRF."""
     answer = JsonResponse(body(code, sentence), status=code)
-    if code == HTTPStatus.SERVICE_UNAVAILABLE:
+    if code in _LATER:
         answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if code == HTTPStatus.UNAUTHORIZED:
         answer["WWW-Authenticate"] = "Bearer"
@@ -73,6 +76,9 @@ def describe(error: Exception) -> tuple[int, str]:
         log.warning("the database takes no such value: %s", error)
         why = "a number is none or too large, or text has characters that are none, such as U+0000"
         return HTTPStatus.BAD_REQUEST, f"A value in the request cannot be stored: {why}."
+    if sentence := full_disk.sentence_of(error):
+        log.warning("%s (%s)", sentence, error)
+        return HTTPStatus.INSUFFICIENT_STORAGE, sentence
     if isinstance(error, (OperationalError, InterfaceError)):
         log.warning("the database did not answer: %s", error)
         return HTTPStatus.SERVICE_UNAVAILABLE, "The database does not answer; try again in a moment."
@@ -104,7 +110,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """DRF's hook: every error of the API leaves as JSON with a sentence."""
     code, sentence = describe(error)
     headers: dict[str, str] = {}
-    if code == HTTPStatus.SERVICE_UNAVAILABLE:
+    if code in _LATER:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = challenge

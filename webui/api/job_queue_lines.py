@@ -15,6 +15,7 @@ from typing import Any
 from django.db import connection
 
 from hosts.models import ResourcePool
+from jobs import run_words
 
 #: rows of one answer; what is asked beyond comes with the next page
 NO_LIMIT = 1_000_000
@@ -22,7 +23,7 @@ NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True)
 class Line:
-    """One job of a queue. `place` counts from 0. `stops`: reason of each run that leaves, '' if it ends by itself."""
+    """One job of a queue. `place` counts from 0. `leaving`: the word of each run that leaves."""
 
     job_id: uuid.UUID
     place: int
@@ -31,7 +32,7 @@ class Line:
     requested: int
     held: int
     runs: int
-    stops: tuple[str, ...]
+    leaving: tuple[str, ...]
 
 
 _QUEUE = """
@@ -40,8 +41,8 @@ WITH live AS (
   FROM jobs_task WHERE state IN ('WAITING', 'RUNNING') GROUP BY job_id
 ), holding AS (
   SELECT t.job_id, sum(a.slots)::int AS held, count(*)::int AS runs, bool_and(a.on_sufferance) AS backfilled,
-         coalesce(array_agg(a.stop_reason ORDER BY a.id) FILTER (WHERE a.stop_kind <> '' OR a.state = 'TERMINATING'),
-                  '{{}}') AS stops
+         coalesce(array_agg(ARRAY[a.stop_kind, a.stop_reason, coalesce(a.preempt_acked_at::text, '')] ORDER BY a.id)
+                  FILTER (WHERE a.stop_kind <> '' OR a.state = 'TERMINATING'), '{{}}') AS stops
   FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE a.state <> 'TERMINATED' GROUP BY t.job_id
 ), lined AS (
   SELECT j.id, j.owner_id, row_number() OVER (ORDER BY {order}) - 1 AS place,
@@ -103,11 +104,15 @@ def page(
     }
     rows = _rows(pool, _PAGE.format(direction="DESC" if descending else "ASC"), asked)
     lines = [
-        Line(job_id, place, state, requested, held, runs, tuple(stops))
+        Line(job_id, place, state, requested, held, runs, _words(stops))
         for _, job_id, place, state, requested, held, runs, stops in rows
         if job_id is not None
     ]
     return lines, int(rows[0][0])
+
+
+def _words(stops: list[list[str]]) -> tuple[str, ...]:
+    return tuple(run_words.leaving(kind, reason, bool(acked)) for kind, reason, acked in stops)
 
 
 def counts(pool: ResourcePool) -> tuple[int, int]:

@@ -12,8 +12,9 @@ from typing_extensions import TypedDict
 
 from experiments.models import Experiment
 from hosts.models import ResourcePool
+from jobs import run_words
 from jobs.models import Job, Task
-from jobs.states import JobState, Reason, TaskState
+from jobs.states import JobState, TaskState
 from webui.api import encoding, job_queue_lines, last_pass
 from webui.api.answers import Time, one_of
 from webui.api.job_queue_lines import Line
@@ -24,15 +25,6 @@ STATES = {
     "scheduled": "STATE_SCHEDULED",
     "backfilled": "STATE_SCHEDULED_BACKFILLED",
 }
-#: why a run leaves -> the word for it; a run without a reason ends by itself
-_LEAVING = {
-    "": "ending",
-    Reason.PAUSED_BY_USER: "pausing",
-    Reason.CANCELED_BY_USER: "canceling",
-    Reason.KILLED_BY_USER: "killing",
-    Reason.POOL_CHANGED: "moving",
-}
-_STOPPING = "stopping"
 
 
 class JobSummary(TypedDict):
@@ -63,13 +55,11 @@ class Row:
 
     @property
     def leaving(self) -> str | None:
-        """`pausing`, `stopping`, `1 of 20 stopping`; None while nothing of it leaves."""
-        words = {_LEAVING.get(reason, _STOPPING) for reason in self.line.stops}
-        if not words:
+        """`pausing`, `saving`, `1 of 20 stopping`; None while nothing of it leaves."""
+        if not self.line.leaving:
             return None
-        word = words.pop() if len(words) == 1 else _STOPPING
-        some = len(self.line.stops) < self.line.runs
-        return f"{len(self.line.stops)} of {self.line.runs} {word}" if some else word
+        word, some = run_words.together(self.line.leaving), len(self.line.leaving) < self.line.runs
+        return f"{len(self.line.leaving)} of {self.line.runs} {word}" if some else word
 
 
 def _ahead(pool: ResourcePool, line: Line) -> int:
@@ -161,7 +151,9 @@ class JobRecord(TypedDict):
     progress: NotRequired[float]
     position: NotRequired[Annotated[int, Field(description="1 is the first")]]
     stopping: bool
-    leaving: NotRequired[Annotated[str, Field(description="such as `pausing` or `1 of 20 stopping`")]]
+    leaving: NotRequired[
+        Annotated[str, Field(description="such as `pausing`, then `saving`, or `1 of 20 stopping`")]
+    ]
     reason: NotRequired[ReasonRecord]
     forecast: NotRequired[Forecast]
     forecastUnknown: NotRequired[str]
@@ -191,7 +183,7 @@ def encode_row(row: Row) -> Json:
             "weight": job.weight,
             "progress": row.experiment_progress if row.experiment_progress is not None else job.progress,
             "position": row.ahead + 1 if row.ahead >= 0 else None,
-            "stopping": bool(line.stops),
+            "stopping": bool(line.leaving),
             "leaving": row.leaving,
             "reason": row.wait if waits else None,
             "forecast": row.forecast if waits else None,

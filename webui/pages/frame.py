@@ -22,6 +22,7 @@ from hosts import registry
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
+from webui import full_disk
 
 View = Callable[..., HttpResponseBase]
 
@@ -64,6 +65,7 @@ def _site() -> dict[str, Any]:
     return {
         "cluster_name": settings.CLUSTER_NAME,
         "plain_http_banner": settings.INSECURE_HTTP,
+        "disk_warning": full_disk.warning(),
         "cluster_message": Cluster.get().message_now,
     }
 

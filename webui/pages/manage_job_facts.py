@@ -13,7 +13,7 @@ from dispatch import last_plan
 from experiments.models import Experiment
 from hosts import registry
 from hosts.models import ResourcePool, Slot
-from jobs import queue_order
+from jobs import queue_order, run_words
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, TaskState
 
@@ -101,13 +101,8 @@ def facts_of(job: Job) -> Facts:
 
 def _state(job: Job, attempts: list[Allocation]) -> str:
     """A word of webui.pages.words."""
-    states = {attempt.state for attempt in attempts}
-    if AllocationState.RUNNING in states:
-        return "RUNNING"
-    if states & {AllocationState.ASSIGNED, AllocationState.STARTING}:
-        return "STARTING"
-    if AllocationState.TERMINATING in states:
-        return "STOPPING"
+    if attempts:
+        return run_words.of_runs(attempts)
     return "QUEUED" if job.state == JobState.ACTIVE else str(job.state)
 
 

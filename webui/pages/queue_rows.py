@@ -16,9 +16,9 @@ from dispatch import last_plan
 from dispatch.last_plan import Plan
 from experiments.models import Experiment
 from hosts.models import ResourcePool
-from jobs import idle_slots
+from jobs import idle_slots, run_words
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import AllocationState, Reason, TaskState
+from jobs.states import AllocationState, TaskState
 from scheduling.reasons import NEVER, WaitCode
 from webui.pages import queue_times
 from webui.pages.queue_listing import Line
@@ -193,21 +193,9 @@ def _note_attempts(rows: dict[uuid.UUID, Row]) -> set[uuid.UUID]:
 
 
 def _note_state(row: Row, attempts: list[Allocation], whom: dict[str, str]) -> None:
-    states = {attempt.state for attempt in attempts}
-    if AllocationState.RUNNING in states:
-        row.state = "RUNNING"
-    elif states & {AllocationState.ASSIGNED, AllocationState.STARTING}:
-        row.state = "STARTING"
-    else:
-        row.state = "STOPPING"
+    row.state = run_words.of_runs(attempts)
     stopped = [attempt for attempt in attempts if attempt.stop_kind]
     row.stopping = bool(stopped)
-    if stopped and len(stopped) == len(attempts):
-        row.state = (
-            "SAVING"
-            if all(a.stop_reason == Reason.PREEMPTED and not a.preempt_acked_at for a in stopped)
-            else "STOPPING"
-        )
     row.stops_for = next((whom[a.stop_for_task] for a in stopped if a.stop_for_task in whom), "")
     row.backfilled = all(attempt.on_sufferance for attempt in attempts)
     started = min(attempt.started_at or attempt.assigned_at for attempt in attempts)

@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
@@ -16,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from dispatch.intake import BadBatch, Intake, Over
 from logs.streams import OffsetConflict
 from trainmaster.protocol import OLDEST_PROTOCOL, PROTOCOL, PROTOCOL_HEADER
+from webui import full_disk
 from webui.api.errors import body
 from webui.runner_api import limits
 
@@ -64,6 +66,9 @@ def _check_protocol(request: Request) -> None:
 
 
 def _answer_to(error: Exception) -> Response:
+    if sentence := full_disk.sentence_of(error):
+        log.warning("%s (%s)", sentence, error)
+        return _error(HTTPStatus.INSUFFICIENT_STORAGE, sentence, limits.FULL_DISK_RETRY_AFTER_SECONDS)
     match error:
         case Refused():
             return _error(error.status, str(error), error.retry_after, error.fields)

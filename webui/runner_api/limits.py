@@ -26,6 +26,8 @@ LONG_POLL_SECONDS_MAX = 60.0
 RETRY_AFTER_SECONDS = 1
 #: The database is away: longer than a restart of it takes.
 UNAVAILABLE_RETRY_AFTER_SECONDS = 2
+#: A disk of the server is full: people have to free space.
+FULL_DISK_RETRY_AFTER_SECONDS = 15
 FILE_BLOCK_BYTES = 1024**2
 PATH_BYTES_MAX = 1024
 NONCE_CHARACTERS_MAX = 256

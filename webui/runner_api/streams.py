@@ -140,7 +140,7 @@ async def signals(request: Request) -> Response:
 
     def look() -> intake.Intake:
         sender = access.sender_of(token, allocation_id, index)
-        return _unless_over(sender.member_id, lambda: intake.signals(allocation_id))
+        return _unless_over(sender.member_id, lambda: intake.signals(sender.member_id, allocation_id, have))
 
     with wakeups().watch(f"allocation:{allocation_id}") as watch, changes().watching(allocation_id):
         while True:

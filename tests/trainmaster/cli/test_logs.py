@@ -246,6 +246,7 @@ def test_one_of_several_trials_is_chosen(local_host: CommandLine, submit: Submit
     assert refused.returncode == 1 and f"it has {trials[0]}, {trials[1]}" in refused.stderr
 
 
+@pytest.mark.survive(25)
 def test_a_follower_outlives_a_restart_of_the_server(server: Server, tmp_path: Path) -> None:
     tm = CommandLine(server)
     assert tm("host", "add", "local", "--slots", "2", "--yes").returncode == 0

@@ -91,6 +91,7 @@ def test_an_error_inside_the_stream_is_the_servers_sentence(server: ScriptedServ
         followed(server)
 
 
+@pytest.mark.survive(25)
 def test_a_request_waits_for_a_server_that_restarts(server: ScriptedServer) -> None:
     away = status(503, {"message": "PostgreSQL does not answer."}, Retry_After="0.1")
     server.on("GET", "/api/v1/me", away, away, ok({"user": {"username": "a"}}))

@@ -201,6 +201,7 @@ def test_status_progress_metadata_and_the_first_early_exit_are_recorded(run: Pat
     ]
 
 
+@pytest.mark.survive(9)
 def test_a_full_disk_costs_the_report_and_not_the_training(
     run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

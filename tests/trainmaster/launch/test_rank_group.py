@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.trainmaster.conftest import wait_until
 from tests.trainmaster.made_run import environment_of, make_run, records
 
@@ -26,6 +28,7 @@ def started(run: Path, script: str, how: str, **more: str) -> "subprocess.Popen[
     return subprocess.Popen(command, env=environment_of(run, **more), start_new_session=True)
 
 
+@pytest.mark.survive(11)
 def test_the_peers_of_a_failed_rank_are_ended_once_where_the_launcher_does_not(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", slots=2)
     script = """

@@ -150,6 +150,7 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> 
     assert gone(int(stdout_of(run, 0)))
 
 
+@pytest.mark.survive(15)
 @needs_torch
 def test_a_stop_leaves_every_rank_its_own_time_to_save(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", slots=2)
@@ -178,6 +179,7 @@ def test_a_stop_leaves_every_rank_its_own_time_to_save(tmp_path: Path) -> None:
     assert [(record["type"], record["code"]) for record in records(run, 1)] == [("rank_ended", 143)]
 
 
+@pytest.mark.survive(12)
 @needs_torch
 def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", slots=1)

@@ -69,6 +69,7 @@ def test_signals_reach_the_rank_and_its_end_is_its_own(tmp_path: Path) -> None:
     assert own.read_text() == "ready\nsaved\n"
 
 
+@pytest.mark.survive(12)
 def test_the_rank_goes_on_when_its_wrapper_is_killed(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     script = "echo $$; read go < gate; echo went on"

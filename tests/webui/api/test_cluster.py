@@ -16,6 +16,7 @@ def test_info_needs_no_login_and_has_what_the_client_reads(cast: Cast) -> None:
     assert answer["cluster_id"] == cast.stranger.send("GET", "/info")[1]["cluster_id"]
 
 
+@pytest.mark.survive(22)
 def test_health_is_good_while_redis_is_away(cast: Cast) -> None:
     with override_settings(REDIS_URL="redis://127.0.0.1:1/0"):
         status, answer = cast.stranger.send("GET", "/health")
@@ -23,6 +24,7 @@ def test_health_is_good_while_redis_is_away(cast: Cast) -> None:
     assert answer["redis"] == "away"
 
 
+@pytest.mark.survive(23)
 @pytest.mark.django_db(transaction=True)
 def test_health_and_every_request_answer_503_while_postgresql_is_away(
     cast: Cast, monkeypatch: pytest.MonkeyPatch

@@ -185,6 +185,7 @@ def test_the_same_folder_is_stored_once(submit: Submit) -> None:
     assert Context.objects.count() == 1
 
 
+@pytest.mark.survive(34)
 def test_secrets_of_a_config_are_masked_in_every_answer(cast: Cast, pool: ResourcePool) -> None:
     config = CONFIG + "environment: {environment_variables: [API_KEY=hunter2, SEED=1]}\n"
     pk = cast.ada.post("experiments", {"config": config})["experiment"]["id"]

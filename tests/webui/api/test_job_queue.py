@@ -62,7 +62,9 @@ def test_backfilled_and_stopping_rows_say_so(cast: Cast, submit: Submit, host: H
     assert queue(cast.vic)[0]["stopping"] is False
     transitions.request_stop(allocation, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler")
     assert queue(cast.vic)[0]["stopping"] is True
-    assert queue(cast.vic)[0]["leaving"] == "stopping"
+    assert queue(cast.vic)[0]["leaving"] == "pausing"
+    transitions.preempt_acknowledged(allocation)
+    assert queue(cast.vic)[0]["leaving"] == "saving"
 
 
 def test_what_pauses_is_said_to_pause_and_how_much_of_it(cast: Cast, submit: Submit, host: Host) -> None:
@@ -84,7 +86,7 @@ def test_of_several_runs_the_row_says_how_many_leave(cast: Cast, submit: Submit,
     runs.append(give_slots(str(job.pk), host, 1, task=other))
     transitions.request_stop(runs[0], StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="scheduler")
     row = queue(cast.vic)[0]
-    assert (row["leaving"], row["allocatedSlots"], row["requestedSlots"]) == ("1 of 2 stopping", 2, 2)
+    assert (row["leaving"], row["allocatedSlots"], row["requestedSlots"]) == ("1 of 2 pausing", 2, 2)
 
 
 def test_the_queue_of_one_user_keeps_the_places_of_all(cast: Cast, submit: Submit) -> None:

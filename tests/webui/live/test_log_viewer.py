@@ -66,6 +66,7 @@ def numbers(frames: list[Frame]) -> list[int]:
     return [row[0] for frame in frames for row in frame.get("lines", [])]
 
 
+@pytest.mark.survive(30)
 def test_history_and_live_join_without_gap_or_repeat(web: Web, member: Member) -> None:
     write(member, *[f"old {i}" for i in range(2500)])
     with open_log(web, member) as socket:
@@ -173,6 +174,7 @@ def test_a_pattern_that_explodes_ends_in_a_sentence(web: Web, member: Member) ->
         assert "nested repeats" in answers[-1]["error"]
 
 
+@pytest.mark.survive(29)
 def test_what_no_browser_can_show_is_replaced(web: Web, member: Member) -> None:
     write(member, "nul \x00, byte \udcff, <script>alert(1)</script>")
     with open_log(web, member) as socket:
@@ -181,6 +183,7 @@ def test_what_no_browser_can_show_is_replaced(web: Web, member: Member) -> None:
         assert texts(frames) == ["nul \ufffd, byte \ufffd, <script>alert(1)</script>"]
 
 
+@pytest.mark.survive(30)
 def test_a_viewer_that_acknowledges_gets_no_more_than_the_window(web: Web, member: Member) -> None:
     write(member, *["x" * 50] * 12_000)
     with open_log(web, member) as socket:
@@ -206,6 +209,7 @@ def test_frames_are_bounded_in_bytes(web: Web, member: Member) -> None:
         assert max(len(json.dumps(frame)) for frame in frames) < 1.5 * 1024**2
 
 
+@pytest.mark.survive(30)
 def test_a_lost_wake_up_costs_a_second(web: Web, member: Member, redis_server: Redis) -> None:
     with open_log(web, member) as socket:
         socket.send(json.dumps({"after": 0}))

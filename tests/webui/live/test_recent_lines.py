@@ -131,6 +131,7 @@ def _flood(member: Member, batches: int, pause: Callable[[int], None] = lambda b
         connection.close()
 
 
+@pytest.mark.survive(30)
 def test_a_viewer_that_does_not_read_costs_the_others_nothing_and_misses_nothing(
     web: Web, member: Member
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_viewer_that_does_not_read_costs_the_others_nothing_and_misses_nothing
         assert rows_until(stuck, lambda rows: bool(rows) and rows[-1][0] == 30_000) == everything
 
 
+@pytest.mark.survive(22, 23, 30)
 def test_cut_connections_of_database_and_redis_lose_and_repeat_nothing(web: Web, member: Member) -> None:
     client = redis.Redis.from_url(settings.REDIS_URL)
 

@@ -84,6 +84,7 @@ def shipper(web: Web, member: Member, token: str, lines: int) -> Iterator[httpx.
             yield answer
 
 
+@pytest.mark.survive(28)
 def test_a_flood_is_sent_away_while_other_jobs_pass(small_web: Web) -> None:
     flooding, slow = make_gang(2, token="flood"), make_gang(token="slow")[0]
     stop, answers = threading.Event(), []

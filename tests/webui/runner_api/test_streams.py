@@ -186,6 +186,7 @@ def test_a_runner_that_hangs_up_leaves_no_traceback(web: Web, runner: httpx.Clie
     assert "Traceback" not in log and "ERROR" not in log, log
 
 
+@pytest.mark.survive(41)
 def test_the_nonce_proves_which_server_it_is(runner: httpx.Client) -> None:
     answer = httpx.get(f"{runner.base_url}nonce", params={"value": "abc"}).json()
     cluster = Cluster.get()

@@ -10,7 +10,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
+from dispatch import doctor_checks
 from notifications.occurrences import no_link_address
+from trainmaster.host import own_scope
 from webui.embedded import installation, lock, ports
 from webui.embedded.supervise import CannotStart, Stop
 
@@ -95,8 +97,16 @@ def announce(command: BaseCommand, options: installation.Options, server: instal
         command.stdout.write(command.style.WARNING(INSECURE))
     if ports.is_any(options.listen) and (sentence := no_link_address()):
         command.stdout.write(sentence)
+    if sentence := service_that_ends_runs():
+        command.stdout.write(command.style.WARNING(sentence))
     if server.certificate is not None:
         command.stdout.write(f"TLS fingerprint (SHA-256): {server.certificate.printed}")
     command.stdout.write(f"Trainmaster is ready at {server.url}")
     if options.port != DEFAULT_PORT:
         command.stdout.write(f"For the command line: export TRAINMASTER_MASTER={server.url}")
+
+
+def service_that_ends_runs() -> str:
+    """A sentence if systemd ends runs of the host local together with this command, else nothing."""
+    found = doctor_checks.service({"service": own_scope.facts(logind_spares=True)})
+    return next((f"Host local: {check['sentence']}" for check in found if check["state"] == "fail"), "")

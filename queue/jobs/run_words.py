@@ -1,0 +1,51 @@
+"""The word for where the runs of a job stand, the same on the board, in dialogs, over REST and on the command line.
+
+Work that leaves first hears of it ("pausing"), then acknowledges and saves ("saving"), then is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobs.models import Allocation
+from jobs.states import AllocationState, Reason, StopKind
+
+SAVING, ENDING, STOPPING = "saving", "ending", "stopping"
+#: asked to save and leave, and not acknowledged yet
+_ASKED = {
+    Reason.PAUSED_BY_USER: "pausing",
+    Reason.PREEMPTED: "pausing",
+    Reason.SEARCHER_PARKED: "pausing",
+    Reason.CANCELED_BY_USER: "canceling",
+    Reason.POOL_CHANGED: "moving",
+}
+#: told to end; there is no time left to save
+_TOLD = {Reason.CANCELED_BY_USER: "canceling", Reason.KILLED_BY_USER: "killing"}
+
+
+def leaving(stop_kind: str, reason: str, acknowledged: bool) -> str:
+    """The word for a run that leaves; one that nobody asked to leave ends by itself."""
+    if stop_kind == StopKind.STOP:
+        return _TOLD.get(Reason(reason), STOPPING) if reason else STOPPING
+    if stop_kind == StopKind.PREEMPT:
+        return SAVING if acknowledged else _ASKED.get(Reason(reason), STOPPING) if reason else STOPPING
+    return ENDING
+
+
+def together(words: Iterable[str]) -> str:
+    """One word for several runs that leave, of which each has its own."""
+    found = set(words)
+    return found.pop() if len(found) == 1 else STOPPING
+
+
+def of_runs(attempts: Iterable[Allocation]) -> str:
+    """RUNNING, STARTING, or how all of them leave (PAUSING, SAVING…), for the open attempts of a job, one at least."""
+    runs = list(attempts)
+    staying = {run.state for run in runs if not run.stop_kind and run.state != AllocationState.TERMINATING}
+    if AllocationState.RUNNING in staying:
+        return "RUNNING"
+    if staying:
+        return "STARTING"
+    return together(
+        leaving(run.stop_kind, run.stop_reason, run.preempt_acked_at is not None) for run in runs
+    ).upper()
