@@ -13,6 +13,7 @@ from django.utils import timezone
 from dispatch import kinds, remote, settle, spec
 from dispatch.addresses import server_address
 from jobs import transitions
+from jobs.failed_starts import Fault
 from jobs.models import Member
 from jobs.states import Reason
 
@@ -22,6 +23,10 @@ log = logging.getLogger(__name__)
 CLAIM_SECONDS = 120.0
 LAUNCH_TIMEOUT_SECONDS = 90.0
 RETRY_SECONDS = 2.0
+#: A host that answers one of these may well start other runs: their account or their code is what is wrong.
+_OF_THE_RUN = {
+    "bad_spec", "bad_archive", "unsafe_archive", "incomplete", "no_account", "no_sudo", "sudo", "account", "taken"
+}  # fmt: skip
 
 
 def launch(member_id: int) -> None:
@@ -73,7 +78,16 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
         member.pk,
         reason=Reason.LAUNCH_FAILED,
         detail={"rank": None, "host": member.host.name, "member": member.index, "sentence": str(error)},
+        fault=_fault(error),
     )
+
+
+def _fault(error: remote.RemoteError) -> Fault:
+    if error.may_pass or isinstance(error, remote.HostKeyRefused):  # silent, or suspended by now
+        return Fault.LINK
+    if isinstance(error, remote.VerbFailed) and error.code in _OF_THE_RUN:
+        return Fault.RUN
+    return Fault.HOST
 
 
 def _retry_at(member: Member) -> datetime:

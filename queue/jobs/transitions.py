@@ -18,6 +18,7 @@ from django.utils import timezone
 from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.record import record
+from hosts import failed_starts
 from hosts.pools import mark_dirty
 from jobs import ports, rank_ends
 from jobs.allocation_events import record_allocation
@@ -273,6 +274,8 @@ def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fie
         task_id=task.pk,
     )
     member.state = to
+    if to in {MemberState.LAUNCHED, MemberState.RUNNING}:
+        failed_starts.forget(member.host)
     return True
 
 
