@@ -35,6 +35,8 @@ TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECOND
 # after a lost message, or one that waits behind others
 LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
+# A host that is still starting a run after so long (a network disk that hangs) is told to give it up.
+LAUNCH_GIVE_UP_SECONDS = environment.number("TRAINMASTER_LAUNCH_GIVE_UP_SECONDS", 600.0)
 # A host that could not start so many different tasks, one after the other, is drained until someone enables it.
 HOST_FAILED_STARTS = int(environment.number("TRAINMASTER_HOST_FAILED_STARTS", 3))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
