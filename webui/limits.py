@@ -12,6 +12,8 @@ SSH_KEEPALIVE_SECONDS = environment.number("TRAINMASTER_SSH_KEEPALIVE_SECONDS", 
 SSH_PENDING_DIALS_PER_HOST = int(environment.number("TRAINMASTER_SSH_PENDING_DIALS_PER_HOST", 4))
 SSH_SESSIONS_PER_HOST = int(environment.number("TRAINMASTER_SSH_SESSIONS_PER_HOST", 4))
 SSH_LIMIT_RETRY_SECONDS = environment.number("TRAINMASTER_SSH_LIMIT_RETRY_SECONDS", 10.0)
+# What is sent to a host (a job's folder, our own bundle) has as long as it takes at this rate, which is 128 kbit/s.
+SSH_LEAST_BYTES_PER_SECOND = environment.number("TRAINMASTER_SSH_LEAST_BYTES_PER_SECOND", 16_000.0)
 SSH_IDLE_SECONDS = environment.number("TRAINMASTER_SSH_IDLE_SECONDS", 600.0)
 HOST_PROBE_SECONDS = environment.number(
     "TRAINMASTER_HOST_PROBE_SECONDS", min(10.0, HOST_SILENT_AFTER_SECONDS / 3)

@@ -470,3 +470,28 @@ def test_the_launch_of_a_run_of_another_account_is_given_up(host: TestHost) -> N
     spec = host.spec(COUNT_STARTS, unix_user=OTHER)
     assert revoked(host, spec["run_key"], unix_user=OTHER) == "revoked"
     assert host.launch_spec(spec, code_archive({}))["error"] == "revoked"
+
+
+@pytest.mark.parametrize("account", [None, pytest.param(OTHER, marks=needs_root)])
+def test_a_launch_whose_code_is_still_coming_is_starting_and_goes_on(
+    account: str | None, host: TestHost
+) -> None:
+    spec = host.spec(COUNT_STARTS, unix_user=account)
+    host.keys.append(spec["run_key"])
+    code = code_archive({"big": os.urandom(500_000).hex()})
+    command = host_command(PYTHON, str(host.workdir.root), host.bundle.name, "launch")
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    request = {"spec": spec, "server": host.server.address, "code_bytes": len(code)}
+    child.stdin.write(json.dumps(request).encode() + b"\n" + code[:1000])
+    child.stdin.flush()
+    paths = host.workdir.run(spec["run_key"])
+    wait_until(lambda: host.workdir.unfinished(paths.key).exists())
+    lock = host.workdir.lock(paths.key)
+    os.utime(lock, (0, 0))  # long ago
+    assert host.status(paths)["starting_seconds"] > 1e9
+    child.stdin.write(code[1000:-1000])
+    child.stdin.flush()
+    wait_until(lambda: host.status(paths)["starting_seconds"] < 1e9)
+    child.stdin.write(code[-1000:])
+    assert answer_of(child)["state"] == "launched" and starts(paths) == 1

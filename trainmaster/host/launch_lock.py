@@ -25,9 +25,14 @@ def take(path: Path, seconds: float) -> Optional[int]:
             return None
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
-                os.utime(descriptor)  # since when it is held
+                goes_on(descriptor)
                 return descriptor
         os.close(descriptor)
+
+
+def goes_on(descriptor: int) -> None:
+    """The holder of the lock has come further: `held_seconds` counts from now."""
+    os.utime(descriptor)
 
 
 def wait(path: Path, seconds: float) -> bool:
@@ -43,7 +48,10 @@ def wait(path: Path, seconds: float) -> bool:
 
 
 def held_seconds(path: Path) -> Optional[float]:
-    """For how long a living process has held the lock at `path`; None if nobody does, or this account may not look."""
+    """For how long a living process has held the lock at `path` without coming further; None if nobody holds it.
+
+    None too where this account may not look.
+    """
     try:
         if wait(path, 0.0):
             return None

@@ -55,12 +55,14 @@ def _launch_locked(
     paths, unfinished = workdir.run(key), RunPaths(workdir.unfinished(key))
     if not paths.root.exists():
         _refuse_revoked(paths)
+        code.moved = lambda: launch_lock.goes_on(lock)
         shutil.rmtree(unfinished.root, ignore_errors=True)  # of a launch that was killed
         unfinished.root.mkdir(mode=0o700)
         try:
             if user is not None and is_other(user):
                 entry = account(user)
-                os.chown(unfinished.root, entry.pw_uid, entry.pw_gid)
+                for made in (unfinished.root, workdir.lock(key)):
+                    os.chown(made, entry.pw_uid, entry.pw_gid)
             try:
                 under(user, lambda: _prepare(unfinished, spec, server, code))
             finally:
