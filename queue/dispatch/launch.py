@@ -42,12 +42,17 @@ def launch(member_id: int) -> None:
     if member.allocation.stop_kind:
         give_up(member, Reason(member.allocation.stop_reason))
         return
+    if member.launch_crashes > settings.LAUNCH_ATTEMPTS:
+        sentence = f"The launch crashed the server's worker {settings.LAUNCH_ATTEMPTS} times."
+        give_up(member, Reason.LAUNCH_FAILED, sentence, Fault.WORKER)
+        return
     if member.launch_in_doubt and not _may_be_sent_again(member):
         return
+    order, code = _order(member)
     if not transitions.note_launch_sent(member_id):
         return
     try:
-        answer = _send(member)
+        answer = _send(member, order, code)
     except remote.RemoteError as error:
         _failed(member, error)
         return
@@ -93,16 +98,21 @@ def _awaited(member: Member, sentence: str) -> None:
     )
 
 
-def _send(member: Member) -> dict[str, Any]:
+def _order(member: Member) -> tuple[dict[str, Any], bytes]:
+    """What the host is told, and the archive of the job's code."""
     members = list(member.allocation.members.select_related("host"))
     slot_kinds = {slot.slot.kind for slot in member.holds.select_related("slot")}
     run = kinds.describe(member.allocation, next(iter(slot_kinds), "cpu"))
-    payload = {
+    order = {
         "spec": spec.build(member, members, run),
         "server": server_address(member.host),
         "code_bytes": len(run.code),
     }
-    return remote.verb(member.host, "launch", payload, body=run.code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
+    return order, run.code
+
+
+def _send(member: Member, order: dict[str, Any], code: bytes) -> dict[str, Any]:
+    return remote.verb(member.host, "launch", order, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
 
 
 def _failed(member: Member, error: remote.RemoteError) -> None:
@@ -169,4 +179,4 @@ def _over(member: Member, reason: Reason, sentence: str, fault: Fault) -> None:
 
 def _unix_user(member: Member) -> str | None:
     """The account whose run it would be, as its spec says."""
-    return spec.unix_user(member.allocation.pool, kinds.describe(member.allocation, "cpu"))
+    return spec.unix_user(member.allocation.pool, member.allocation.task.job.owner.unix_user)

@@ -33,7 +33,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
-        "unix_user": unix_user(pool, run),
+        "unix_user": unix_user(pool, run.unix_user),
         "user": run.user or None,
         "python": run.python or (None if in_image else host.python) or None,
         "activate": run.activate or (None if in_image else host.activate) or None,
@@ -57,9 +57,9 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
     }
 
 
-def unix_user(pool: ResourcePool, run: Run) -> str | None:
-    """The account that owns the run; None: the one that the server logs in with."""
-    return None if pool.shared_account else run.unix_user or None
+def unix_user(pool: ResourcePool, linked: str) -> str | None:
+    """The account that owns a run of a user with this linked account; None: the one that the server logs in with."""
+    return None if pool.shared_account else linked or None
 
 
 def _image_not_used(run: Run, members: list[Member]) -> str | None:

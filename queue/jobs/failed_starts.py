@@ -20,6 +20,7 @@ class Fault(StrEnum):
     HOST = "host"  # it would start nothing else either: its disk, its Python, its login
     LINK = "link"  # the host was never reached: that is its silence, and nobody's failure
     RUN = "run"  # what this run needs there: an account, an image, a storage, a port
+    WORKER = "worker"  # what starts it dies of it, wherever that would be: it is not tried again
 
 
 def note(member: Member, reason: Reason, fault: Fault, sentence: str) -> None:
@@ -27,13 +28,14 @@ def note(member: Member, reason: Reason, fault: Fault, sentence: str) -> None:
     era: int | None = None
     if fault == Fault.HOST:
         era = of_hosts.note(member.host_id, member.allocation.task_id, sentence)
-    elif fault == Fault.RUN:
+    elif fault != Fault.LINK:
         era = Host.with_machines.values_list("failed_starts_era", flat=True).get(pk=member.host_id)
     failed = {
         "host": member.host.name,
         "era": era,
         "attempt": member.allocation.number,
         "avoid": reason != Reason.PORT_IN_USE,  # other ports of the same host will do
+        "final": fault == Fault.WORKER,
     }
     task = Task.objects.select_for_update(no_key=True).get(pk=member.allocation.task_id)
     Task.objects.filter(pk=task.pk).update(failed_starts=[*task.failed_starts, failed][-_KEPT:])
@@ -65,4 +67,4 @@ def exhausted(task_id: str) -> bool:
     names = {each["host"] for each in failed}
     eras = dict(Host.objects.filter(name__in=names).values_list("name", "failed_starts_era"))
     counted = {each["attempt"] for each in failed if each["era"] == eras.get(each["host"], -1)}
-    return len(counted) >= settings.LAUNCH_ATTEMPTS
+    return len(counted) >= settings.LAUNCH_ATTEMPTS or any(each["final"] for each in failed)

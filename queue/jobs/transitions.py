@@ -209,7 +209,9 @@ def claim_launch(member_id: int, seconds: float) -> bool:
     free = Q(launch_claimed_until=None) | Q(launch_claimed_until__lt=now)
     return bool(
         Member.objects.filter(free, pk=member_id, state=MemberState.ASSIGNED).update(
-            launch_claimed_until=now + timedelta(seconds=seconds), launch_attempts=F("launch_attempts") + 1
+            launch_claimed_until=now + timedelta(seconds=seconds),
+            launch_attempts=F("launch_attempts") + 1,
+            launch_crashes=F("launch_crashes") + 1,
         )
     )
 
@@ -239,14 +241,17 @@ def note_launch_sent(member_id: int) -> bool:
 def note_launch_error(member_id: int, sentence: str, retry_at: datetime, *, in_doubt: bool) -> None:
     """Keep the sentence for the pages and free the claim at `retry_at`."""
     Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(
-        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt
+        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt, launch_crashes=0
     )
 
 
 def note_launch_awaited(member_id: int, sentence: str, look_again_at: datetime) -> None:
     """The claim was only used to ask the host about a launch in doubt: that was no attempt."""
     Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED, launch_attempts__gt=0).update(
-        last_error=sentence, launch_claimed_until=look_again_at, launch_attempts=F("launch_attempts") - 1
+        last_error=sentence,
+        launch_claimed_until=look_again_at,
+        launch_attempts=F("launch_attempts") - 1,
+        launch_crashes=0,
     )
 
 

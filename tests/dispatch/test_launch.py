@@ -5,16 +5,19 @@ from pathlib import Path
 
 import pytest
 from django.conf import LazySettings
+from django.utils import timezone
 
 from dispatch import launch, passes, reconcile
 from dispatch.contact_errors import Unreachable, VerbFailed
 from experiments import transitions as experiments
+from experiments.models import Experiment
+from experiments.states import TrialState
 from hosts.models import Host
 from jobs import transitions
-from jobs.models import Member, SlotHold
+from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState
 from tests.rig.ports import free_port
-from tests.rig.world import make_host, members_of, submit_experiment
+from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 from trainmaster.host import launch_lock
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +79,8 @@ def test_a_no_settles_a_launch_in_doubt_only_once_no_other_can_start(tmp_path: P
     assert member.state == MemberState.ENDED
     assert (tmp_path / "runs" / f".{member.run_key}.revoked").exists()
     with pytest.raises(VerbFailed, match="given up"):
-        launch._send(Member.objects.select_related("host", "allocation__pool").get())
+        late = Member.objects.select_related("host", "allocation__pool").get()
+        launch._send(late, *launch._order(late))
 
 
 @pytest.mark.survive(20)
@@ -147,3 +151,22 @@ def test_a_launch_that_is_over_is_not_sent_by_a_worker_that_was_frozen() -> None
     member = attempted(assigned(), VerbFailed("disk", "The disk is full."))
     assert member.state == MemberState.ENDED
     assert not transitions.note_launch_sent(member.pk)
+
+
+@pytest.mark.survive(24)
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_launch_that_kills_its_worker_is_tried_three_times_and_then_says_so(
+    sent: bool, settings: LazySettings, tmp_path: Path
+) -> None:
+    member = assigned(tmp_path)
+    for _ in range(settings.LAUNCH_ATTEMPTS):
+        assert transitions.claim_launch(member.pk, 60)
+        if sent:
+            transitions.note_launch_sent(member.pk)
+        Member.objects.update(
+            launch_claimed_until=timezone.now()
+        )  # the worker is gone; so is its claim after a while
+    launch.launch(member.pk)
+    allocation = Allocation.objects.get()
+    assert allocation.exit_detail["sentence"] == "The launch crashed the server's worker 3 times."
+    assert trial_of(Experiment.objects.get()).state == TrialState.ERROR

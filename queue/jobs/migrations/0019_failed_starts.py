@@ -15,4 +15,9 @@ class Migration(migrations.Migration):
             name='failed_starts',
             field=models.JSONField(default=list),
         ),
+        migrations.AddField(
+            model_name='member',
+            name='launch_crashes',
+            field=models.PositiveIntegerField(default=0),
+        ),
     ]
