@@ -1,15 +1,22 @@
-"""What the end of a command's attempt means: the end of the command. It is never tried again."""
+"""What the end of a command's attempt means: the end of the command. What has run is never tried again."""
 
 from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
 
 from commands.models import Command
 from commands.states import CommandState
 from commands.transitions import end, lock
-from jobs import exits
+from jobs import exits, failed_starts
+from jobs import transitions as jobs
 from jobs.models import Allocation, Task
-from jobs.states import Reason
+from jobs.states import NEVER_STARTED, Reason, TaskState
 
 _ACTOR = "server"
+#: One that could not even start is tried again after this long.
+_AGAIN_SECONDS = 2.0
 #: ends whose exit code says it all
 _OWN_END = {Reason.COMPLETED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND}
 
@@ -29,6 +36,16 @@ def allocation_ended(allocation: Allocation) -> None:
     """Runs in the transaction that terminated the allocation, the command locked."""
     command = lock(allocation.task_id)
     reason = Reason(allocation.exit_reason)
+    if (
+        reason in NEVER_STARTED
+        and command.state == CommandState.ACTIVE
+        and not failed_starts.exhausted(command.task_id)
+    ):
+        again_at = timezone.now() + timedelta(seconds=_AGAIN_SECONDS)
+        jobs.set_task_state(
+            command.task_id, TaskState.WAITING, reason=reason, actor=_ACTOR, not_before=again_at
+        )
+        return
     if command.state == CommandState.STOPPING_KILLED:
         state, reason = CommandState.CANCELED, Reason.KILLED_BY_USER
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -24,6 +23,7 @@ from experiments.transitions import (
     stop_trial,
     upload_block,
 )
+from jobs import failed_starts
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, Reason, TaskState
@@ -89,17 +89,7 @@ def _time_is_up(trial: Trial) -> bool:
 
 def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
     """True when the last attempts, one after the other, could not even start, whatever kept each of them."""
-    if reason not in NEVER_STARTED:
-        return False
-    attempts = trial.task.allocations.order_by("-number")
-    revived = Event.objects.filter(
-        kind=Event.Kind.TASK, subject=trial.task_id, from_state=TaskState.ENDED
-    ).last()
-    if revived:
-        attempts = attempts.filter(assigned_at__gt=revived.at)
-    last = attempts.values_list("exit_reason", flat=True)
-    last_ones = list(last[: settings.LAUNCH_ATTEMPTS])
-    return len(last_ones) == settings.LAUNCH_ATTEMPTS and NEVER_STARTED.issuperset(last_ones)
+    return reason in NEVER_STARTED and failed_starts.exhausted(trial.task_id)
 
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:

@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from commands.models import Command
 from events.models import Event
 from experiments.models import Experiment
+from hosts import failed_starts
 from hosts.models import Host
 from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
@@ -28,7 +29,7 @@ RELEVANT = (
     | Q(kind=Event.Kind.ALLOCATION, to_state="TERMINATED", reason=Reason.PREEMPTED)
     | Q(kind=Event.Kind.ALLOCATION, reason=Reason.LOG_POLICY)
     | Q(kind__in=[Event.Kind.TRIAL, Event.Kind.EXPERIMENT], reason=alerts.REASON)
-    | Q(kind=Event.Kind.HOST, reason="silent")
+    | Q(kind=Event.Kind.HOST, reason__in=["silent", failed_starts.REASON])
 )
 #: of what failed
 LINES, LINES_CHARACTERS, LINES_SECONDS = 8, 2000, 1.0
@@ -169,17 +170,23 @@ def _host(event: Event) -> Occurrence | None:
     concerns = list(
         jobs.values_list("owner_id", "experiment__project_id", "experiment__project__workspace_id")
     )
-    seconds = event.detail.get("silent_seconds")
     why = str(event.detail.get("sentence") or "")
+    drained = event.reason == failed_starts.REASON
+    trigger = Trigger.HOST_FAILS_STARTS if drained else Trigger.HOST_SILENT
     facts: Json = {
         "kind": "host", "id": host.name, "name": host.name, "host": host.name, "pool": host.pool.name,
-        "state": "silent", "reason": why, "link": link(f"/hosts/{host.name}"), "time": _time(event),
-        "trigger": Trigger.HOST_SILENT.value, "cluster": settings.CLUSTER_NAME,
+        "state": "draining" if drained else "silent", "reason": why, "link": link(f"/hosts/{host.name}"),
+        "time": _time(event), "trigger": trigger.value, "cluster": settings.CLUSTER_NAME,
     }  # fmt: skip
+    seconds = event.detail.get("silent_seconds")
     since = f" for {spoken(seconds)}" if seconds else ""
     held = f" {len(concerns)} job{'s' if len(concerns) != 1 else ''} run there." if concerns else ""
-    facts["sentence"] = f"Host {host.name} is silent{since}.{held}"
-    return Occurrence(f"event:{event.pk}", Trigger.HOST_SILENT, facts, concerns)
+    facts["sentence"] = (
+        f"Host {host.name} cannot start jobs. {why}"
+        if drained
+        else f"Host {host.name} is silent{since}.{held}"
+    )
+    return Occurrence(f"event:{event.pk}", trigger, facts, concerns)
 
 
 def _subject(facts: Json) -> str:

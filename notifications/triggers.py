@@ -21,6 +21,7 @@ class Trigger(models.TextChoices):
     LONG_WAIT = "LONG_WAIT", "a job waits long"
     IDLE_GPU = "IDLE_GPU", "a held GPU is idle"
     HOST_SILENT = "HOST_SILENT", "a host is silent"
+    HOST_FAILS_STARTS = "HOST_FAILS_STARTS", "a host is drained because it cannot start jobs"
 
 
 EXPERIMENT_STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")

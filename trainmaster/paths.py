@@ -88,6 +88,11 @@ class RunPaths:
         return self.root / "state.json"
 
     @property
+    def revoked(self) -> Path:
+        """There once the server has given up the launch of the run: whoever launches it later starts nothing."""
+        return self.root.parent / f".{self.root.name}.revoked"
+
+    @property
     def state_lock(self) -> Path:
         """Held while state.json is read, changed and replaced."""
         return self.root / ".state.lock"

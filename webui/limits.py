@@ -12,6 +12,8 @@ SSH_KEEPALIVE_SECONDS = environment.number("TRAINMASTER_SSH_KEEPALIVE_SECONDS", 
 SSH_PENDING_DIALS_PER_HOST = int(environment.number("TRAINMASTER_SSH_PENDING_DIALS_PER_HOST", 4))
 SSH_SESSIONS_PER_HOST = int(environment.number("TRAINMASTER_SSH_SESSIONS_PER_HOST", 4))
 SSH_LIMIT_RETRY_SECONDS = environment.number("TRAINMASTER_SSH_LIMIT_RETRY_SECONDS", 10.0)
+# What is sent to a host (a job's folder, our own bundle) has as long as it takes at this rate, which is 128 kbit/s.
+SSH_LEAST_BYTES_PER_SECOND = environment.number("TRAINMASTER_SSH_LEAST_BYTES_PER_SECOND", 16_000.0)
 SSH_IDLE_SECONDS = environment.number("TRAINMASTER_SSH_IDLE_SECONDS", 600.0)
 HOST_PROBE_SECONDS = environment.number(
     "TRAINMASTER_HOST_PROBE_SECONDS", min(10.0, HOST_SILENT_AFTER_SECONDS / 3)
@@ -35,6 +37,10 @@ TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECOND
 # after a lost message, or one that waits behind others
 LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
+# A host that is still starting a run after so long (a network disk that hangs) is told to give it up.
+LAUNCH_GIVE_UP_SECONDS = environment.number("TRAINMASTER_LAUNCH_GIVE_UP_SECONDS", 600.0)
+# A host that could not start so many different tasks, one after the other, is drained until someone enables it.
+HOST_FAILED_STARTS = int(environment.number("TRAINMASTER_HOST_FAILED_STARTS", 3))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
 # A detached run has no host to ask: so long without a sign of life, and it is over until it is heard again.
 DETACHED_LOST_SECONDS = environment.number("TRAINMASTER_DETACHED_LOST_SECONDS", 300.0)

@@ -11,6 +11,7 @@ from dispatch.ssh_session import Answer
 from hosts.models import Host
 from trainmaster.bundle import Bundle, build_bundle, installer_command
 
+#: from when all bytes are sent; a transfer that moves is not cut (dispatch.connections)
 PUSH_TIMEOUT_SECONDS = 120.0
 
 _built: Bundle | None = None

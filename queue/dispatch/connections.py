@@ -34,8 +34,15 @@ _Result = TypeVar("_Result")
 #: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
 THREAD_SLACK_SECONDS = 5.0
 _REAP_EVERY_SECONDS = 30.0
+#: What sshd takes before it tells us how much of it was read (its window).
+_IN_FLIGHT_BYTES = 2 * 1024 * 1024
 #: tcpmux, which nobody has
 _SILENT_PORT = 1
+
+
+def sending_seconds(size: int) -> float:
+    """How long so many bytes take over the slowest link that is waited for (SSH_LEAST_BYTES_PER_SECOND)."""
+    return size / float(settings.SSH_LEAST_BYTES_PER_SECOND)
 
 
 class Link:
@@ -59,6 +66,8 @@ class _Order:
 
     command: str
     stdin: bytes
+    #: called whenever the host has taken more of `stdin`
+    moved: Callable[[], None]
     begun: bool = False
 
 
@@ -73,10 +82,16 @@ class Pool:
         self._local = Channels(lambda command: on_this_machine(command, local.environment()))
 
     async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
-        """Run a shell command; a pooled link that turns out dead before the command began is redialled once."""
-        order = _Order(command, stdin)
+        """Run a shell command; a pooled link that turns out dead before the command began is redialled once.
+
+        The time limit begins anew whenever the host takes more of `stdin`: what moves is not cut.
+        """
+        patience = timeout_seconds + sending_seconds(min(len(stdin), _IN_FLIGHT_BYTES))
+        limit = asyncio.timeout(patience)
+        loop = asyncio.get_running_loop()
+        order = _Order(command, stdin, moved=lambda: limit.reschedule(loop.time() + patience))
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with limit:
                 pooled = endpoint in self._links
                 try:
                     return await self._run_once(endpoint, order)
@@ -85,7 +100,7 @@ class Pool:
                         raise
                     return await self._run_once(endpoint, order)
         except TimeoutError:
-            sentence = f"{endpoint} did not answer within {timeout_seconds:g} s."
+            sentence = f"{endpoint} did not answer within {patience:.3g} s."
             raise Unreachable(sentence, delivered=order.begun) from None
 
     async def _run_once(self, endpoint: Endpoint, order: _Order) -> Answer:
@@ -96,7 +111,7 @@ class Pool:
             try:
                 async with link.sessions:
                     order.begun = True
-                    return await execute(link.connection, order.command, order.stdin)
+                    return await execute(link.connection, order.command, order.stdin, order.moved)
             except asyncssh.ChannelOpenError as error:
                 order.begun = False
                 if not link.alive:
@@ -323,14 +338,16 @@ def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_sec
 
 def run(endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
     """Run `command` in the login shell of the endpoint's account. Raises RemoteError."""
-    return _ask(lambda pool: pool.run(endpoint, command, stdin, timeout_seconds), timeout_seconds)
+    longest = timeout_seconds + sending_seconds(len(stdin))
+    return _ask(lambda pool: pool.run(endpoint, command, stdin, timeout_seconds), longest)
 
 
 def call(
     endpoint: Endpoint | None, command: str, verb: str, stdin: bytes, *, timeout_seconds: float = 30
 ) -> dict[str, Any]:
     """Do a verb by the process that `command` starts and that stays; see Pool.call. Raises RemoteError, NotServed."""
-    return _ask(lambda pool: pool.call(endpoint, command, verb, stdin, timeout_seconds), timeout_seconds)
+    longest = timeout_seconds + sending_seconds(len(stdin))
+    return _ask(lambda pool: pool.call(endpoint, command, verb, stdin, longest), longest)
 
 
 def open_forward(endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:

@@ -67,8 +67,11 @@ class NoPython(RemoteError):
 
 
 class VerbFailed(RemoteError):
-    """The host answered that it could not do it. `code` is from docs/protocol.md, or `broke`."""
+    """The host answered that it could not do it. `code` is from docs/protocol.md, or `broke`.
 
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(sentence)
+    `delivered`: the verb broke after it had begun, so nobody knows what it did.
+    """
+
+    def __init__(self, code: str, sentence: str, *, delivered: bool = False) -> None:
+        super().__init__(sentence, delivered=delivered)
         self.code = code

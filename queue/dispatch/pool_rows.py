@@ -36,7 +36,8 @@ WITH host AS MATERIALIZED (
 )
 SELECT json_build_array(
   (SELECT json_agg(json_build_array(
-      id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}')
+      id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}',
+      draining AND state_reason <> '', failed_starts_era)
       ORDER BY name) FROM host),
   (SELECT json_agg(json_build_array(
       s.host_id, s.id, s.index, s.kind, s.enabled AND NOT s.missing, s.draining,
@@ -51,7 +52,7 @@ SELECT json_build_array(
     FROM (SELECT * FROM active UNION ALL SELECT j.* FROM running JOIN jobs_job j ON j.id = running.job_id) job),
   (SELECT json_agg(json_build_array(
       id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
-      run_count, blocked_by, extract(epoch FROM not_before)))
+      run_count, blocked_by, extract(epoch FROM not_before), nullif(failed_starts, '[]')))
     FROM (SELECT * FROM jobs_task
             WHERE state = '{TaskState.WAITING}' AND (job_id IN (SELECT id FROM active)) IS TRUE
           UNION ALL SELECT * FROM running) task),
@@ -70,11 +71,12 @@ SELECT json_build_array(
 class PoolRows:
     """Each row's columns in order; times in epoch seconds, ids as the tables have them, UUIDs as text.
 
-    hosts: id, name, enabled, draining, silent, suspended. slots: host, id, index, kind, enabled, draining, outside.
-    holds: slot, host, allocation, also of other pools. aux: host, allocation, ended: members without slots.
-    jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner. tasks: id, job, slots,
-    created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before. attempts: task, id, assigned,
-    started, stopping, stopping_for, on_sufferance, asked_preempt, last_saved, progress. bad_pairs: host, host.
+    hosts: id, name, enabled, draining, silent, suspended, drained for failed starts, their era. slots: host, id, index,
+    kind, enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
+    members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner.
+    tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
+    failed_starts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,
+    last_saved, progress. bad_pairs: host, host.
     """
 
     hosts: list[Row]

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from dispatch import host_samples, launch, outsiders, remote, settle, stop, uploads
+from dispatch import host_samples, outsiders, remote, settle, stop, uploads
 from dispatch.going_on import going_on
 from hosts import observe, registry
 from hosts.models import Host
@@ -131,25 +131,9 @@ def _asked_or(member: Member, reason: Reason) -> Reason:
 
 
 def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
-    """A launch whose answer was lost, or that nobody is at any more."""
+    """A launch whose answer was lost. That there is nothing yet settles nothing: `launch` asks, and gives it up."""
     if state in {"running", "ended"}:
         transitions.member_launched(member.pk, boot_id=boot_id)
-    elif member.launch_attempts >= settings.LAUNCH_ATTEMPTS:
-        # the row was read before the host was asked: a launch that began since makes its answer an old one
-        if not transitions.claim_launch(
-            member.pk, launch.CLAIM_SECONDS, after_attempts=member.launch_attempts
-        ):
-            return
-        settle.member_over(
-            member.pk,
-            reason=_asked_or(member, Reason.LAUNCH_FAILED),
-            detail={
-                "rank": None,
-                "host": member.host.name,
-                "member": member.index,
-                "sentence": member.last_error,
-            },
-        )
 
 
 def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:

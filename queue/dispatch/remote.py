@@ -41,6 +41,8 @@ __all__ = [
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _STDERR_SHOWN_BYTES = 600
+#: the first line of `launch`, by a command of its own
+_BEGUN = b'{"begun": 1}'
 
 
 def verb(
@@ -141,6 +143,7 @@ def _lacks_bundle(answer: Answer) -> bool:
 
 def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
     lines = answer.stdout.strip().splitlines()
+    begun = _BEGUN in lines
     said = answer.stderr.decode(errors="replace").strip()[-_STDERR_SHOWN_BYTES:]
     if answer.code in {_NOT_FOUND, _NOT_EXECUTABLE} and not lines:
         raise NoPython(
@@ -152,11 +155,14 @@ def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
         raise VerbFailed(
             "broke",
             f"The verb {name} broke on {host.name} with exit code {answer.code}: {said or 'it said nothing'}.",
+            delivered=begun,
         ) from None
     found = _checked(host, name, parsed)
     if answer.code != 0:
         raise VerbFailed(
-            "broke", f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}."
+            "broke",
+            f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}.",
+            delivered=begun,
         )
     return found
 
@@ -165,8 +171,11 @@ def _checked(host: Host, name: str, parsed: object) -> dict[str, Any]:
     """The answer, if it is one. Raises VerbFailed."""
     if not isinstance(parsed, dict):
         raise VerbFailed(
-            "broke", f"The verb {name} on {host.name} answered with something that is no JSON object."
+            "broke",
+            f"The verb {name} on {host.name} answered with something that is not a JSON object.",
+            delivered=True,
         )
     if "error" in parsed:
-        raise VerbFailed(str(parsed["error"]), str(parsed.get("message") or parsed["error"]))
+        code = str(parsed["error"])
+        raise VerbFailed(code, str(parsed.get("message") or code), delivered=code == "broke")
     return parsed

@@ -10,9 +10,10 @@ from django.db import transaction
 from commands import services
 from dispatch import kinds, usage
 from events.announce import wake
-from jobs import rank_ends, transitions
+from jobs import failed_starts, rank_ends, transitions
+from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
-from jobs.states import MemberState, Reason, StopKind
+from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
 from logs import first_rank
 
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
@@ -98,11 +99,17 @@ def member_over(
     code: int | None = None,
     signal: int | None = None,
     detail: dict[str, Any] | None = None,
+    fault: Fault = Fault.RUN,
 ) -> bool:
-    """End a member, stop its peers if it failed, and conclude the allocation when it was the last."""
+    """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
+
+    `fault`: whose it is, where the member never started.
+    """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     if not transitions.member_ended(member, code=code, signal=signal, reason=reason, detail=detail):
         return False
+    if reason in NEVER_STARTED:
+        failed_starts.note(member, reason, fault, str((detail or {}).get("sentence") or ""))
     members = list(Member.objects.filter(allocation_id=member.allocation_id).order_by("ended_at"))
     if all(peer.state == MemberState.ENDED for peer in members):
         _close(member.allocation, members)
@@ -137,6 +144,7 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
         return False
     usage.keep(allocation, members)
+    failed_starts.forget(allocation)
     kinds.outcomes(allocation.task).allocation_ended(allocation)
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True

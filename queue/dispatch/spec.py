@@ -6,7 +6,7 @@ from django.conf import settings
 
 from accounts.models import Cluster
 from dispatch import doctor_checks
-from hosts.models import Host, Slot
+from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Allocation, Member
 from jobs.run import Run
 from jobs.transitions import run_token
@@ -33,7 +33,7 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
-        "unix_user": None if pool.shared_account else run.unix_user or None,
+        "unix_user": unix_user(pool, run.unix_user),
         "user": run.user or None,
         "python": run.python or (None if in_image else host.python) or None,
         "activate": run.activate or (None if in_image else host.activate) or None,
@@ -55,6 +55,11 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
         "remarks": [] if not_used is None else [not_used],
     }
+
+
+def unix_user(pool: ResourcePool, linked: str) -> str | None:
+    """The account that owns a run of a user with this linked account; None: the one that the server logs in with."""
+    return None if pool.shared_account else linked or None
 
 
 def _image_not_used(run: Run, members: list[Member]) -> str | None:

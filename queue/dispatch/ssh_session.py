@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -12,6 +13,7 @@ import asyncssh
 #: Only the end of each stream matters (the answer is the last line), so a flood costs bounded memory.
 KEEP_STDOUT_BYTES = 64 * 1024 * 1024
 KEEP_STDERR_BYTES = 64 * 1024
+_PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,15 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
         self.stdout = bytearray()
         self.stderr = bytearray()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: set while more may be written
+        self.room = asyncio.Event()
+        self.room.set()
+
+    def pause_writing(self) -> None:
+        self.room.clear()
+
+    def resume_writing(self) -> None:
+        self.room.set()
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         stream, keep = self.stdout, KEEP_STDOUT_BYTES
@@ -66,6 +77,7 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
         return True  # stderr may go on
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.room.set()
         if self.done.done():
             return
         if exc is None:
@@ -74,8 +86,13 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
             self.done.set_exception(exc)
 
 
-async def execute(connection: asyncssh.SSHClientConnection, command: str, stdin: bytes) -> Answer:
-    """Run `command` to its end.
+async def execute(
+    connection: asyncssh.SSHClientConnection,
+    command: str,
+    stdin: bytes,
+    moved: Callable[[], None] = lambda: None,
+) -> Answer:
+    """Run `command` to its end; `moved` is called whenever the host has taken more of `stdin`.
 
     ChannelOpenError: it was not started. Other asyncssh.Error, OSError: the link broke, it may have run.
     """
@@ -83,7 +100,10 @@ async def execute(connection: asyncssh.SSHClientConnection, command: str, stdin:
     session = cast("_Exec", made)
     try:
         with suppress(BrokenPipeError):  # it ended without reading; its exit status says why
-            channel.write(stdin)
+            for start in range(0, len(stdin), _PIECE_BYTES):
+                channel.write(stdin[start : start + _PIECE_BYTES])
+                await session.room.wait()
+                moved()
             channel.write_eof()
         await session.done
     finally:

@@ -10,9 +10,11 @@ from dispatch import history, pool_rows
 from dispatch.history import History
 from dispatch.pool_rows import PoolRows, Row
 from hosts.models import ResourcePool
+from jobs import failed_starts
 from jobs.models import Job
 from jobs.states import Reason
 from jobs.time_limits import time_used
+from scheduling import elsewhere
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
@@ -31,11 +33,13 @@ _RUN_COUNT = 7
 def take(pool: ResourcePool, now: datetime) -> Snapshot:
     """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
     rows = pool_rows.read(pool.pk)
-    return Snapshot(
-        now=now.timestamp(),
-        pool=_pool(pool, rows),
-        hosts=_hosts(rows, pool.aux_per_host),
-        requests=_Requests(rows, now.timestamp(), history.recent()).all(),
+    return elsewhere.where_it_can(
+        Snapshot(
+            now=now.timestamp(),
+            pool=_pool(pool, rows),
+            hosts=_hosts(rows, pool.aux_per_host),
+            requests=_Requests(rows, now.timestamp(), history.recent()).all(),
+        )
     )
 
 
@@ -71,10 +75,11 @@ def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
             draining=draining,
             silent=silent,
             suspended=suspended,
+            failed_starts=failed,
             aux_capacity=aux_per_host,
             aux_held=aux[host_id],
         )
-        for host_id, name, enabled, draining, silent, suspended in rows.hosts
+        for host_id, name, enabled, draining, silent, suspended, failed, _ in rows.hosts
     )
 
 
@@ -91,6 +96,7 @@ class _Requests:
             [task[0] for task in rows.tasks if task[_RUN_COUNT] > (task[0] in self._attempts)]
         )
         self._held = _held(rows)
+        self._eras: dict[str, int] = {row[1]: row[-1] for row in rows.hosts}
         self._avoided: dict[tuple[str, ...], frozenset[str]] = {}
         self._lasts: dict[tuple[str, float | None], Span | None] = {}
 
@@ -99,7 +105,7 @@ class _Requests:
 
     def _request(self, task: Row) -> Request:
         (
-            task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before,
+            task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
         ) = task  # fmt: skip
         _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id = (
             self._jobs[job_id]
@@ -121,6 +127,7 @@ class _Requests:
             preemptible=preemptible,
             single_host=single_host,
             avoid_hosts=self._avoiding(avoid_hosts) if avoid_hosts else _NOWHERE,
+            failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
             running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
             if attempt
             else None,

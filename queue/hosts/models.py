@@ -151,8 +151,12 @@ class Host(models.Model):
     enabled = models.BooleanField(default=True)
     draining = models.BooleanField(default=False)
     admission = models.CharField(max_length=12, choices=Admission.choices, default=Admission.ADMITTING)
-    #: a sentence that says why it is not ready
+    #: a sentence that says why it is not ready, or why the server drains it
     state_reason = models.TextField(blank=True)
+    #: [{"task", "sentence"}]: the tasks that it could not start, one after the other, since it last started one
+    failed_starts = models.JSONField(default=list)
+    #: raised when the server drains it for them, and when it is enabled: failed starts noted before do not count
+    failed_starts_era = models.PositiveIntegerField(default=0)
     contact = models.CharField(max_length=12, choices=Contact.choices, default=Contact.UNKNOWN)
     #: last answer over SSH, and last word of any runner there
     last_seen_at = models.DateTimeField(null=True)

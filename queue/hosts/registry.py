@@ -17,7 +17,7 @@ from django.db.models import ProtectedError, QuerySet
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts import pair_checks
+from hosts import failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import PoolRemoved, hold, mark_dirty
 
@@ -81,6 +81,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
             setattr(host, name, value)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
         host.enabled, host.draining = True, False
+        failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor = {}, {}
         host.contact = Host.Contact.UNKNOWN
@@ -199,11 +200,12 @@ def examine(host_id: uuid.UUID, *, actor: str) -> Host:
 
 @transaction.atomic
 def enable(host_id: uuid.UUID, *, actor: str) -> Host:
-    """New work may be placed again."""
+    """New work may be placed again, whatever could not be started there before."""
     host = _locked(host_id)
-    if not host.enabled or host.draining:
+    if not host.enabled or host.draining or host.failed_starts:
         host.enabled, host.draining = True, False
-        host.save(update_fields=["enabled", "draining"])
+        failed_starts.clear(host)
+        host.save(update_fields=["enabled", "draining", *failed_starts.FIELDS])
         _changed(host, "enabled", actor)
     return host
 

@@ -9,8 +9,7 @@ import hashlib
 import hmac
 import logging
 import uuid
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -22,25 +21,17 @@ from events.announce import announce, wake_all
 from events.models import Event
 from events.record import record_all
 from hosts.models import Host
-from jobs import ports
-from jobs.job_transitions import lock_tasks, topics_of
+from jobs import as_planned, ports
+from jobs.as_planned import Assignment as Assignment
+from jobs.job_transitions import topics_of
 from jobs.models import Allocation, Member, SlotHold, Task
-from jobs.states import AllocationState, JobState, Reason, TaskState
+from jobs.states import AllocationState, Reason, TaskState
 
 log = logging.getLogger(__name__)
 
 
 class Stale(Exception):
     """What a plan wanted to use was taken meanwhile; the next pass sees the new world."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A task and where it is to run: host id and slot ids per member, member 0 first; no ids for zero slots."""
-
-    task_id: str
-    placement: Sequence[tuple[uuid.UUID, Sequence[int]]]
-    on_sufferance: bool = False
 
 
 def run_token(allocation: Allocation) -> str:
@@ -56,20 +47,20 @@ def assign(
     on_sufferance: bool,
     actor: str,
 ) -> Allocation:
-    """One assignment. Raises Stale when the task no longer waits or a slot was taken; nothing is changed then."""
+    """One assignment. Raises Stale when an edit has overtaken it or a slot was taken; nothing is changed then."""
     made = assign_all([Assignment(task_id, placement, on_sufferance)], actor=actor)
     if not made:
-        raise Stale(f"task {task_id} no longer waits, or its host has no port left")
+        raise Stale(f"task {task_id} no longer waits for this, or its host has no port left")
     return made[0]
 
 
 @transaction.atomic
 def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
-    """The allocations made, without those whose task no longer waits or whose host has no port left.
+    """The allocations made, without those that are not as they were planned any more or whose host has no port left.
 
     Raises Stale when a slot was taken meanwhile; nothing at all is changed then.
     """
-    tasks = _waiting([item.task_id for item in wanted])
+    tasks = as_planned.waiting(wanted)
     items = [item for item in wanted if item.task_id in tasks]
     above = Cluster.get().attempts_above if items else 0
     allocations = {item.task_id: _allocation(tasks[item.task_id], item, above) for item in items}
@@ -89,13 +80,6 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
     _record(items, allocations, actor)
     wake_all("dispatch.tasks.launch", [(member.pk,) for member in members])
     return made
-
-
-def _waiting(task_ids: Collection[str]) -> dict[str, Task]:
-    """Those that still wait, locked; read after the lock, which may have waited for a person's wish."""
-    lock_tasks(task_ids)
-    rows = Task.objects.filter(pk__in=task_ids, state=TaskState.WAITING, job__state=JobState.ACTIVE)
-    return {task.pk: task for task in rows.select_related("job")}
 
 
 def _allocation(task: Task, item: Assignment, above: int) -> Allocation:

@@ -82,6 +82,9 @@ class Task(models.Model):
     max_time_seconds = models.PositiveIntegerField(null=True)
     #: names of hosts where it is not placed again
     avoid_hosts = models.JSONField(default=list)
+    #: [{"host", "era", "attempt", "avoid", "final"}]: its failed starts since it last started. Where it may, it avoids
+    #: the hosts with "avoid"; "era" is the host's `failed_starts_era` at that time
+    failed_starts = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -157,6 +160,8 @@ class Member(models.Model):
     slots = models.PositiveIntegerField()
     state = models.CharField(max_length=8, choices=MemberState.choices, default=MemberState.ASSIGNED)
     launch_attempts = models.PositiveIntegerField(default=0)
+    #: claims in a row of which nothing was noted, the present one included: their workers ended in the middle
+    launch_crashes = models.PositiveIntegerField(default=0)
     #: a worker that launches claims the row until this time, so that a redelivered message does nothing
     launch_claimed_until = models.DateTimeField(null=True)
     #: when a message last asked for its launch

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from hosts.models import ResourcePool
 from jobs import queue_undo
-from jobs.models import Allocation, Job
+from jobs.models import Job
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     Refused,
@@ -34,8 +34,8 @@ from jobs.queue_rules import (
     weight_error,
 )
 from jobs.queue_undo import last_undoable, one_edit_at_a_time, undo
-from jobs.queue_writes import Edit, change_pool, renumber, save
-from jobs.states import AllocationState, JobState, Reason
+from jobs.queue_writes import Edit, change_pool, lock_attempts, renumber, save
+from jobs.states import JobState, Reason
 
 __all__ = [
     "Refused", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
@@ -76,7 +76,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
     refuse_viewer(actor, role)
     one_edit_at_a_time()
     found = _ids([update.job_id for update in updates])
-    _lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
+    lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
     locked = _lock(found)
     edit = Edit(actor, role)
     sentences: list[str] = []
@@ -163,12 +163,6 @@ def _ids(texts: Sequence[str]) -> dict[str, uuid.UUID]:
         known = {str(pk): pk for pk in Job.objects.filter(pk__in=whole).values_list("pk", flat=True)}
         return {text: known.get(text) or find(text).pk for text in texts}
     return {text: find(text).pk for text in texts}
-
-
-def _lock_attempts(job_ids: Sequence[uuid.UUID]) -> None:
-    """Before the jobs themselves: an attempt that ends locks its allocation first and its job last."""
-    running = Allocation.objects.filter(task__job__in=job_ids).exclude(state=AllocationState.TERMINATED)
-    list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
 
 
 def _lock(found: Mapping[str, uuid.UUID]) -> dict[uuid.UUID, Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -11,10 +12,10 @@ from django.utils import timezone
 from accounts.models import User
 from events.models import Event
 from hosts.models import ResourcePool
-from jobs.models import Allocation, Job, QueueEdit
+from jobs.models import Job, QueueEdit
 from jobs.queue_rules import Refused, refuse_strict, refuse_viewer, short
-from jobs.queue_writes import Edit, State, change_pool, save, state_of, states_of
-from jobs.states import AllocationState, JobState, Reason
+from jobs.queue_writes import Edit, State, change_pool, lock_attempts, save, state_of, states_of
+from jobs.states import JobState, Reason
 
 #: Edits of the queue are serialised by this advisory lock, so that two moves see each other's positions.
 _LOCK_KEY = 0x7472_7175
@@ -59,9 +60,8 @@ def undo(user: User) -> list[str]:
     if last is None:
         minutes = round(settings.QUEUE_UNDO_SECONDS / 60)
         raise Refused(f"you have made no edit in the last {minutes} minutes that could be undone")
-    ids = [state["job"] for state in last.before]
-    running = Allocation.objects.filter(task__job__in=ids).exclude(state=AllocationState.TERMINATED)
-    list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
+    ids = [uuid.UUID(state["job"]) for state in last.before]
+    lock_attempts(ids)
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
     jobs = {str(job.pk): job for job in rows.filter(pk__in=ids).order_by("pk")}
     edit = Edit(actor, user.role, detail={"undoes": last.pk})

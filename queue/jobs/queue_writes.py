@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,10 @@ from events.record import record
 from hosts.models import ResourcePool
 from hosts.pools import PoolRemoved, hold, mark_dirty
 from jobs import transitions
-from jobs.models import Allocation, Job, QueueEdit
+from jobs.models import Allocation, Job, QueueEdit, Task
 from jobs.queue_order import everyone
 from jobs.queue_rules import Refused
-from jobs.states import AllocationState, Reason, StopKind
+from jobs.states import AllocationState, Reason, StopKind, TaskState
 
 State = dict[str, Any]
 
@@ -94,10 +94,22 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (int, float, str)) or value is None else str(value)
 
 
+def lock_attempts(job_ids: Collection[uuid.UUID]) -> None:
+    """Before jobs are moved to another pool, and before the jobs themselves are locked.
+
+    The tasks that wait come first: a pass that is placing one of them is then seen, or sees the move. An attempt that
+    ends locks its allocation first and its job last.
+    """
+    waiting = Task.objects.filter(job__in=job_ids, state=TaskState.WAITING)
+    transitions.lock_tasks(list(waiting.values_list("pk", flat=True)))
+    running = Allocation.objects.filter(task__job__in=job_ids).exclude(state=AllocationState.TERMINATED)
+    list(running.select_for_update(of=("self",), no_key=True).order_by("pk").values_list("pk"))
+
+
 def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None:
     """Put the job into another pool; what runs in the old one is asked to save and leave.
 
-    The caller holds its open allocations: they are locked before their job, and the pool last.
+    The caller has called `lock_attempts` before it locked the job; the pool is locked last.
     Raises Refused where the pool was removed meanwhile.
     """
     try:

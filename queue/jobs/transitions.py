@@ -18,6 +18,7 @@ from django.utils import timezone
 from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.record import record
+from hosts import failed_starts
 from hosts.pools import mark_dirty
 from jobs import ports, rank_ends
 from jobs.allocation_events import record_allocation
@@ -211,21 +212,15 @@ def preempt_acknowledged(allocation_id: str) -> bool:
 
 
 @transaction.atomic
-def claim_launch(member_id: int, seconds: float, *, after_attempts: int | None = None) -> bool:
-    """Take the launch of a member for some seconds, so that a redelivered message does nothing.
-
-    With `after_attempts` only if there were no more since: what was seen of the member then still holds.
-    """
+def claim_launch(member_id: int, seconds: float) -> bool:
+    """Take the launch of a member for some seconds, so that a redelivered message does nothing."""
     now = timezone.now()
-    open_for_launch = Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED)
-    if after_attempts is not None:
-        open_for_launch = open_for_launch.filter(launch_attempts=after_attempts)
-    free = open_for_launch.filter(launch_claimed_until=None) | open_for_launch.filter(
-        launch_claimed_until__lt=now
-    )
+    free = Q(launch_claimed_until=None) | Q(launch_claimed_until__lt=now)
     return bool(
-        free.update(
-            launch_claimed_until=now + timedelta(seconds=seconds), launch_attempts=F("launch_attempts") + 1
+        Member.objects.filter(free, pk=member_id, state=MemberState.ASSIGNED).update(
+            launch_claimed_until=now + timedelta(seconds=seconds),
+            launch_attempts=F("launch_attempts") + 1,
+            launch_crashes=F("launch_crashes") + 1,
         )
     )
 
@@ -247,15 +242,25 @@ def ask_for_launches_again(after_seconds: float) -> int:
     return len(ids)
 
 
-def note_launch_sent(member_id: int) -> None:
-    """From now on until an answer comes nobody but the host knows whether the run was started."""
-    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(launch_in_doubt=True)
+def note_launch_sent(member_id: int) -> bool:
+    """From now on until an answer comes nobody but the host knows whether the run was started. False: it is over."""
+    return bool(Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(launch_in_doubt=True))
 
 
 def note_launch_error(member_id: int, sentence: str, retry_at: datetime, *, in_doubt: bool) -> None:
     """Keep the sentence for the pages and free the claim at `retry_at`."""
     Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(
-        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt
+        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt, launch_crashes=0
+    )
+
+
+def note_launch_awaited(member_id: int, sentence: str, look_again_at: datetime) -> None:
+    """The claim was only used to ask the host about a launch in doubt: that was no attempt."""
+    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED, launch_attempts__gt=0).update(
+        last_error=sentence,
+        launch_claimed_until=look_again_at,
+        launch_attempts=F("launch_attempts") - 1,
+        launch_crashes=0,
     )
 
 
@@ -282,6 +287,8 @@ def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fie
         task_id=task.pk,
     )
     member.state = to
+    if to in {MemberState.LAUNCHED, MemberState.RUNNING}:
+        failed_starts.forget(member.host)
     return True
 
 

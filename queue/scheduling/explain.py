@@ -69,7 +69,9 @@ def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
 def _why_out(host: HostView, request: Request) -> str | None:
     """Why it uses this host not at all, or not all of it."""
     notes = []
-    if {host.id, host.name} & request.avoid_hosts:
+    if host.name in request.failed_hosts:
+        notes.append("it could not be started there")
+    elif {host.id, host.name} & request.avoid_hosts:
         notes.append("it avoids this host")
     if host.off is not None:
         notes.append(host.off)

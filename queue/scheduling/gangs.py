@@ -157,7 +157,8 @@ class Pass:
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
-        key = (request.slots, request.single_host, request.avoid_hosts, request.preemptible, rights)
+        avoids = request.avoid_hosts, request.failed_hosts
+        key = (request.slots, request.single_host, *avoids, request.preemptible, rights)
         group = self._groups.get(key)
         if group is None:
             self._groups[key] = group = Group(
@@ -301,7 +302,8 @@ class Pass:
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._first_to_end if request.slots else None
         ends = [f"first to end: {_called(first.request, whom)}"] if first else []
-        return reasons.no_room(request.slots, whole, [*ends, *self._held_from_outside][:4], own or 0)
+        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._held_from_outside]
+        return reasons.no_room(request.slots, whole, notes[:4], own or 0)
 
     @cached_property
     def _held_from_outside(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -222,6 +222,11 @@ def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
         notes = [f"other trials of its search hold {slots(own)}", *notes]
     data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own}
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
+
+
+def failed_there(hosts: Collection[str]) -> list[str]:
+    """A note, where the request could not be started on some `hosts` and so waits for others."""
+    return [f"it could not be started on {listed(sorted(hosts))} and waits for another host"] if hosts else []
 
 
 def share(label: str, holds: int, entitled: int) -> Reason:

@@ -42,6 +42,8 @@ class HostView:
     draining: bool = False
     silent: bool = False
     suspended: bool = False
+    #: draining because it could not start what was placed there
+    failed_starts: bool = False
     aux_capacity: int = 100
     aux_held: int = 0
 
@@ -53,7 +55,7 @@ class HostView:
         if not self.enabled:
             return "disabled"
         if self.draining:
-            return "draining"
+            return "draining after failed starts" if self.failed_starts else "draining"
         return "silent" if self.silent else None
 
 
@@ -101,9 +103,10 @@ class Request:
     """One task that asks for slots or runs. Paused and finished tasks are not in a snapshot.
 
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
-    `avoid_hosts`: names or ids. `blocked_reason`: a sentence, while the task may not be placed although
-    it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run
-    with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
+    `avoid_hosts`: names or ids. `failed_hosts`: names of those where it could not be started; it avoids them only
+    while it can run elsewhere (`scheduling.elsewhere`). `blocked_reason`: a sentence, while the task may not be placed
+    although it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will
+    run with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
     limit in seconds.
     """
 
@@ -120,6 +123,7 @@ class Request:
     preemptible: bool = True
     single_host: bool = False
     avoid_hosts: frozenset[str] = frozenset()
+    failed_hosts: frozenset[str] = frozenset()
     running: Placement | None = None
     blocked_reason: str | None = None
     lasts: tuple[float, float] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.conf import LazySettings
 from django.utils import timezone
 
 from commands import submit, transitions
@@ -15,7 +16,7 @@ from dispatch import kinds, launch, passes, settle, spec, time_limits
 from events.models import Event
 from hosts.pools import default_pool
 from jobs import transitions as jobs
-from jobs.models import Allocation, Member, SlotHold
+from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.states import AllocationState, JobState, MemberState, Reason, TaskState
 from submissions import contexts
 from tests.rig.world import make_host, make_user
@@ -87,10 +88,16 @@ def test_a_lost_host_is_a_failure_without_an_exit_code() -> None:
     assert_over(command)
 
 
-def test_a_launch_that_fails_says_why() -> None:
+@pytest.mark.survive(44)
+def test_a_command_that_never_started_is_tried_again_and_then_says_why(settings: LazySettings) -> None:
     make_host("gpu1", 1)
-    member = started(make_command())
-    settle.member_over(member.pk, reason=Reason.LAUNCH_FAILED, detail={"sentence": "The disk is full."})
+    command = make_command()
+    for _ in range(settings.LAUNCH_ATTEMPTS):
+        assert Command.objects.get().state == CommandState.ACTIVE
+        Task.objects.update(not_before=None)
+        passes.run(default_pool().pk)
+        member = Member.objects.get(allocation__task=command.task, state=MemberState.ASSIGNED)
+        settle.member_over(member.pk, reason=Reason.LAUNCH_FAILED, detail={"sentence": "The disk is full."})
     assert Command.objects.get().ending == "could not be started (gpu1), The disk is full."
 
 

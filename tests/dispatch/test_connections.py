@@ -12,6 +12,7 @@ from django.conf import LazySettings
 from dispatch import connections, server_key
 from dispatch.contact_errors import HostKeyChanged, HostKeyUnknown, LoginRefused, SshBusy, Unreachable
 from dispatch.endpoints import Endpoint, Hop
+from dispatch.ssh_session import execute
 from tests.dispatch.sshd import Sshd, wait_until
 from tests.rig.ports import free_port
 
@@ -236,3 +237,31 @@ def test_forty_dials_at_once_are_bounded_and_all_succeed(start_sshd: Callable[..
     with concurrent.futures.ThreadPoolExecutor(40) as pool:
         answers = list(pool.map(lambda hop: connections.run(Endpoint((hop,)), "echo hi").stdout, hops))
     assert answers == [b"hi\n"] * 40
+
+
+def test_a_transfer_that_moves_is_not_cut_by_the_limit_of_its_command(
+    sshd: Sshd, settings: LazySettings
+) -> None:
+    """A folder of 95 MiB behind a slow link: here the host reads 6 MiB in six steps, longer than the limit together."""
+    settings.SSH_LEAST_BYTES_PER_SECOND = 6 * 1024 * 1024 / 60
+    steps = "for i in 1 2 3 4 5 6; do sleep 0.2; head -c 1048576 | wc -c; done"
+    answer = connections.run(sshd.endpoint(), steps, bytes(6 * 1024 * 1024), timeout_seconds=0.5)
+    assert answer.stdout.split() == [b"1048576"] * 6
+
+
+def test_each_part_that_the_host_takes_is_told(sshd: Sshd) -> None:
+    told: list[int] = []
+
+    async def work(pool: connections.Pool) -> None:
+        link = await pool.link(sshd.endpoint())
+        await execute(link.connection, "cat >/dev/null", bytes(4 * 1024 * 1024), lambda: told.append(1))
+
+    connections._ask(work, 60)
+    assert len(told) == 64
+
+
+def test_a_transfer_that_stands_still_is_cut(sshd: Sshd, settings: LazySettings) -> None:
+    settings.SSH_LEAST_BYTES_PER_SECOND = 1e9
+    with pytest.raises(Unreachable) as refusal:
+        connections.run(sshd.endpoint(), "exec sleep 600", bytes(8 * 1024 * 1024), timeout_seconds=0.5)
+    assert refusal.value.delivered

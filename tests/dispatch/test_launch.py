@@ -1,21 +1,36 @@
 """Launches whose outcome is not known: nothing is taken for dead that may run, nothing waits that cannot."""
 
+import os
+from pathlib import Path
+
 import pytest
 from django.conf import LazySettings
+from django.utils import timezone
 
 from dispatch import launch, passes, reconcile
 from dispatch.contact_errors import Unreachable, VerbFailed
 from experiments import transitions as experiments
+from experiments.models import Experiment
+from experiments.states import TrialState
+from hosts.models import Host
 from jobs import transitions
-from jobs.models import Member, SlotHold
+from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState
-from tests.rig.world import make_host, members_of, submit_experiment
+from tests.rig.ports import free_port
+from tests.rig.world import make_host, members_of, submit_experiment, trial_of
+from trainmaster.host import launch_lock
 
 pytestmark = pytest.mark.django_db
 
 
-def assigned() -> Member:
-    make_host("gpu0", 1)
+def assigned(workdir: Path | None = None) -> Member:
+    """A member that waits to be launched: on this machine, or where `workdir` is None on a host that nobody reaches."""
+    host = make_host("gpu0", 1)
+    host.workdir = str(workdir or "/nowhere")
+    if workdir is None:
+        host.transport, host.address, host.port = Host.Transport.SSH, "127.0.0.1", free_port()
+        host.login_user, host.host_key = "root", "ssh-ed25519 AAAA"
+    host.save()
     experiment = submit_experiment()
     passes.run(experiment.job.pool_id)
     (member,) = members_of(experiment)
@@ -54,10 +69,25 @@ def test_a_launch_that_never_arrived_is_given_up_after_its_attempts(settings: La
     assert member.state == MemberState.ENDED
 
 
-def test_a_host_that_says_no_settles_the_doubt() -> None:
-    member = attempted(assigned(), Unreachable("The link broke.", delivered=True))
-    member = attempted(member, VerbFailed("disk", "The disk is full."))
+@pytest.mark.survive(20)
+def test_a_no_settles_a_launch_in_doubt_only_once_no_other_can_start(tmp_path: Path) -> None:
+    """An earlier launch, whose answer was lost, may still be on its way."""
+    far = attempted(assigned(), Unreachable("The link broke.", delivered=True))
+    far = attempted(far, VerbFailed("disk", "The disk is full."))
+    assert far.state == MemberState.ASSIGNED and far.launch_in_doubt
+    Host.objects.update(transport=Host.Transport.LOCAL, workdir=str(tmp_path))
+    member = attempted(Member.objects.select_related("host").get(), VerbFailed("disk", "The disk is full."))
     assert member.state == MemberState.ENDED
+    assert (tmp_path / "runs" / f".{member.run_key}.revoked").exists()
+    with pytest.raises(VerbFailed, match="given up"):
+        late = Member.objects.select_related("host", "allocation__pool").get()
+        launch._send(late, *launch._order(late))
+
+
+@pytest.mark.survive(20)
+def test_a_verb_that_broke_after_it_had_begun_leaves_a_doubt() -> None:
+    member = attempted(assigned(), VerbFailed("broke", "It was killed.", delivered=True))
+    assert member.state == MemberState.ASSIGNED and member.launch_in_doubt
 
 
 def test_a_stop_ends_what_was_never_launched_even_if_its_message_was_lost() -> None:
@@ -80,25 +110,64 @@ def test_a_host_that_cannot_look_at_one_run_settles_nothing_of_it() -> None:
     assert member.state == MemberState.LAUNCHED
 
 
-def test_an_answer_that_is_older_than_the_last_launch_ends_nothing(settings: LazySettings) -> None:
-    member = assigned()
-    for _ in range(settings.LAUNCH_ATTEMPTS):
-        member = attempted(member, Unreachable("The link broke.", delivered=True))
+def launched_again(member: Member) -> Member:
     Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
-    seen = Member.objects.select_related("host", "allocation__task__job").get(pk=member.pk)
-    assert transitions.claim_launch(member.pk, 60)  # a worker launches while the host is asked
-    transitions.member_launched(member.pk, boot_id="boot")
-    reconcile._settle(seen, {"state": "absent"}, "boot", None)
-    member.refresh_from_db()
-    assert member.state == MemberState.LAUNCHED
+    launch.launch(member.pk)
+    return Member.objects.get(pk=member.pk)
 
 
-def test_a_host_that_knows_nothing_after_the_last_attempt_ends_the_launch(settings: LazySettings) -> None:
-    member = assigned()
+@pytest.mark.survive(20)
+def test_a_host_that_knows_nothing_after_the_last_attempt_ends_the_launch_for_good(
+    settings: LazySettings, tmp_path: Path
+) -> None:
+    member = assigned(tmp_path)
     for _ in range(settings.LAUNCH_ATTEMPTS):
         member = attempted(member, Unreachable("The link broke.", delivered=True))
-    Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
-    seen = Member.objects.select_related("host", "allocation__task__job").get(pk=member.pk)
-    reconcile._settle(seen, {"state": "absent"}, "boot", None)
+    reconcile._settle(member, {"state": "absent"}, "boot", None)
     member.refresh_from_db()
+    assert member.state == MemberState.ASSIGNED, "it may be on its way"
+    assert launched_again(member).state == MemberState.ENDED
+    assert (tmp_path / "runs" / f".{member.run_key}.revoked").exists()
+
+
+@pytest.mark.survive(20)
+def test_a_launch_in_doubt_waits_while_the_host_says_that_it_is_being_started(
+    settings: LazySettings, tmp_path: Path
+) -> None:
+    member = attempted(assigned(tmp_path), Unreachable("It did not answer.", delivered=True))
+    (tmp_path / "runs").mkdir()
+    lock = launch_lock.take(tmp_path / "runs" / f".{member.run_key}.lock", 0.0)  # as its launcher holds it
+    assert lock is not None
+    for _ in range(settings.LAUNCH_ATTEMPTS + 2):
+        seen = launched_again(member)
+        assert (seen.state, seen.launch_attempts) == (MemberState.ASSIGNED, 1)
+    assert seen.last_error == "gpu0 is still starting it."
+    settings.LAUNCH_GIVE_UP_SECONDS = 0
+    os.close(lock)
+    experiments.kill(int(member.allocation.task.job.entity_id), actor="user:ada")
+    assert launched_again(member).state == MemberState.ENDED
+
+
+def test_a_launch_that_is_over_is_not_sent_by_a_worker_that_was_frozen() -> None:
+    member = attempted(assigned(), VerbFailed("disk", "The disk is full."))
     assert member.state == MemberState.ENDED
+    assert not transitions.note_launch_sent(member.pk)
+
+
+@pytest.mark.survive(24)
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_launch_that_kills_its_worker_is_tried_three_times_and_then_says_so(
+    sent: bool, settings: LazySettings, tmp_path: Path
+) -> None:
+    member = assigned(tmp_path)
+    for _ in range(settings.LAUNCH_ATTEMPTS):
+        assert transitions.claim_launch(member.pk, 60)
+        if sent:
+            transitions.note_launch_sent(member.pk)
+        Member.objects.update(
+            launch_claimed_until=timezone.now()
+        )  # the worker is gone; so is its claim after a while
+    launch.launch(member.pk)
+    allocation = Allocation.objects.get()
+    assert allocation.exit_detail["sentence"] == "The launch crashed the server's worker 3 times."
+    assert trial_of(Experiment.objects.get()).state == TrialState.ERROR

@@ -114,6 +114,21 @@ def test_a_pass_and_a_pause_of_the_same_trials_do_not_lock_each_other_out(_: int
     assert experiment.state == ExperimentState.PAUSED
 
 
+@pytest.mark.survive(26)
+def test_a_move_to_another_pool_that_meets_a_pass_stops_the_attempt_that_the_pass_makes() -> None:
+    make_host("gpu0", 1)
+    pool_edits.create("other", {}, actor="user:ada")
+    experiment = submit_experiment()
+    update = queue_edits.Update(str(experiment.job.pk), pool="other")
+    with transaction.atomic():
+        passes.run(experiment.job.pool_id)  # placed, not committed yet
+        thread, answers = answer_of(lambda: queue_edits.apply([update], actor="user:ada", role="admin"))
+        wait_until_one_waits_for_a_lock(thread)
+    thread.join(60)
+    attempt = attempt_of(experiment)
+    assert answers and attempt.stop_reason == Reason.POOL_CHANGED
+
+
 def test_an_edit_that_meets_the_deletion_of_its_job_is_refused() -> None:
     make_host("gpu0", 1)
     job = submit_experiment().job

@@ -17,9 +17,10 @@ import pytest
 from tests.trainmaster.conftest import PYTHON, TestHost, code_archive, kill, wait_until
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.bundle import host_command
+from trainmaster.host import launch_lock, launching
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, marked, of_run
-from trainmaster.protocol import KEEPER_MARKER
+from trainmaster.protocol import KEEPER_MARKER, check_spec
 from trainmaster.runner.state import read_shipped, read_state
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
@@ -57,7 +58,7 @@ def test_launches_at_the_same_time_start_one(host: TestHost) -> None:
     line = json.dumps({"spec": spec, "server": host.server.address, "code_bytes": 0}).encode() + b"\n"
     command = host_command(PYTHON, str(host.workdir.root), host.bundle.name, "launch")
     children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]
-    answers = [json.loads(child.communicate(line, timeout=60)[0]) for child in children]
+    answers = [json.loads(child.communicate(line, timeout=60)[0].splitlines()[-1]) for child in children]
     assert sorted(answer["state"] for answer in answers) == ["already", "already", "already", "launched"]
 
 
@@ -385,3 +386,118 @@ def test_a_login_with_sudo_starts_runs_of_other_accounts(host: TestHost, stream_
         assert removed["runs"][paths.key] == {"removed": True} and not paths.root.exists()
     finally:
         rule.unlink()
+
+
+def slow_launcher(host: TestHost) -> tuple[RunPaths, dict[str, object], subprocess.Popen[bytes]]:
+    """A launch whose launcher hangs before it has written state.json, as on a network disk: its spec is a FIFO."""
+    spec = host.spec(COUNT_STARTS)
+    host.keys.append(spec["run_key"])
+    paths = host.workdir.run(spec["run_key"])
+    for folder in (paths.code, paths.control, paths.spool, paths.checkpoints):
+        folder.mkdir(parents=True)
+    os.mkfifo(paths.spec)
+    paths.server.write_text(json.dumps(host.server.address))
+    command = host_command(PYTHON, str(host.workdir.root), host.bundle.name, "launch")
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    request = {"spec": spec, "server": host.server.address, "code_bytes": 0}
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(request).encode() + b"\n")
+    child.stdin.flush()
+    wait_until(lambda: marked(KEEPER_MARKER).get(paths.key))
+    return paths, spec, child
+
+
+def the_disk_answers(paths: RunPaths, spec: dict[str, object]) -> None:
+    text = json.dumps(check_spec(spec))
+    with paths.spec.open("w") as pipe:
+        paths.spec.unlink()  # the runner, which comes later, finds a file
+        paths.spec.write_text(text)
+        pipe.write(text)
+
+
+def answer_of(child: subprocess.Popen[bytes]) -> dict[str, object]:
+    answer: dict[str, object] = json.loads(child.communicate(timeout=120)[0].splitlines()[-1])
+    return answer
+
+
+def revoked(host: TestHost, key: str, **more: object) -> str:
+    return str(host.verb("revoke", {"run_key": key, **more})["state"])
+
+
+@pytest.mark.survive(20)
+def test_a_slow_launcher_is_starting_until_it_has_started(host: TestHost) -> None:
+    paths, spec, child = slow_launcher(host)
+    assert host.status(paths)["state"] == "starting"
+    the_disk_answers(paths, spec)
+    assert answer_of(child)["state"] == "launched"
+    assert host.status(paths)["state"] == "running"
+    assert revoked(host, paths.key) == "begun" and starts(paths) == 1
+
+
+@pytest.mark.survive(20)
+def test_a_launch_that_is_given_up_is_ended_first_and_none_comes_later(host: TestHost) -> None:
+    paths, spec, child = slow_launcher(host)
+    assert revoked(host, paths.key) == "revoked"
+    assert answer_of(child)["error"] == "launcher"
+    assert not marked(KEEPER_MARKER).get(paths.key) and not paths.root.exists()
+    assert host.launch_spec(spec, code_archive({}))["error"] == "revoked"
+    assert host.status(paths)["state"] == "absent" and not paths.root.exists()
+    host.verb("remove", {"runs": [paths.key], "force": True})
+    assert not list(host.workdir.runs.iterdir()), "nothing of it is left for ever"
+
+
+@pytest.mark.survive(20)
+def test_a_launcher_that_wakes_up_after_its_launch_was_given_up_starts_nothing(host: TestHost) -> None:
+    paths, spec, child = slow_launcher(host)
+    paths.revoked.touch()
+    the_disk_answers(paths, spec)
+    assert answer_of(child)["error"] == "launcher"
+    assert not paths.state.exists() and not (paths.root / "starts").exists()
+
+
+@pytest.mark.survive(20)
+def test_a_launch_behind_a_slow_one_answers_that_it_is_starting(
+    host: TestHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = host.spec(COUNT_STARTS)
+    host.workdir.runs.mkdir(parents=True)
+    lock = launch_lock.take(host.workdir.lock(spec["run_key"]), 0.0)
+    assert lock is not None
+    monkeypatch.setattr(launching, "_START_SECONDS", 0.05)
+    request = {"spec": spec, "server": host.server.address, "code_bytes": 3}
+    answer = launching.launch(request, io.BytesIO(b"tar"), host.workdir)
+    os.close(lock)
+    assert answer["state"] == "starting"
+
+
+@needs_root
+@pytest.mark.survive(20)
+def test_the_launch_of_a_run_of_another_account_is_given_up(host: TestHost) -> None:
+    spec = host.spec(COUNT_STARTS, unix_user=OTHER)
+    assert revoked(host, spec["run_key"], unix_user=OTHER) == "revoked"
+    assert host.launch_spec(spec, code_archive({}))["error"] == "revoked"
+
+
+@pytest.mark.parametrize("account", [None, pytest.param(OTHER, marks=needs_root)])
+def test_a_launch_whose_code_is_still_coming_is_starting_and_goes_on(
+    account: str | None, host: TestHost
+) -> None:
+    spec = host.spec(COUNT_STARTS, unix_user=account)
+    host.keys.append(spec["run_key"])
+    code = code_archive({"big": os.urandom(500_000).hex()})
+    command = host_command(PYTHON, str(host.workdir.root), host.bundle.name, "launch")
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    request = {"spec": spec, "server": host.server.address, "code_bytes": len(code)}
+    child.stdin.write(json.dumps(request).encode() + b"\n" + code[:1000])
+    child.stdin.flush()
+    paths = host.workdir.run(spec["run_key"])
+    wait_until(lambda: host.workdir.unfinished(paths.key).exists())
+    lock = host.workdir.lock(paths.key)
+    os.utime(lock, (0, 0))  # long ago
+    assert host.status(paths)["starting_seconds"] > 1e9
+    child.stdin.write(code[1000:-1000])
+    child.stdin.flush()
+    wait_until(lambda: host.status(paths)["starting_seconds"] < 1e9)
+    child.stdin.write(code[-1000:])
+    assert answer_of(child)["state"] == "launched" and starts(paths) == 1

@@ -30,10 +30,11 @@ _TRIGGERS = {
     "preempted": ("PREEMPTED", ""),
     "idle-gpu": ("IDLE_GPU", ""),
     "host-silent": ("HOST_SILENT", ""),
+    "host-fails-starts": ("HOST_FAILS_STARTS", ""),
 }
 _ON = (
     "experiment[=STATE], command[=STATE], alert[=LEVEL], log=REGEX, log-policy=NAME, wait[=MINUTES], preempted, "
-    "idle-gpu or host-silent; may be repeated"
+    "idle-gpu, host-silent or host-fails-starts; may be repeated"
 )
 
 

@@ -18,6 +18,7 @@ sys.path[0] = str(
 VERBS = (
     "probe",
     "launch",
+    "revoke",
     "status",
     "stop",
     "preempt",
@@ -43,6 +44,8 @@ def main(arguments: List[str]) -> int:
         return _answer(
             {"error": "old_python", "message": f"{sys.executable} is Python {found}; 3.8 or newer is needed."}
         )
+    if arguments[0] == "launch":  # without this line the server knows for certain that nothing was begun
+        _answer({"begun": 1})
     folder = _workdir(arguments[1:])
     if arguments[0] in ("serve", "launch"):
         _leave_unit()
@@ -91,6 +94,10 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         from trainmaster.host.launching import launch
 
         return launch(request, stream, workdir)
+    if verb == "revoke":
+        from trainmaster.host.revoking import revoke
+
+        return revoke(request, workdir)
     if verb == "probe":
         from trainmaster.host.probing import probe
 

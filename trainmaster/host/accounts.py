@@ -60,6 +60,13 @@ def in_account(entry: pwd.struct_passwd, work: Callable[[], Dict[str, Any]]) -> 
     return _answer(json.loads(text))
 
 
+def under(user: Optional[str], work: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """Do `work` as the account `user`, forking where root has to become it; None: as this account."""
+    if user is not None and is_other(user):
+        return in_account(account(user), work)
+    return work()
+
+
 def _become(entry: pwd.struct_passwd) -> None:
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setgid(entry.pw_gid)
@@ -106,7 +113,13 @@ def by_sudo(
             shutil.copyfileobj(more, child.stdin, 1024 * 1024)
     except BrokenPipeError:  # it has said no already
         pass
-    output, errors = child.communicate(timeout=_SUDO_SECONDS)
+    try:
+        output, errors = child.communicate(timeout=_SUDO_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise VerbError(
+            "broke",
+            f"The verb {verb} under the account {entry.pw_name!r} took longer than {_SUDO_SECONDS} s.",
+        ) from None
     lines = output.decode("utf-8", "replace").splitlines()
     if child.returncode != 0 or not lines:
         reason = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {child.returncode}"]
@@ -156,9 +169,15 @@ def _elsewhere(
 def _owners(keys: Iterable[str], workdir: Workdir) -> Dict[Optional[int], List[str]]:
     owners: Dict[Optional[int], List[str]] = {}
     for key in keys:
-        try:
-            owner: Optional[int] = workdir.run(key).root.lstat().st_uid
-        except FileNotFoundError:
-            owner = None
-        owners.setdefault(owner, []).append(key)
+        owners.setdefault(_owner(workdir, key), []).append(key)
     return owners
+
+
+def _owner(workdir: Workdir, key: str) -> Optional[int]:
+    """Of the run's folder, or, while it is being made, of the lock of its launch; None where there is neither."""
+    for path in (workdir.run(key).root, workdir.lock(key)):
+        try:
+            return path.lstat().st_uid
+        except FileNotFoundError:
+            continue
+    return None

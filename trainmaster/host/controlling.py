@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional
 
-from trainmaster.host import old_bundles
+from trainmaster.host import launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError
 from trainmaster.host.gpu_users import gpu_users
@@ -28,8 +28,10 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     brought all of it, to a server that has been restored from a backup since, brings the rest once more.
     """
     runs = dict.fromkeys(_keys(request, workdir))
-    stored = {"stored": request.get("stored") or {}}
-    answers = for_each_owner("status", _status_of_own, runs, stored, workdir)
+    held = {key: launch_lock.held_seconds(workdir.lock(key)) for key in runs}
+    starting = {key: seconds for key, seconds in held.items() if seconds is not None}
+    more = {"stored": request.get("stored") or {}, "starting": starting}
+    answers = for_each_owner("status", _status_of_own, runs, more, workdir)
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
     if request.get("gpu_users"):
         answer["gpu_users"] = gpu_users()
@@ -102,12 +104,14 @@ def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     processes = marked()
-    stored = request.get("stored") or {}
-    return {
-        "runs": {
-            key: _status_of(workdir, key, processes.get(key, []), stored.get(key)) for key in request["runs"]
-        }
+    stored, starting = request.get("stored") or {}, request["starting"]
+    answers = {
+        key: _status_of(workdir, key, processes.get(key, []), stored.get(key)) for key in request["runs"]
     }
+    for key, answer in answers.items():
+        if key in starting and answer["state"] in ("absent", "incomplete"):
+            answer.update(state="starting", starting_seconds=starting[key])
+    return {"runs": answers}
 
 
 def _status_of(
@@ -216,4 +220,5 @@ def _delete(workdir: Workdir, key: str) -> None:
     if root.exists():
         root.rename(unfinished)
         shutil.rmtree(unfinished, ignore_errors=True)
-    workdir.lock(key).unlink(missing_ok=True)
+    for path in (workdir.run(key).revoked, workdir.lock(key)):
+        path.unlink(missing_ok=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
 import stat
-import time
-from pathlib import Path
-from typing import IO, Any, Dict, Optional, cast
+from typing import IO, Any, Dict, cast
 
-from trainmaster.host.accounts import account, by_sudo, in_account, is_other
+from trainmaster.host import launch_lock
+from trainmaster.host.accounts import account, by_sudo, is_other, under
 from trainmaster.host.errors import VerbError
 from trainmaster.host.unpack import Limited, unpack
 from trainmaster.jsonfile import write_json
@@ -21,11 +18,16 @@ from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import read_state
 
 _START_SECONDS = 60.0
-_POLL_SECONDS = 0.003
+#: of the folder of runs, where another account makes its own; sticky, so that nobody else removes them
+SHARED_MODE = 0o1733
 
 
 def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict[str, Any]:
-    """Answer {"run_key", "state": "launched" or "already", …state.json}; VerbError says why nothing was started."""
+    """Answer {"run_key", "state": "launched" or "already", …state.json}; VerbError says why nothing was started.
+
+    The state is "starting" while another launch of the run, or its launcher, has not come so far after _START_SECONDS:
+    `status` says how it goes on, and `revoke` ends it.
+    """
     try:
         spec = check_spec(request.get("spec"))
     except ProtocolError as error:
@@ -33,14 +35,14 @@ def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict
     server = cast(ServerAddress, request.get("server") or {"urls": [], "cert_sha256": None})
     code = Limited(stream, int(request.get("code_bytes") or 0))
     user = spec["unix_user"]
-    _make_workdir(workdir)
+    make_workdir(workdir)
     if user is not None and is_other(user) and os.getuid() != 0:
-        workdir.runs.chmod(
-            0o1733
-        )  # the account makes its own run folder here; sticky, so nobody else removes it
+        workdir.runs.chmod(SHARED_MODE)
         return by_sudo(account(user), "launch", request, workdir, more=cast("IO[bytes]", code))
-    lock = _lock(workdir.lock(spec["run_key"]))
+    lock = launch_lock.take(workdir.lock(spec["run_key"]), _START_SECONDS)
     try:
+        if lock is None:
+            return {"run_key": spec["run_key"], "state": "starting"}
         return _launch_locked(spec, server, code, workdir, lock)
     finally:
         code.drain()
@@ -52,58 +54,59 @@ def _launch_locked(
     key, user = spec["run_key"], spec["unix_user"]
     paths, unfinished = workdir.run(key), RunPaths(workdir.unfinished(key))
     if not paths.root.exists():
+        _refuse_revoked(paths)
+        code.moved = lambda: launch_lock.goes_on(lock)
         shutil.rmtree(unfinished.root, ignore_errors=True)  # of a launch that was killed
         unfinished.root.mkdir(mode=0o700)
         try:
             if user is not None and is_other(user):
                 entry = account(user)
-                os.chown(unfinished.root, entry.pw_uid, entry.pw_gid)
+                for made in (unfinished.root, workdir.lock(key)):
+                    os.chown(made, entry.pw_uid, entry.pw_gid)
             try:
-                _under(user, lambda: _prepare(unfinished, spec, server, code))
+                under(user, lambda: _prepare(unfinished, spec, server, code))
             finally:
                 code.left = 0  # read there, perhaps by a child whose count this process does not see
+            _refuse_revoked(paths)
             unfinished.root.rename(paths.root)
         except BaseException:
             shutil.rmtree(unfinished.root, ignore_errors=True)
             workdir.lock(key).unlink(missing_ok=True)
             raise
-    started = _under(user, lambda: _start(paths, lock))["started"]
+    started = under(user, lambda: _start(paths, lock))["started"]
     os.close(lock)
-    if started:
-        _wait_until_started(paths, workdir.lock(key), user)
-    answer = _under(user, lambda: dict(read_state(paths)))
-    if not answer:
-        raise VerbError(
-            "launcher",
-            f"The launcher of {key} ended before it began: {_under(user, lambda: _log(paths))['log']}",
-        )
-    return {"run_key": key, "state": "launched" if started else "already", **answer}
+    return _outcome(spec, workdir, started)
 
 
-def _under(user: Optional[str], work: Any) -> Dict[str, Any]:
-    """Do `work` as the account `user`, forking where root has to become it."""
-    if user is not None and is_other(user):
-        return in_account(account(user), work)
-    result: Dict[str, Any] = work()
-    return result
+def _outcome(spec: Spec, workdir: Workdir, started: bool) -> Dict[str, Any]:
+    """What has become of the launcher. From here on a "no" would be a guess: it may live, and start the entrypoint."""
+    key, user = spec["run_key"], spec["unix_user"]
+    paths = workdir.run(key)
+    try:
+        over = not started or launch_lock.wait(workdir.lock(key), _START_SECONDS)
+        state = under(user, lambda: dict(read_state(paths)))
+    except OSError:
+        return {"run_key": key, "state": "starting"}
+    if state:
+        return {"run_key": key, "state": "launched" if started else "already", **state}
+    if not over:
+        return {"run_key": key, "state": "starting"}
+    raise VerbError(
+        "launcher",
+        f"The launcher of {key} ended before it began: {under(user, lambda: _log(paths))['log']}",
+    )
 
 
-def _make_workdir(workdir: Workdir) -> None:
+def _refuse_revoked(paths: RunPaths) -> None:
+    if paths.revoked.exists():
+        raise VerbError("revoked", f"The server has given up the launch of {paths.key}; nothing was started.")
+
+
+def make_workdir(workdir: Workdir) -> None:
     workdir.root.mkdir(mode=0o755, parents=True, exist_ok=True)
     if not workdir.runs.exists():
         workdir.runs.mkdir(mode=0o711, exist_ok=True)
         workdir.runs.chmod(0o711)
-
-
-def _lock(path: Path) -> int:
-    """A descriptor that holds the lock at `path`; whoever held it before may have removed the file."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)
 
 
 def _prepare(paths: RunPaths, spec: Spec, server: ServerAddress, code: Limited) -> Dict[str, Any]:
@@ -127,28 +130,9 @@ def _start(paths: RunPaths, lock: int) -> Dict[str, Any]:
         raise VerbError("taken", f"{paths.root} is not a folder of this run's account. Remove it by hand.")
     if paths.state.exists():
         return {"started": False}
+    _refuse_revoked(paths)
     start_detached("keep", paths, str(lock), keep_open=(lock,))
     return {"started": True}
-
-
-def _wait_until_started(paths: RunPaths, lock: Path, user: Optional[str]) -> None:
-    """The launcher inherits the launch lock and lets go of it when state.json names the entrypoint."""
-    until = time.monotonic() + _START_SECONDS
-    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        while time.monotonic() < until:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                time.sleep(_POLL_SECONDS)
-    finally:
-        os.close(descriptor)
-    log = _under(user, lambda: _log(paths))["log"]
-    raise VerbError(
-        "launcher",
-        f"The launcher of {paths.key} did not start its entrypoint in {_START_SECONDS:.0f} s: {log}",
-    )
 
 
 def _log(paths: RunPaths) -> Dict[str, Any]:

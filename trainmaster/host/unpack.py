@@ -6,17 +6,18 @@ import os
 import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import IO, Set, Tuple, cast
+from typing import IO, Callable, Set, Tuple, cast
 
 from trainmaster.host.errors import VerbError
 
 
 class Limited:
-    """The next `size` bytes of a stream, and not one more."""
+    """The next `size` bytes of a stream, and not one more. `moved` is called whenever some have come."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
         self._stream = stream
         self.left = size
+        self.moved: Callable[[], None] = lambda: None
 
     def read(self, size: int = -1) -> bytes:
         wanted = self.left if size < 0 else min(size, self.left)
@@ -26,6 +27,7 @@ class Limited:
             raise VerbError(
                 "incomplete", f"The archive of the context folder broke off {self.left} bytes before its end."
             )
+        self.moved()
         return data
 
     def drain(self) -> None:

@@ -80,6 +80,8 @@ class Keeper:
 
     def run(self, started: int) -> None:
         """`started` is the descriptor of the launch lock, closed as soon as state.json names the entrypoint."""
+        if self.paths.revoked.exists():  # the server has given up this launch, which was too slow
+            return
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # taken by sigtimedwait below
         _become_subreaper()
         first: RunState = {"host_id": self.spec["host"]["id"], "boot_id": boot_id(), "bundle": BUNDLE.name}

@@ -24,6 +24,10 @@ _PLAIN = [
     (Trigger.PREEMPTED, "A job is stopped for another that stands before it"),
     (Trigger.IDLE_GPU, "A job holds GPUs that do nothing"),
     (Trigger.HOST_SILENT, "A host is silent, that runs a job of these or, in rules about everything, any"),
+    (
+        Trigger.HOST_FAILS_STARTS,
+        "A host is drained because it cannot start jobs (one that runs a job of these; rules for everything: any host)",
+    ),
 ]
 FORMS = [
     (Rule.Form.WEBHOOK, "JSON by POST, signed"),

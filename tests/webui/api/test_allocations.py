@@ -13,7 +13,7 @@ from experiments.models import Experiment, Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs import transitions
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, Member, Task
 from jobs.states import Reason, StopKind
 from tests.rig.api import Api, Cast, Json
 
@@ -92,6 +92,7 @@ def gang(cast: Cast, submit: Any) -> tuple[Allocation, Api]:
     ]
     slots = [Slot.objects.create(host=host, index=0, kind="cpu") for host in hosts]
     trial = Experiment.objects.get(pk=submit()["id"]).trials.get()
+    Task.objects.filter(pk=trial.task_id).update(slots=len(slots))
     placement = [(host.pk, [slot.pk]) for host, slot in zip(hosts, slots, strict=True)]
     allocation = transitions.assign(
         task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test"

@@ -1,0 +1,76 @@
+"""A host that cannot start anything: after so many tasks in a row that failed there, the server drains it.
+
+What runs there goes on. Whoever enables the host again begins with a clean slate.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts.models import Host
+from hosts.pools import mark_dirty
+
+#: The reason of the event that a drained host leaves.
+REASON = "failed_starts"
+_SENTENCE_CHARACTERS = 500
+
+
+def note(host_id: uuid.UUID, task_id: str, sentence: str) -> int:
+    """Note that the host could not start the task, and drain it if that was one too many.
+
+    Returns the era of the host in which it failed: once the host is drained for it, the failure is the host's alone.
+    """
+    host = Host.with_machines.select_for_update(no_key=True).get(pk=host_id)
+    era = host.failed_starts_era
+    others = [failed for failed in host.failed_starts if failed["task"] != task_id]
+    host.failed_starts = [*others, {"task": task_id, "sentence": sentence[:_SENTENCE_CHARACTERS]}]
+    if len(host.failed_starts) >= settings.HOST_FAILED_STARTS:
+        host.failed_starts_era += 1
+        host.failed_starts = host.failed_starts[-settings.HOST_FAILED_STARTS :]
+        if host.enabled and not host.draining:
+            _drain(host)
+    host.save(
+        update_fields=["failed_starts", "failed_starts_era", "draining", "state_reason"],
+    )
+    return era
+
+
+def _drain(host: Host) -> None:
+    tasks = len(host.failed_starts)
+    host.draining = True
+    host.state_reason = (
+        f"The server drains it: it could not start {tasks} {'tasks' if tasks > 1 else 'task'} in a row. The last "
+        f"failure: {host.failed_starts[-1]['sentence'].rstrip('.')}. Fix that, then enable the host."
+    )
+    record(
+        Event.Kind.HOST,
+        host.pk,
+        reason=REASON,
+        actor="server",
+        detail={"name": host.name, "sentence": host.state_reason},
+    )
+    announce("hosts")
+    mark_dirty(host.pool_id)
+
+
+def forget(host: Host) -> None:
+    """The host has started something: what failed there before was not in a row with what fails next."""
+    if host.failed_starts and not host.draining:
+        Host.with_machines.filter(pk=host.pk, draining=False).update(failed_starts=[])
+        host.failed_starts = []
+
+
+def clear(host: Host) -> None:
+    """A clean slate, for the host and for all tasks that avoid it. The caller has locked the row and saves FIELDS."""
+    host.failed_starts = []
+    host.failed_starts_era += 1
+    host.state_reason = "" if host.admission == Host.Admission.READY else host.state_reason
+
+
+#: what `clear` changes
+FIELDS = ["failed_starts", "failed_starts_era", "state_reason"]

@@ -1,0 +1,154 @@
+"""A host that cannot start anything is left out: first by the task that failed there, then by everybody."""
+
+import pytest
+from django.conf import LazySettings
+from django.utils import timezone
+
+from dispatch import explain, launch, passes, settle
+from dispatch.contact_errors import LoginRefused, RemoteError, Unreachable, VerbFailed
+from events.models import Event
+from experiments.models import Experiment
+from experiments.states import ExperimentState
+from hosts import failed_starts, registry
+from hosts.models import Host
+from hosts.pools import default_pool
+from jobs import transitions
+from jobs.models import Allocation, Member, Task
+from jobs.states import MemberState, Reason, TaskState
+from notifications import occurrences
+from tests.rig.world import make_host, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+DISK_FULL = VerbFailed("disk", "No space left on /var/lib/trainmaster.")
+
+
+def attempt(*, at_once: bool = True) -> dict[str, Member]:
+    """A pass, `at_once` without any back-off; what has slots now and was not launched, by host."""
+    if at_once:
+        Task.objects.update(not_before=None)
+    passes.run(default_pool().pk)
+    open_members = Member.objects.filter(state=MemberState.ASSIGNED)
+    return {
+        member.host.name: member
+        for member in open_members.select_related("host", "allocation__task__job", "allocation__pool")
+    }
+
+
+def failing(member: Member, error: RemoteError = DISK_FULL) -> None:
+    """Its launch ends with `error`, which no further try would change."""
+    Member.objects.filter(pk=member.pk).update(launch_attempts=99)
+    launch._failed(Member.objects.select_related("host", "allocation__task__job").get(pk=member.pk), error)
+
+
+def state_of(experiment: Experiment) -> str:
+    experiment.refresh_from_db()
+    return str(experiment.state)
+
+
+def sentences(experiment: Experiment) -> str:
+    (reasons,) = explain.blockers(experiment.job, timezone.now()).values()
+    return " ".join(reason.sentence for reason in reasons)
+
+
+@pytest.mark.survive(44)
+def test_a_task_that_could_not_start_on_a_host_is_tried_on_another_one() -> None:
+    make_host("broken", 1)
+    make_host("sound", 1)
+    experiment = submit_experiment()
+    ((first, member),) = attempt().items()
+    failing(member)
+    ((second, _),) = attempt().items()
+    assert second != first
+    assert trial_of(experiment).task.state == TaskState.RUNNING
+
+
+@pytest.mark.survive(44)
+def test_a_task_waits_for_another_host_and_says_why_while_the_broken_one_is_free() -> None:
+    sound = make_host("sound", 1)
+    submit_experiment(name="other")
+    assert set(attempt()) == {"sound"}
+    make_host("broken", 1)
+    experiment = submit_experiment()
+    failing(attempt()["broken"])
+    assert set(attempt()) == {"sound"}, "the broken host is free, and left out"
+    waits = sentences(experiment)
+    assert "it could not be started on broken and waits for another host" in waits
+    assert "broken (it could not be started there)" in waits
+    registry.disable(sound.pk, actor="user:root")
+    assert "broken" in attempt(), "there rather than nowhere"
+
+
+@pytest.mark.survive(44)
+def test_the_only_host_of_a_pool_is_tried_again_and_then_named(settings: LazySettings) -> None:
+    make_host("only", 1)
+    experiment = submit_experiment()
+    for _ in range(settings.LAUNCH_ATTEMPTS):
+        failing(attempt()["only"])
+    assert state_of(experiment) == ExperimentState.ERROR
+    assert Allocation.objects.latest("number").exit_detail["sentence"] == str(DISK_FULL)
+    assert not Host.objects.get().draining, "one task alone says little of a host"
+
+
+@pytest.mark.survive(44)
+@pytest.mark.parametrize("error", [DISK_FULL, LoginRefused("The login was refused.")])
+def test_a_host_that_fails_every_start_is_drained_and_nobody_else_pays(
+    error: RemoteError, settings: LazySettings
+) -> None:
+    broken = make_host("broken", 1)
+    experiments = [submit_experiment(name=f"job{n}") for n in range(settings.HOST_FAILED_STARTS)]
+    for _ in experiments:
+        failing(attempt(at_once=False)["broken"], error)
+    broken.refresh_from_db()
+    assert broken.draining and str(error).rstrip(".") in broken.state_reason
+    event = Event.objects.get(reason=failed_starts.REASON, actor="server", subject=str(broken.pk))
+    told = occurrences.of_event(event)
+    assert told is not None and broken.state_reason in told.facts["sentence"]
+    assert attempt() == {}
+    assert all(state_of(each) == ExperimentState.ACTIVE for each in experiments)
+    assert "broken is draining after failed starts" in sentences(experiments[0])
+    registry.enable(broken.pk, actor="user:root")
+    broken.refresh_from_db()
+    assert (broken.draining, broken.failed_starts, broken.state_reason) == (False, [], "")
+    for _ in range(settings.LAUNCH_ATTEMPTS - 1):  # none of what was before counts
+        failing(attempt()["broken"], error)
+    assert all(state_of(each) == ExperimentState.ACTIVE for each in experiments)
+    assert "broken" in attempt()
+
+
+def test_a_start_that_succeeds_ends_the_row_of_a_host(settings: LazySettings) -> None:
+    host = make_host("gpu", 1)
+    for number in range(settings.HOST_FAILED_STARTS - 1):
+        submit_experiment(name=f"job{number}")
+        failing(attempt()["gpu"])
+    transitions.member_launched(attempt()["gpu"].pk, boot_id="b")
+    host.refresh_from_db()
+    assert host.failed_starts == []
+
+
+def test_runs_that_are_at_fault_themselves_drain_no_host(settings: LazySettings) -> None:
+    make_host("gpu", 1)
+    for number in range(settings.HOST_FAILED_STARTS + 1):
+        submit_experiment(name=f"job{number}")
+        failing(attempt()["gpu"], VerbFailed("no_account", "This host has no account 'ada'."))
+    assert not Host.objects.get().draining
+
+
+def test_a_host_that_was_never_reached_counts_against_no_task(settings: LazySettings) -> None:
+    make_host("far", 1)
+    experiment = submit_experiment()
+    for _ in range(settings.LAUNCH_ATTEMPTS + 2):
+        failing(attempt()["far"], Unreachable("No route to host."))
+    assert state_of(experiment) == ExperimentState.ACTIVE
+    assert not Host.objects.get().draining
+
+
+def test_a_task_that_could_start_begins_its_count_anew(settings: LazySettings) -> None:
+    make_host("gpu", 1)
+    experiment = submit_experiment()
+    for _ in range(settings.LAUNCH_ATTEMPTS - 1):
+        failing(attempt()["gpu"])
+    member = attempt()["gpu"]
+    transitions.member_launched(member.pk, boot_id="b")
+    transitions.member_running(member.pk)
+    settle.member_over(member.pk, reason=Reason.HOST_RESTARTED)
+    assert trial_of(experiment).task.failed_starts == []

@@ -1,0 +1,73 @@
+"""`revoke`: a launch that the server gives up can never start, however late it comes; or it has begun already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from trainmaster.host import launch_lock
+from trainmaster.host.accounts import account, by_sudo, is_other, under
+from trainmaster.host.errors import VerbError
+from trainmaster.host.launching import SHARED_MODE, make_workdir
+from trainmaster.paths import Workdir
+from trainmaster.processes import boot_id, kill, marked
+from trainmaster.protocol import KEEPER_MARKER, ProtocolError, check_run_key
+
+_END_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+
+
+def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    """Answer {"run_key", "boot_id", "state"} for {"run_key", "unix_user"}.
+
+    `revoked`: no launch of the run starts anything from now on. `begun`: its launcher has written state.json, so it
+    goes the way of every run. `starting`: a process that launches it does not end although it was killed; ask again.
+    """
+    try:
+        key = check_run_key(str(request.get("run_key")))
+    except ProtocolError as error:
+        raise VerbError("bad_request", str(error)) from error
+    user: Optional[str] = request.get("unix_user")
+    make_workdir(workdir)
+    if user is not None and is_other(user) and os.getuid() != 0:
+        workdir.runs.chmod(SHARED_MODE)
+        return by_sudo(account(user), "revoke", request, workdir)
+    _mark(workdir.run(key).revoked)
+    return {"run_key": key, "boot_id": boot_id(), "state": _state(workdir, key, user)}
+
+
+def _mark(path: Path) -> None:
+    """Seen by every launch that comes later, and by the launcher before it begins."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _state(workdir: Workdir, key: str, user: Optional[str]) -> str:
+    paths, until, ended = workdir.run(key), time.monotonic() + _END_SECONDS, False
+    while time.monotonic() < until:
+        lock = launch_lock.take(workdir.lock(key), 0.0)
+        try:
+            if not ended and under(user, lambda: {"begun": paths.state.exists()})["begun"]:
+                return "begun"
+            ours = marked(KEEPER_MARKER).get(key, [])
+            if ended:  # its launcher may have begun just before it was killed
+                ours += marked().get(key, [])
+            if lock is not None and not ours:
+                for folder in (workdir.unfinished(key), paths.root):
+                    shutil.rmtree(folder, ignore_errors=True)
+                workdir.lock(key).unlink()
+                return "revoked"
+            for process in ours:
+                kill(process, boot_id())
+                ended = True
+        finally:
+            if lock is not None:
+                os.close(lock)
+        time.sleep(_POLL_SECONDS)
+    return "starting"
