@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from events.announce import announce, wake, wake_all
@@ -297,7 +298,7 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
     member = _locked(member_or_id)
     done = _step_member(
         member, MemberState.LAUNCHED, Reason.LAUNCHED, f"host:{member.host.name}",
-        boot_id=boot_id, launched_at=timezone.now(), last_error="",
+        boot_id=boot_id, launched_at=Now(), last_error="",
     )  # fmt: skip
     waiting = Member.objects.filter(allocation=member.allocation, state=MemberState.ASSIGNED).exists()
     if done and not waiting and member.allocation.state == AllocationState.ASSIGNED:
