@@ -113,6 +113,11 @@ PROXY_LOGIN_SECONDS = environment.number("TRAINMASTER_PROXY_LOGIN_SECONDS", 7200
 PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
 PORT_LEASE_LAST = int(environment.number("TRAINMASTER_PORT_LEASE_LAST", 24_999))
 
+if PRESENCE_GAP_SECONDS <= SWEEP_SECONDS:
+    raise ImproperlyConfigured(
+        f"TRAINMASTER_PRESENCE_GAP_SECONDS is {PRESENCE_GAP_SECONDS}; allowed: more than {SWEEP_SECONDS}, the time "
+        "between two sweeps (TRAINMASTER_SWEEP_SECONDS)."
+    )
 if TICK_SECONDS <= 0:
     raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
 if not -1 <= LOG_RETENTION_DAYS <= 32767:

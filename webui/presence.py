@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing
 
 from django.conf import settings
 from django.db import Error, connection
@@ -20,11 +21,9 @@ def keep() -> None:
 
 def _stamp() -> None:
     pause = threading.Event()
-    while True:
+    while not pause.wait(settings.SWEEP_SECONDS):
         try:
-            presence.stamp(presence.Part.WEB)
+            with closing(connection):
+                presence.stamp(presence.Part.WEB)
         except Error as error:
-            log.info("presence is not stamped: %s", error)
-        finally:
-            connection.close()
-        pause.wait(settings.SWEEP_SECONDS)
+            log.info("The presence of this web process is not stamped, and is tried again: %s", error)

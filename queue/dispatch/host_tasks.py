@@ -8,6 +8,8 @@ from celery import shared_task, signals
 
 from dispatch import admission, pairs, probing, reconcile, tunnel
 from dispatch import doctor as host_doctor
+from events import presence
+from events.presence import Part
 from hosts import admitting, pair_checks
 
 
@@ -36,6 +38,7 @@ def keep_tunnels() -> None:
 def probe_all() -> None:
     """Ask the hosts that nobody else asks, declare lost those that rules give up, and go on with what a killed worker
     has left: admissions, tests of pairs."""
+    presence.stamp(Part.WORKERS)
     for host_id in admitting.forgotten():
         admit.apply_async((str(host_id),), expires=30, retry=False)
     for pool_id in pair_checks.forgotten():

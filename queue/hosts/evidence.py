@@ -64,7 +64,7 @@ def suspects() -> QuerySet[Host]:
     others = Host.objects.filter(transport=Host.Transport.SSH, admission=Host.Admission.READY).exclude(
         pk=OuterRef("pk")
     )
-    recent = whole.now - timedelta(seconds=2 * settings.HOST_PROBE_SECONDS)
+    recent = whole.now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
     answering = others.filter(last_seen_at__gt=recent)
     return Host.objects.filter(
         Exists(answering) | ~Exists(others),

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from events.announce import announce, wake, wake_all
 from events.models import Event
+from events.presence import database_now
 from events.record import record
 from hosts.pools import mark_dirty
 from jobs import ports, rank_ends
@@ -309,7 +310,7 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
 @transaction.atomic
 def member_running(member_or_id: Member | int) -> bool:
     member = _locked(member_or_id)
-    now = timezone.now()
+    now = database_now()
     done = _step_member(
         member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now
     )
@@ -333,7 +334,7 @@ def member_ended(
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
     """
     member = _locked(member_or_id)
-    now = timezone.now()
+    now = database_now()
     if not _step_member(
         member, MemberState.ENDED, reason, f"host:{member.host.name}",
         exit_code=code, exit_signal=signal, exit_reason=reason, ended_at=now,
@@ -371,7 +372,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
     }
     _step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
-        exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(),
+        exit_reason=exit_reason, exit_code=exit_code, ended_at=database_now(),
     )  # fmt: skip
     mark_dirty(allocation.pool_id)
     return True

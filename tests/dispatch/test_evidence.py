@@ -197,6 +197,24 @@ def test_a_launch_by_a_worker_whose_clock_is_ahead_can_still_be_found_gone(
     assert attempt_of(experiment).state == AllocationState.TERMINATED
 
 
+@pytest.mark.survive(10)
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_is_wrong_ends_nothing_at_its_time_limit(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with clock_ahead(monkeypatch, seconds):
+        experiment = running("30m")
+    tasks._watch_time()
+    with clock_ahead(monkeypatch, -seconds):
+        tasks._watch_time()
+    attempt = attempt_of(experiment)
+    assert attempt.stop_kind == "" and attempt.time_warned_at is None
+    ago = timezone.now() - timedelta(minutes=31)
+    Allocation.objects.update(started_at=ago)
+    tasks._watch_time()
+    assert attempt_of(experiment).stop_reason == Reason.TIME_LIMIT
+
+
 @pytest.mark.survive(1, 40)
 def test_loss_needs_enough_failed_contacts_over_all_of_the_limit(settings: LazySettings) -> None:
     host, other = make_hosts(2)
