@@ -9,12 +9,13 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, QuerySet, Value
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
 from commands.models import Command, Service
 from commands.states import CommandState
 from commands.transitions import lock
+from events import presence
 from events.announce import announce
 from jobs import transitions as jobs
 from jobs.models import Allocation
@@ -53,9 +54,8 @@ def lacking(task_id: str) -> str:
 
 def used(command_id: str) -> None:
     """Somebody uses it now; written at most once in SERVICE_USED_EVERY_SECONDS."""
-    now = timezone.now()
-    before = now - timedelta(seconds=settings.SERVICE_USED_EVERY_SECONDS)
-    Service.objects.filter(Q(used_at=None) | Q(used_at__lt=before), command_id=command_id).update(used_at=now)
+    recent = Q(used_at__gt=Now() - timedelta(seconds=settings.SERVICE_USED_EVERY_SECONDS), used_at__lte=Now())
+    Service.objects.filter(command_id=command_id).exclude(recent).update(used_at=Now())
 
 
 def was_used(service: Service, at: datetime) -> bool:
@@ -70,8 +70,15 @@ def was_used(service: Service, at: datetime) -> bool:
 
 
 def unused() -> QuerySet[Service]:
-    """Those that are ready and that nobody has used for as long as their idle timeout."""
-    since = Coalesce(Greatest("used_at", "ready_at"), "ready_at", output_field=DateTimeField())
+    """Those that are ready and that nobody has used for as long as their idle timeout.
+
+    Nobody can use them while the server is away, so that time does not count.
+    """
+    whole = presence.whole()
+    if whole is None:
+        return Service.objects.none()
+    used = Coalesce(Greatest("used_at", "ready_at"), "ready_at", output_field=DateTimeField())
+    since = Greatest(used, Value(whole.since), output_field=DateTimeField())
     limit = ExpressionWrapper(
         F("idle_timeout_seconds") * Value(timedelta(seconds=1)), output_field=DurationField()
     )
@@ -80,7 +87,7 @@ def unused() -> QuerySet[Service]:
         Service.objects.filter(command__state=CommandState.ACTIVE, ready_at__isnull=False)
         .exclude(idle_timeout_seconds=None)
         .annotate(over_at=over)
-        .filter(over_at__lt=timezone.now())
+        .filter(over_at__lt=whole.now)
         .select_related("command__job")
     )
 

@@ -4,6 +4,19 @@ from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
 
+class Presence(models.Model):
+    """One part of the control plane, when it was last there, and since when without a gap (events.presence)."""
+
+    part = models.CharField(max_length=16, primary_key=True)
+    #: how often it has come back; evidence is kept with the era in which it was gathered
+    era = models.BigIntegerField()
+    since = models.DateTimeField()
+    stamped_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.part}, era {self.era}"
+
+
 class Event(models.Model):
     """What changed, from what to what, why, by whom, when.
 

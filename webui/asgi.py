@@ -10,12 +10,13 @@ django_application = get_asgi_application()  # sets Django up: models may be imp
 
 from django.urls import get_resolver  # noqa: E402
 
-from webui import front  # noqa: E402
+from webui import front, presence  # noqa: E402
 
 # now, and not within the first request: loading all views takes a second in which no viewer would hear a word
 _ = get_resolver().url_patterns
 
 application = front.build(django_application)
+presence.keep()
 
 # what is loaded now stays for good: a full collection would go through its 160,000 objects, tens of milliseconds in
 # which nobody is answered, each time that a chart has made some thousand points

@@ -6,6 +6,8 @@ from webui import environment
 
 TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
 SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
+# A part of the server that has not stamped its row for so long was away; what was seen before is not evidence any more.
+PRESENCE_GAP_SECONDS = environment.number("TRAINMASTER_PRESENCE_GAP_SECONDS", max(15.0, 3 * SWEEP_SECONDS))
 HOST_SILENT_AFTER_SECONDS = environment.number("TRAINMASTER_HOST_SILENT_AFTER_SECONDS", 30.0)
 SSH_CONNECT_TIMEOUT_SECONDS = environment.number("TRAINMASTER_SSH_CONNECT_TIMEOUT_SECONDS", 15.0)
 SSH_KEEPALIVE_SECONDS = environment.number("TRAINMASTER_SSH_KEEPALIVE_SECONDS", 9.0)
@@ -18,6 +20,8 @@ SSH_IDLE_SECONDS = environment.number("TRAINMASTER_SSH_IDLE_SECONDS", 600.0)
 HOST_PROBE_SECONDS = environment.number(
     "TRAINMASTER_HOST_PROBE_SECONDS", min(10.0, HOST_SILENT_AFTER_SECONDS / 3)
 )
+# A host is declared lost by its pool's rule only after so many failed contacts in a row.
+HOST_LOST_CONTACTS = int(environment.number("TRAINMASTER_HOST_LOST_CONTACTS", 3))
 HOST_PROBES_AT_ONCE = int(environment.number("TRAINMASTER_HOST_PROBES_AT_ONCE", 16))
 # hosts with GPUs are asked so often who computes on them without the queue
 GPU_USERS_SECONDS = environment.number("TRAINMASTER_GPU_USERS_SECONDS", 15.0)
@@ -119,6 +123,11 @@ PROXY_LOGIN_SECONDS = environment.number("TRAINMASTER_PROXY_LOGIN_SECONDS", 7200
 PORT_LEASE_FIRST = int(environment.number("TRAINMASTER_PORT_LEASE_FIRST", 20_000))
 PORT_LEASE_LAST = int(environment.number("TRAINMASTER_PORT_LEASE_LAST", 24_999))
 
+if PRESENCE_GAP_SECONDS <= SWEEP_SECONDS:
+    raise ImproperlyConfigured(
+        f"TRAINMASTER_PRESENCE_GAP_SECONDS is {PRESENCE_GAP_SECONDS}; allowed: more than {SWEEP_SECONDS}, the time "
+        "between two sweeps (TRAINMASTER_SWEEP_SECONDS)."
+    )
 if TICK_SECONDS <= 0:
     raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
 if not -1 <= LOG_RETENTION_DAYS <= 32767:

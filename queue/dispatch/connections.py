@@ -22,7 +22,7 @@ import asyncssh
 from django.conf import settings
 
 from dispatch import local
-from dispatch.contact_errors import SshBusy, Unreachable, WayRefused
+from dispatch.contact_errors import NotAsked, SshBusy, Unreachable, WayRefused
 from dispatch.dialling import dial
 from dispatch.endpoints import Endpoint
 from dispatch.ssh_session import Answer, SessionLimit, execute
@@ -170,7 +170,7 @@ class Pool:
         give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
         wait = 0.2
         while True:
-            tunnel = (await self.link(endpoint.jump)).connection if endpoint.jump else None
+            tunnel = await self._through(endpoint.jump) if endpoint.jump else None
             try:
                 async with (
                     self._dial_limit(endpoint.jump or endpoint),
@@ -185,6 +185,13 @@ class Pool:
                 wait = min(wait * 2, 2.0)
         link = self._links[endpoint] = Link(connection)
         return link
+
+    async def _through(self, jump: Endpoint) -> asyncssh.SSHClientConnection:
+        """The connection to a jump host. Raises RemoteError, and NotAsked when it cannot be reached."""
+        try:
+            return (await self.link(jump)).connection
+        except Unreachable as error:
+            raise NotAsked(str(error)) from error
 
     def _dial_limit(self, endpoint: Endpoint, wanted: bool = True) -> asyncio.Semaphore:
         """How many dials may be pending at this sshd; an unlimited one where the other bound is the same."""
@@ -331,7 +338,7 @@ def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_sec
         return future.result(timeout_seconds + THREAD_SLACK_SECONDS)
     except TimeoutError:
         future.cancel()
-        raise Unreachable(
+        raise NotAsked(
             f"The SSH thread gave no answer within {timeout_seconds:g} s.", delivered=True
         ) from None
 

@@ -1,7 +1,8 @@
 """What may go wrong between the server and a host: one type per kind, each with a sentence for people.
 
 Callers act on the type: `SshBusy` is tried again soon and never held against the host; `Unreachable` is
-silence, which is not death; `HostKeyRefused` suspends the host; `VerbFailed` is the host's own answer.
+silence, which is not death, and not even that when it is `NotAsked`; `HostKeyRefused` suspends the host;
+`VerbFailed` is the host's own answer.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class Unreachable(RemoteError):
     """The host could not be reached, or the link broke before the answer came."""
 
     may_pass = True
+
+
+class NotAsked(Unreachable):
+    """The host itself was not asked, since a jump host or this server's own network was in the way."""
 
 
 class WayRefused(Unreachable):

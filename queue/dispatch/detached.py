@@ -12,10 +12,12 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from dispatch import settle, uploads
 from dispatch.going_on import going_on
+from events import presence
 from experiments import detached
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState, TrialState
@@ -89,7 +91,6 @@ def set_ended(trial_id: int, *, completed: bool) -> None:
 
 def sign_of_life(trial: Trial) -> None:
     """Something came from the program by REST: its attempt lives, again perhaps."""
-    recent = timezone.now() - timedelta(seconds=_SIGN_EVERY_SECONDS)
     first = Member.objects.filter(allocation__task_id=trial.task_id, index=0).order_by("-allocation__number")
     row = first.values_list("pk", "state", "heartbeat_at").first()
     if row is None:
@@ -97,15 +98,14 @@ def sign_of_life(trial: Trial) -> None:
     member_id, state, heard = row
     if state == MemberState.ENDED:
         reopen(member_id)
-    elif heard is None or heard < recent:
+    elif heard is None or abs(timezone.now() - heard) > timedelta(seconds=_SIGN_EVERY_SECONDS):
         note_sign(member_id)
 
 
 def note_sign(member_id: int) -> None:
     """A batch came, or a report by REST."""
-    now = timezone.now()
-    old = Q(heartbeat_at=None) | Q(heartbeat_at__lt=now - timedelta(seconds=_SIGN_EVERY_SECONDS))
-    Member.objects.filter(old, pk=member_id).update(heartbeat_at=now)
+    recent = Q(heartbeat_at__gt=Now() - timedelta(seconds=_SIGN_EVERY_SECONDS), heartbeat_at__lte=Now())
+    Member.objects.filter(pk=member_id).exclude(recent).update(heartbeat_at=Now())
 
 
 @transaction.atomic
@@ -137,8 +137,14 @@ def _may_go_on(experiment: Experiment) -> bool:
 
 
 def give_up_silent() -> None:
-    """End what gave no sign of life for DETACHED_LOST_SECONDS: attempts, and what was made but never started."""
-    before = timezone.now() - timedelta(seconds=settings.DETACHED_LOST_SECONDS)
+    """End what gave no sign of life for DETACHED_LOST_SECONDS: attempts, and what was made but never started.
+
+    Only time in which somebody was here to hear it counts, by the database's clock.
+    """
+    whole = presence.whole()
+    if whole is None or not whole.lasts(settings.DETACHED_LOST_SECONDS):
+        return
+    before = whole.now - timedelta(seconds=settings.DETACHED_LOST_SECONDS)
     silent = (
         Allocation.objects.exclude(state=AllocationState.TERMINATED)
         .filter(members__host__transport=Host.Transport.NONE)
@@ -183,7 +189,7 @@ def _give_up(allocation_id: str) -> None:
     limit = timedelta(seconds=settings.DETACHED_LOST_SECONDS)
     members = allocation.members.exclude(state=MemberState.ENDED)
     heard = members.aggregate(last=Max("heartbeat_at"))["last"]
-    if heard is not None and timezone.now() - heard > limit:
+    if heard is not None and presence.database_now() - heard > limit:
         _end(allocation, Reason.NO_SIGN_OF_LIFE)
 
 

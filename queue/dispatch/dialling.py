@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 
 import asyncssh
@@ -12,6 +13,7 @@ from dispatch.contact_errors import (
     HostKeyChanged,
     HostKeyUnknown,
     LoginRefused,
+    NotAsked,
     RemoteError,
     SshBusy,
     Unreachable,
@@ -21,6 +23,11 @@ from dispatch.server_key import fingerprint, openssh_line, private_key, public_k
 
 #: Keepalives that may stay unanswered; the link is given up at the next one: (2 + 1) * SSH_KEEPALIVE_SECONDS.
 _UNANSWERED_KEEPALIVES = 2
+
+#: What this machine lacks, not the host: files, memory, a network.
+_OWN_FAULTS = {
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL,
+}  # fmt: skip
 
 _HOST_KEY_ALGORITHMS = [
     "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256",
@@ -118,7 +125,15 @@ def _explain(endpoint: Endpoint, client: _Client, error: Exception) -> RemoteErr
             f"{hop} took the connection and closed it without a word: its sshd is at its MaxStartups, "
             "or something other than sshd listens on this port."
         )
-    return Unreachable(_why_unreachable(endpoint, client, error))
+    kind = NotAsked if _is_own_fault(error) else Unreachable
+    return kind(_why_unreachable(endpoint, client, error))
+
+
+def _is_own_fault(error: Exception) -> bool:
+    """Whether the dial did not leave this machine. A name server that is silent is not the host's fault either."""
+    if isinstance(error, socket.gaierror):
+        return error.errno in {socket.EAI_AGAIN, socket.EAI_SYSTEM, socket.EAI_MEMORY}
+    return isinstance(error, OSError) and error.errno in _OWN_FAULTS
 
 
 def _key_refused(endpoint: Endpoint, offered: str) -> RemoteError:

@@ -10,7 +10,6 @@ import json
 from typing import Any
 
 from django.db import connection
-from django.utils import timezone
 
 from dispatch.intake import Intake, Over, orders
 from events.announce import announce
@@ -22,7 +21,7 @@ from logs import pulse
 #: The host's row is left alone while somebody else has it, so nobody holds a member and waits for a host.
 _KEEP = f"""
 WITH heard AS (
-  UPDATE jobs_member member SET heartbeat_at = %(now)s, spool = %(spool)s::jsonb
+  UPDATE jobs_member member SET heartbeat_at = statement_timestamp(), spool = %(spool)s::jsonb
   FROM jobs_allocation allocation
   WHERE member.id = %(member)s AND allocation.id = member.allocation_id AND allocation.state <> %(over)s
   RETURNING member.id, member.host_id, member.state, allocation.id AS allocation_id,
@@ -41,7 +40,6 @@ def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
         "member": member_id,
         "spool": json.dumps(spool),
         "over": AllocationState.TERMINATED.value,
-        **observe.heartbeat_times(timezone.now()),
     }
     with connection.cursor() as cursor:
         cursor.execute(_KEEP, wanted)

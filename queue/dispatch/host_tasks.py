@@ -6,8 +6,10 @@ import uuid
 
 from celery import shared_task, signals
 
-from dispatch import admission, pairs, probing, tunnel
+from dispatch import admission, pairs, probing, reconcile, tunnel
 from dispatch import doctor as host_doctor
+from events import presence
+from events.presence import Part
 from hosts import admitting, pair_checks
 
 
@@ -34,12 +36,15 @@ def keep_tunnels() -> None:
 
 @shared_task(name="dispatch.host_tasks.probe_all")
 def probe_all() -> None:
-    """Ask the hosts that nobody else asks, and go on with what a killed worker has left: admissions, tests of pairs."""
+    """Ask the hosts that nobody else asks, declare lost those that rules give up, and go on with what a killed worker
+    has left: admissions, tests of pairs."""
+    presence.stamp(Part.WORKERS)
     for host_id in admitting.forgotten():
         admit.apply_async((str(host_id),), expires=30, retry=False)
     for pool_id in pair_checks.forgotten():
         examine_pairs.apply_async((pool_id,), expires=30, retry=False)
     probing.probe_due()
+    reconcile.declare_lost_hosts()
 
 
 @signals.worker_shutdown.connect

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
-from django.utils import timezone
+from django.db.models import Exists, OuterRef, Q
 
 from dispatch import host_samples, outsiders, remote
+from events import presence
 from hosts.models import Host
+from jobs.models import Member
+from jobs.states import MemberState
 
 log = logging.getLogger(__name__)
 
@@ -38,29 +40,30 @@ def _claim() -> tuple[list[Host], list[Host]]:
     """(hosts that nobody heard of for HOST_PROBE_SECONDS, those of them of which a sample is due).
 
     They are claimed by moving the time of their next probe, in the same statement as that of their next sample.
+    A time in the future that none can be is from before the clock was set back.
     """
-    now = timezone.now()
+    now = presence.database_now()
     fresh = now - timedelta(seconds=settings.HOST_PROBE_SECONDS)
-    due = Q(probe_after=None) | Q(probe_after__lt=now)
-    quiet = Q(last_seen_at=None) | Q(last_seen_at__lt=fresh)
+    latest = now + timedelta(seconds=2 * max(_PAUSE_MAX_SECONDS, settings.HOST_PROBE_SECONDS))
+    due = Q(probe_after=None) | Q(probe_after__lt=now) | Q(probe_after__gt=latest)
+    quiet = Q(last_seen_at=None) | Q(last_seen_at__lt=fresh) | Q(last_seen_at__gt=now)
+    living = Member.objects.filter(host=OuterRef("pk")).exclude(state=MemberState.ENDED)
+    # one whose new admission failed may still have runs, and somebody has to hear of it again
+    wanted = Q(admission=Host.Admission.READY) | Q(Exists(living), admission=Host.Admission.FAILED)
     with transaction.atomic():
-        hosts = list(
-            Host.objects.select_for_update(skip_locked=True).filter(
-                due, quiet, admission=Host.Admission.READY
-            )
-        )
+        hosts = list(Host.objects.select_for_update(skip_locked=True).filter(due, quiet, wanted))
         sampled = [host for host in hosts if host_samples.due(host, now)]
         for host in hosts:
-            host.probe_after = now + timedelta(seconds=_pause(host) * random.uniform(0.9, 1.1))
+            host.probe_after = now + timedelta(seconds=_pause(host, now) * random.uniform(0.9, 1.1))
             host.save(update_fields=["probe_after", "sampled_at"])
     return hosts, sampled
 
 
-def _pause(host: Host) -> float:
+def _pause(host: Host, now: datetime) -> float:
     """Seconds until the next probe: grows with the silence."""
     if host.contact != Host.Contact.SILENT or host.last_seen_at is None:
         return float(settings.HOST_PROBE_SECONDS)
-    silent = (timezone.now() - host.last_seen_at).total_seconds()
+    silent = (now - host.last_seen_at).total_seconds()
     return min(_PAUSE_MAX_SECONDS, max(float(settings.HOST_PROBE_SECONDS), silent / 10))
 
 

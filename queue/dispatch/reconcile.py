@@ -9,16 +9,20 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from dispatch import host_samples, outsiders, remote, settle, stop, uploads
 from dispatch.going_on import going_on
-from hosts import observe, registry
+from events import presence
+from events.presence import Part
+from hosts import evidence, observe, registry
 from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -83,7 +87,7 @@ def _ask(host_id: uuid.UUID) -> None:
     members, uploading = open_members(row), list(uploads.awaited().filter(host=row))
     if not members and not uploading:
         return
-    asked = timezone.now()
+    asked = presence.database_now()
     keys = [member.run_key for member in [*members, *uploading]]
     try:
         sample = host_samples.questions([row]).get(row.pk, {}) if host_samples.claim(row, asked) else {}
@@ -102,7 +106,7 @@ def _ask(host_id: uuid.UUID) -> None:
 
 
 def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> None:
-    """One member against the host's word for it."""
+    """One member against the host's word for it; `asked` is when, by the clock that `launched_at` has too."""
     state = run.get("state")
     if state is None:  # the host could not look, for one run perhaps, and says why
         log.warning("%s on %s: %s", member.run_key, member.host.name, run.get("message"))
@@ -222,17 +226,30 @@ def forgotten() -> None:
 
 
 def declare_lost_hosts() -> None:
-    """The pool's rule: silent over SSH and by heartbeat for longer than it allows."""
-    now = timezone.now()
-    for row in (
-        Host.objects.filter(contact=Host.Contact.SILENT, pool__host_lost_after_seconds__isnull=False)
-        .exclude(admission=Host.Admission.LOST)
-        .select_related("pool")
-    ):
-        limit = timedelta(seconds=row.pool.host_lost_after_seconds or 0)
-        heard = max(filter(None, [row.last_seen_at, row.last_heartbeat_at]), default=row.registered_at)
-        if now - heard > limit:
-            registry.declare_lost(row.pk, actor="server")
+    """The pool's rule: declare lost what enough evidence speaks against, after asking each host once more."""
+    suspects = list(evidence.suspects())
+    if not suspects:
+        return
+    with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(suspects))) as pool:
+        silent = list(pool.map(_is_silent, suspects))
+    for row, is_silent in zip(suspects, silent, strict=True):
+        if is_silent and registry.declare_lost_by_rule(row.pk):
+            log.warning("%s is declared lost by the rule of its pool", row.name)
+
+
+def _is_silent(row: Host) -> bool:
+    """Whether the host was asked now and did not answer."""
+    try:
+        remote.verb(row, "status", {"runs": []}, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+    except remote.NotAsked:
+        return False
+    except remote.Unreachable:
+        return True
+    except remote.RemoteError as error:
+        log.info("%s is not declared lost, it is there: %s", row.name, error)
+    finally:
+        connection.close()  # this thread ends with the round
+    return False
 
 
 def host_lost(host_id: uuid.UUID) -> None:
@@ -299,4 +316,6 @@ def merge_event_lines() -> None:
 
 
 def note_silence() -> None:
-    observe.note_silence(timezone.now())
+    whole = presence.whole(Part.WORKERS)
+    if whole is not None:
+        observe.note_silence(whole)

@@ -1,8 +1,8 @@
 """The one way to have something done on a host: short verbs (docs/protocol.md).
 
 Synchronous, and never inside a database transaction.
-Whatever comes of it is noted on the host's row: an answer means it was seen, an unanswered call is silence, a
-changed key suspends it.
+Whatever comes of it is noted on the host's row: an answer means it was seen, an unanswered call is a failed
+contact, a changed key suspends it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dispatch.contact_errors import (
     HostKeyUnknown,
     LoginRefused,
     NoPython,
+    NotAsked,
     RemoteError,
     SshBusy,
     Unreachable,
@@ -35,8 +36,8 @@ from trainmaster.bundle import host_command
 from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_VARIABLE_BYTES
 
 __all__ = [
-    "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "RemoteError", "SshBusy",
-    "Unreachable", "VerbFailed", "command", "longest_seconds", "shell", "verb",
+    "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "NotAsked", "RemoteError",
+    "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "shell", "verb",
 ]  # fmt: skip
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
@@ -59,8 +60,17 @@ def verb(
     except HostKeyChanged as error:
         observe.key_changed(host.pk, error.offered, str(error), hop=error.hop)
         raise
-    except (Unreachable, LoginRefused) as error:
+    except NotAsked as error:
+        observe.not_asked(host.pk, str(error))
+        raise
+    except Unreachable as error:
         observe.no_answer(host.pk, str(error))
+        raise
+    except LoginRefused as error:
+        observe.spoke(host.pk, str(error))
+        raise
+    except (NoPython, SshBusy):
+        observe.spoke(host.pk)
         raise
     except VerbFailed:
         observe.seen(host.pk)

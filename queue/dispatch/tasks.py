@@ -29,7 +29,9 @@ from dispatch import (
 from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
+from events import presence
 from events.alone import alone
+from events.presence import Part
 from experiments import checkpoint_deletion
 from experiments.models import Experiment
 from experiments.states import ExperimentState
@@ -106,10 +108,10 @@ def sweep() -> None:
     with alone("sweep") as mine:
         if not mine:
             return
+        presence.stamp(Part.WORKERS)
         for step in (
             _ask_hosts,
             reconcile.note_silence,
-            reconcile.declare_lost_hosts,
             reconcile.finish_lost_hosts,
             reconcile.forgotten,
             detached.give_up_silent,
@@ -135,7 +137,7 @@ def _ask_hosts() -> None:
 
 
 def _watch_time() -> None:
-    time_limits.watch(timezone.now())
+    time_limits.watch(presence.database_now())
 
 
 @shared_task(name="dispatch.tasks.sweep_host")

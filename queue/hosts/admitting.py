@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from events.announce import announce
@@ -23,22 +24,25 @@ from hosts.slots import FoundSlot
 
 #: A worker that dies in the middle of an admission holds its claim this long.
 CLAIM_SECONDS = 240.0
+#: Nobody is at it. A claim that ends later than any does is from before the clock was set back.
+_FREE = (
+    Q(probe_after=None)
+    | Q(probe_after__lt=Now())
+    | Q(probe_after__gt=Now() + timedelta(seconds=CLAIM_SECONDS))
+)
 
 
 def claim(host_id: uuid.UUID) -> Host | None:
     """The row, if it waits to be admitted and nobody else is at it."""
-    now = timezone.now()
     waiting = Host.objects.filter(pk=host_id, admission=Host.Admission.ADMITTING)
-    free = Q(probe_after=None) | Q(probe_after__lt=now)
-    if not waiting.filter(free).update(probe_after=now + timedelta(seconds=CLAIM_SECONDS)):
+    if not waiting.filter(_FREE).update(probe_after=Now() + timedelta(seconds=CLAIM_SECONDS)):
         return None
     return Host.objects.select_related("pool").get(pk=host_id)
 
 
 def forgotten() -> list[uuid.UUID]:
     """Hosts whose admission was begun, or asked for, and that nobody is at: not those that wait for a person."""
-    free = Q(probe_after=None) | Q(probe_after__lt=timezone.now())
-    waiting = Host.objects.filter(free, admission=Host.Admission.ADMITTING, state_reason="")
+    waiting = Host.objects.filter(_FREE, admission=Host.Admission.ADMITTING, state_reason="")
     return list(waiting.values_list("pk", flat=True))
 
 

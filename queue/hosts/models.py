@@ -162,6 +162,11 @@ class Host(models.Model):
     last_seen_at = models.DateTimeField(null=True)
     last_heartbeat_at = models.DateTimeField(null=True)
     contact_error = models.TextField(blank=True)
+    #: the unbroken series of contacts that failed, and in which era of the control plane (hosts.evidence)
+    failed_contacts = models.PositiveIntegerField(default=0)
+    failing_since = models.DateTimeField(null=True)
+    failed_at = models.DateTimeField(null=True)
+    failing_era = models.BigIntegerField(default=0)
     #: when it was last asked who computes on its GPUs
     gpu_users_at = models.DateTimeField(null=True)
     #: when it was last asked for a sample of what no run measures

@@ -6,16 +6,20 @@ Only differences leave an event; nothing here contacts anybody.
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import DurationField, ExpressionWrapper, F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from events import presence
 from events.announce import announce
 from events.models import Event
+from events.presence import Whole
 from events.record import record
+from hosts import evidence
 from hosts.models import Host
 from hosts.pools import mark_dirty
 
@@ -27,31 +31,31 @@ _SEEN_EVERY_SECONDS = 1.0
 
 def seen(host_id: uuid.UUID, *, boot_id: str = "") -> None:
     """The host has answered over SSH. A new boot id leaves an event: what ran there before is gone."""
-    now = timezone.now()
-    row = (
-        Host.objects.filter(pk=host_id).values("contact", "boot_id", "last_seen_at", "contact_error").first()
-    )
+    age = ExpressionWrapper(Now() - F("last_seen_at"), output_field=DurationField())
+    rows = Host.objects.filter(pk=host_id).annotate(age=age)
+    row = rows.values("contact", "boot_id", "age", "contact_error", "failed_contacts").first()
     if row is None:
         return
-    recent = row["last_seen_at"] and now - row["last_seen_at"] < timedelta(seconds=_SEEN_EVERY_SECONDS)
-    same_boot = not boot_id or row["boot_id"] == boot_id
-    if recent and same_boot and row["contact"] == Host.Contact.REACHABLE and not row["contact_error"]:
+    recent = row["age"] is not None and abs(row["age"]) < timedelta(seconds=_SEEN_EVERY_SECONDS)
+    fine = row["contact"] == Host.Contact.REACHABLE and (not boot_id or row["boot_id"] == boot_id)
+    if fine and recent and not row["contact_error"] and not row["failed_contacts"]:
         return
-    if row["contact"] == Host.Contact.REACHABLE and same_boot:
-        Host.objects.filter(pk=host_id).update(last_seen_at=now, contact_error="")
+    heard = {"last_seen_at": Now(), "contact_error": "", "failed_contacts": 0}
+    if fine:
+        Host.objects.filter(pk=host_id).update(**heard)
         return
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
-        _note_contact(host, Host.Contact.REACHABLE, now)
+        silent_for = presence.database_now() - host.last_seen_at if host.last_seen_at else None
+        _note_contact(host, Host.Contact.REACHABLE, silent_for)
         _note_boot(host, boot_id)
-        host.last_seen_at, host.contact_error = now, ""
-        host.save(update_fields=["contact", "boot_id", "last_seen_at", "contact_error"])
+        host.save(update_fields=["contact", "boot_id"])
+        Host.objects.filter(pk=host_id).update(**heard)
 
 
-def _note_contact(host: Host, contact: Host.Contact, now: datetime) -> None:
+def _note_contact(host: Host, contact: Host.Contact, silent_for: timedelta | None) -> None:
     if host.contact == contact:
         return
-    silent_for = (now - host.last_seen_at).total_seconds() if host.last_seen_at else None
     record(
         Event.Kind.HOST,
         host.pk,
@@ -59,7 +63,10 @@ def _note_contact(host: Host, contact: Host.Contact, now: datetime) -> None:
         to_state=contact,
         reason="answered" if contact == Host.Contact.REACHABLE else "silent",
         actor=f"host:{host.name}",
-        detail={"silent_seconds": silent_for, "sentence": host.contact_error},
+        detail={
+            "silent_seconds": silent_for.total_seconds() if silent_for is not None else None,
+            "sentence": host.contact_error,
+        },
     )
     host.contact = contact
     announce("hosts")
@@ -82,15 +89,35 @@ def _note_boot(host: Host, boot_id: str) -> None:
 
 
 def no_answer(host_id: uuid.UUID, sentence: str) -> None:
-    """A call found nobody. That alone changes nothing but the sentence; `note_silence` looks at the clock."""
+    """The host was called and did not answer. One such contact changes nothing: `note_silence` looks at the time."""
+    evidence.contact_failed(host_id)
+    not_asked(host_id, sentence)
+
+
+def not_asked(host_id: uuid.UUID, sentence: str) -> None:
+    """A call did not get as far as the host, which says nothing about it. Keep the sentence."""
     if Host.objects.filter(pk=host_id).exclude(contact_error=sentence).update(contact_error=sentence):
         announce("hosts")
 
 
-def note_silence(now: datetime) -> int:
-    """Mark hosts silent that have answered nobody for HOST_SILENT_AFTER_SECONDS; the number of them."""
-    oldest = now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
-    quiet = Q(last_seen_at__lt=oldest) | Q(last_seen_at=None, registered_at__lt=oldest)
+def spoke(host_id: uuid.UUID, sentence: str = "") -> None:
+    """The host's sshd answered, although not as it should: it is there, so the series of failed contacts is over."""
+    Host.objects.filter(pk=host_id, failed_contacts__gt=0).update(failed_contacts=0)
+    if sentence:
+        not_asked(host_id, sentence)
+
+
+def note_silence(whole: Whole) -> int:
+    """Mark hosts silent that have not answered for HOST_SILENT_AFTER_SECONDS; return how many.
+
+    Time in which the workers themselves were away does not count. A last answer in the future is from before the clock
+    was set back, and counts as none.
+    """
+    if not whole.lasts(settings.HOST_SILENT_AFTER_SECONDS):
+        return 0
+    oldest = whole.now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
+    quiet = Q(last_seen_at__lt=oldest) | Q(last_seen_at__gt=whole.latest)
+    quiet |= Q(last_seen_at=None, registered_at__lt=oldest)
     with transaction.atomic():
         hosts = list(
             Host.objects.select_for_update(skip_locked=True)
@@ -98,37 +125,39 @@ def note_silence(now: datetime) -> int:
             .exclude(admission=Host.Admission.REMOVED)
         )
         for host in hosts:
-            _note_contact(host, Host.Contact.SILENT, now)
+            seen_at = host.last_seen_at or host.registered_at
+            heard = max(seen_at, whole.since) if seen_at <= whole.now else whole.since
+            _note_contact(host, Host.Contact.SILENT, whole.now - heard)
             host.save(update_fields=["contact"])
     return len(hosts)
 
 
 #: A runner on the host `{host_id}` has spoken to the server: written at most once in a while, and never waited for:
-#: whoever has the row has heard of the host too, or the next heartbeat is kept. Its parameters: `heartbeat_times`.
-HEARTBEAT = """
-  UPDATE hosts_host SET last_heartbeat_at = %(now)s WHERE id = (
-    SELECT host.id FROM hosts_host host WHERE host.id = {host_id}
-      AND (host.last_heartbeat_at IS NULL OR host.last_heartbeat_at < %(old)s)
+#: whoever has the row has heard of the host too, or the next heartbeat is kept. It ends the series of failed contacts.
+HEARTBEAT = f"""
+  UPDATE hosts_host SET last_heartbeat_at = statement_timestamp(), failed_contacts = 0 WHERE id = (
+    SELECT host.id FROM hosts_host host WHERE host.id = {{host_id}}
+      AND (host.last_heartbeat_at IS NULL OR host.failed_contacts > 0 OR host.last_heartbeat_at NOT BETWEEN
+        statement_timestamp() - interval '{_HEARTBEAT_EVERY_SECONDS} seconds' AND statement_timestamp())
     FOR NO KEY UPDATE SKIP LOCKED)
 """
 #: waits for no disk either: should the database crash, the next heartbeat makes it good
 _HEARTBEAT = HEARTBEAT.format(host_id="%(host)s") + "RETURNING set_config('synchronous_commit', 'off', true)"
 
 
-def heartbeat_times(now: datetime) -> dict[str, datetime]:
-    return {"now": now, "old": now - timedelta(seconds=_HEARTBEAT_EVERY_SECONDS)}
-
-
 def heartbeat(host_id: uuid.UUID) -> None:
     """A runner there has spoken to the server over HTTP. In no transaction, which would wait for no disk either."""
     with connection.cursor() as cursor:
-        cursor.execute(_HEARTBEAT, {"host": host_id, **heartbeat_times(timezone.now())})
+        cursor.execute(_HEARTBEAT, {"host": host_id})
 
 
 def heartbeat_of(host: Host) -> None:
-    """The same for a row that was just read: nothing is asked of the database while it is news of this second."""
+    """The same for a row that was just read: nothing is asked of the database while it is news of this second.
+
+    It is the database that stores the time, so where the clock here differs from it, the database is asked each time.
+    """
     noted = host.last_heartbeat_at
-    if noted is None or timezone.now() - noted >= timedelta(seconds=_HEARTBEAT_EVERY_SECONDS):
+    if noted is None or not 0 <= (timezone.now() - noted).total_seconds() < _HEARTBEAT_EVERY_SECONDS:
         heartbeat(host.pk)
 
 

@@ -17,7 +17,7 @@ from django.db.models import ProtectedError, QuerySet
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts import failed_starts, pair_checks
+from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import PoolRemoved, hold, mark_dirty
 
@@ -117,9 +117,10 @@ def _check(new: NewHost) -> None:
 
 
 def _admit(host: Host, reason: str, actor: str, before: str) -> None:
-    """Begin (again) with the admission of a locked row."""
+    """Begin (again) with the admission of a locked row. What spoke against it before does not count any more."""
     host.admission, host.state_reason, host.probe_after = Host.Admission.ADMITTING, "", None
-    host.save(update_fields=["admission", "state_reason", "probe_after"])
+    host.failed_contacts = 0
+    host.save(update_fields=["admission", "state_reason", "probe_after", "failed_contacts"])
     _changed(host, reason, actor, from_state=before, to_state=host.admission)
     wake(ADMIT, str(host.pk))
 
@@ -287,19 +288,32 @@ def remove(host_id: uuid.UUID, *, actor: str) -> None:
 
 @transaction.atomic
 def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
-    """The host is gone for good: its runs are over and start elsewhere. Whether that was news."""
+    """A person says that the host is gone for good: its runs are over and start elsewhere. Whether that was news."""
     host = _locked(host_id)
     if host.admission == Host.Admission.LOST:
         return False
-    before = host.admission
-    host.admission = Host.Admission.LOST
-    host.state_reason = (
-        "Declared lost by the pool's rule." if actor == "server" else f"Declared lost by {actor}."
-    )
-    host.save(update_fields=["admission", "state_reason"])
-    _changed(host, "declared_lost", actor, from_state=before, to_state=host.admission)
-    wake(LOST, str(host.pk))
+    _lose(host, f"Declared lost by {actor}.", actor, {})
     return True
+
+
+@transaction.atomic
+def declare_lost_by_rule(host_id: uuid.UUID) -> bool:
+    """The same by the pool's rule, if there is still evidence enough. Whether it was declared lost."""
+    host = evidence.suspects().select_for_update(of=("self",)).filter(pk=host_id).first()
+    if host is None or host.failing_since is None or host.failed_at is None:
+        return False
+    seconds = (host.failed_at - host.failing_since).total_seconds()
+    count = host.failed_contacts
+    sentence = f"Declared lost by the pool's rule: {count} contacts in a row failed, over {seconds:.0f} s."
+    _lose(host, sentence, "server", {"failed_contacts": count, "silent_seconds": seconds})
+    return True
+
+
+def _lose(host: Host, sentence: str, actor: str, detail: dict[str, Any]) -> None:
+    before, host.admission, host.state_reason = host.admission, Host.Admission.LOST, sentence
+    host.save(update_fields=["admission", "state_reason"])
+    _changed(host, "declared_lost", actor, from_state=before, to_state=host.admission, detail=detail)
+    wake(LOST, str(host.pk))
 
 
 @transaction.atomic

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from django.db import transaction
 from django.db.models import F, Value
 from django.db.models.expressions import Combinable
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.models import Cluster, User, token_hash
@@ -98,7 +99,7 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
     Member.objects.bulk_create(
         Member(
             allocation=allocation, index=index, host=hosts[name], slots=0,
-            state=MemberState.LAUNCHED, launched_at=now, heartbeat_at=now,
+            state=MemberState.LAUNCHED, launched_at=now, heartbeat_at=Now(),
         )
         for index, name in enumerate(machines)
     )  # fmt: skip
@@ -116,7 +117,7 @@ def heard_again(allocation: Allocation) -> None:
     allocation.members.filter(
         state__in=DETACHED_MEMBER_STEPS, exit_reason=Reason.NO_SIGN_OF_LIFE
     ).update(
-        state=MemberState.RUNNING, started_at=F("launched_at"), heartbeat_at=now, ended_at=None, exit_reason="",
+        state=MemberState.RUNNING, started_at=F("launched_at"), heartbeat_at=Now(), ended_at=None, exit_reason="",
     )  # fmt: skip
     fields = {
         "state": AllocationState.RUNNING, "started_at": allocation.started_at or now, "ended_at": None,

@@ -13,10 +13,12 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from events.announce import announce, wake, wake_all
 from events.models import Event
+from events.presence import database_now
 from events.record import record
 from hosts import failed_starts
 from hosts.pools import mark_dirty
@@ -313,7 +315,7 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
     member = _locked(member_or_id)
     done = _step_member(
         member, MemberState.LAUNCHED, Reason.LAUNCHED, f"host:{member.host.name}",
-        boot_id=boot_id, launched_at=timezone.now(), last_error="",
+        boot_id=boot_id, launched_at=Now(), last_error="",
     )  # fmt: skip
     waiting = Member.objects.filter(allocation=member.allocation, state=MemberState.ASSIGNED).exists()
     if done and not waiting and member.allocation.state == AllocationState.ASSIGNED:
@@ -324,7 +326,7 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
 @transaction.atomic
 def member_running(member_or_id: Member | int) -> bool:
     member = _locked(member_or_id)
-    now = timezone.now()
+    now = database_now()
     done = _step_member(
         member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now
     )
@@ -348,7 +350,7 @@ def member_ended(
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
     """
     member = _locked(member_or_id)
-    now = timezone.now()
+    now = database_now()
     if not _step_member(
         member, MemberState.ENDED, reason, f"host:{member.host.name}",
         exit_code=code, exit_signal=signal, exit_reason=reason, ended_at=now,
@@ -386,7 +388,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
     }
     _step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
-        exit_reason=exit_reason, exit_code=exit_code, ended_at=timezone.now(),
+        exit_reason=exit_reason, exit_code=exit_code, ended_at=database_now(),
     )  # fmt: skip
     mark_dirty(allocation.pool_id)
     return True

@@ -27,7 +27,7 @@ from jobs.states import Reason, StopKind
 from logs import why_stopped
 from logs.sentences import sentence as log_sentence
 from submissions import contexts
-from tests.rig.world import make_host, make_user
+from tests.rig.world import be_whole, make_host, make_user
 from trainmaster.serving.door import Door, to_port
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +52,7 @@ def running(command: Command) -> Member:
 
 def unused_for(command: Command, **time: float) -> None:
     at = timezone.now() - timedelta(**time)
+    be_whole()
     Service.objects.filter(pk=command.pk).update(ready_at=at, used_at=at)
 
 

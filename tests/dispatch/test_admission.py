@@ -13,12 +13,12 @@ from django.conf import LazySettings
 
 from dispatch import admission, connections, doctor, remote, server_key
 from dispatch.doctor_checks import best_python, examine, slots_of
-from events.models import Event
+from events.models import Event, Presence
 from hosts import registry
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
 from hosts.registry import NewHost
-from tests.dispatch.sshd import Sshd
+from tests.dispatch.sshd import Sshd, wait_until
 from tests.rig import hosts as rig
 from tests.rig.ports import free_port
 from tests.rig.web import Web
@@ -75,6 +75,9 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     assert checks(host)["python"][0] == checks(host)["route"][0] == "ok"
     steps = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk)).values_list("reason", flat=True)
     assert {"added", "admitted", "answered"} <= set(steps)
+    wait_until(
+        lambda: Presence.objects.filter(part="web").exists(), what="the web process to say that it is there"
+    )
 
 
 @pytest.mark.survive(4)

@@ -15,6 +15,7 @@ from hosts.models import Host
 from hosts.pools import default_pool
 from tests.dispatch.sshd import Sshd, wait_until
 from tests.rig import hosts as rig
+from tests.rig.world import be_whole
 
 pytestmark = [
     pytest.mark.hosts,
@@ -90,7 +91,7 @@ def test_a_cut_cable_is_silence_and_the_host_comes_back_by_itself(
     cut.cut()
     for host in hosts.values():
         rest(host)
-    asked = timezone.now()
+    asked = be_whole()
     probing.probe_due()
     observe.note_silence(asked)
     states = dict(Host.objects.values_list("name", "contact"))

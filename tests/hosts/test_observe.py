@@ -1,13 +1,14 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.conf import LazySettings
-from django.utils import timezone
 
 from events.models import Event
 from hosts import observe
 from hosts.models import Host
 from hosts.pools import default_pool
+from tests.rig.world import be_whole
 
 pytestmark = pytest.mark.django_db
 
@@ -25,10 +26,12 @@ def test_answers_make_one_event_and_silence_another(host: Host, settings: LazySe
     settings.HOST_SILENT_AFTER_SECONDS = 30
     for _ in range(3):
         observe.seen(host.pk, boot_id="b1")
-    now = timezone.now()
-    assert observe.note_silence(now + timedelta(seconds=29)) == 0
-    assert observe.note_silence(now + timedelta(seconds=31)) == 1
-    assert observe.note_silence(now + timedelta(seconds=60)) == 0
+    whole = be_whole()
+
+    def noted(seconds: float) -> int:
+        return observe.note_silence(replace(whole, now=whole.now + timedelta(seconds=seconds)))
+
+    assert (noted(29), noted(31), noted(60)) == (0, 1, 0)
     host.refresh_from_db()
     assert host.contact == Host.Contact.SILENT and host.last_seen_at is not None and host.boot_id == "b1"
     observe.seen(host.pk)

@@ -1,8 +1,13 @@
 """Rows for tests of the queue: a pool with hosts that answer, people, and experiments submitted the real way."""
 
+from datetime import timedelta
+
 from django.utils import timezone
 
 from accounts.models import User
+from events import presence
+from events.models import Presence
+from events.presence import Part, Whole
 from experiments import submit
 from experiments.config import parse
 from experiments.models import Experiment, Project, Trial
@@ -39,6 +44,17 @@ def make_host(name: str, slots: int, pool: ResourcePool | None = None) -> Host:
     for index in range(slots):
         Slot.objects.create(host=host, index=index, kind=Slot.Kind.CPU)
     return host
+
+
+def be_whole(seconds: float = 7 * 24 * 3600.0) -> Whole:
+    """Every part of the control plane has been there for so long, without a gap."""
+    for part in Part:
+        presence.stamp(part)
+    now = presence.database_now()
+    Presence.objects.update(since=now - timedelta(seconds=seconds), stamped_at=now)
+    found = presence.whole()
+    assert found is not None
+    return found
 
 
 def make_project() -> Project:

@@ -120,7 +120,8 @@ SECTIONS: dict[str, list[Field]] = {
         Field(
             "host_lost_after_seconds",
             "Silent hosts are lost after",
-            "Then their runs start elsewhere. Empty: only a person declares a host lost.",
+            "Their runs then start elsewhere. Needs several failed contacts while another host answers; "
+            "time in which this server was away does not count. Empty: only a person declares a host lost.",
             none="never by itself",
             unit="s",
         ),

@@ -20,6 +20,7 @@ from jobs.models import Allocation, Job, Member, SlotHold, Task, UsageRecord
 from logs import read, why_stopped
 from logs import store as log_store
 from tests.rig.api import Cast, Json
+from tests.rig.world import be_whole
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +74,7 @@ def silent(trial: Json, settings: LazySettings) -> None:
     settings.DETACHED_LOST_SECONDS = 300.0
     long_ago = timezone.now() - timedelta(seconds=301)
     Member.objects.filter(allocation__task_id=trial["taskId"]).update(heartbeat_at=long_ago)
+    be_whole()
     detached.give_up_silent()
 
 
@@ -255,6 +257,7 @@ def test_what_a_run_that_is_over_never_uploads_is_given_up_in_the_end(cast: Cast
         "resources": {"a": 1},
     }
     ship(run, 0, 0, {"k": "core", "d": checkpoint}, {"k": "exit", "t": 2.0, "code": 0})
+    be_whole()
     detached.give_up_silent()
     assert Checkpoint.objects.get().state == "PARTIAL"
     Member.objects.update(ended_at=timezone.now() - timedelta(days=8))
@@ -267,6 +270,7 @@ def test_what_was_made_but_never_started_is_given_up_too(
 ) -> None:
     empty = cast.ada.post("experiments", {**UNMANAGED, "activate": False})["experiment"]
     settings.DETACHED_LOST_SECONDS = -1.0
+    be_whole()
     detached.give_up_silent()
     assert state(cast, trial) == ("ERROR", "ERROR")
     assert cast.ada.get(f"experiments/{empty['id']}")["experiment"]["state"] == "STATE_ERROR"

@@ -31,7 +31,7 @@ from tests.rig.many import empty_context
 from tests.rig.pace import wait_until
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
-from tests.rig.world import make_project
+from tests.rig.world import be_whole, make_project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -251,6 +251,7 @@ def test_a_detached_run_that_was_given_up_in_silence_goes_on_where_its_stream_st
     runner.headers["Authorization"] = f"Bearer {transitions.run_token(allocation)}"
     assert send(runner, member, 0, records("before")).status_code == 200
     settings.DETACHED_LOST_SECONDS = -1.0
+    be_whole()
     dispatch.detached.give_up_silent()
     assert Trial.objects.get().state == "ERROR"
     path = f"/streams/{allocation.pk}/0"
