@@ -93,13 +93,20 @@ def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    processes = marked()
+    processes, answers = marked(), {}
     stored = request.get("stored") or {}
-    return {
-        "runs": {
-            key: _status_of(workdir, key, processes.get(key, []), stored.get(key)) for key in request["runs"]
-        }
-    }
+    for key in request["runs"]:
+        try:
+            answers[key] = _status_of(workdir, key, processes.get(key, []), stored.get(key))
+        except (
+            KeyError,
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # what a job may have written into its folder
+            message = f"The folder of {key} cannot be read: {type(error).__name__}: {error}."
+            answers[key] = {"error": "folder", "message": message}
+    return {"runs": answers}
 
 
 def _status_of(
