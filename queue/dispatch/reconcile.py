@@ -95,7 +95,8 @@ def _ask(host_id: uuid.UUID) -> None:
     outsiders.take_in(row.pk, answer)
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
-        _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
+        with going_on(f"the run {member.run_key} on {row.name}"):
+            _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
     for member in uploading:
         uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
     host_samples.store([(row.pk, row.name, answer)])  # last: no run waits for a chart
@@ -153,23 +154,20 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
 
 
 def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
-    """The entrypoint has ended. Its runner drains the spool first; without one, the end says what is missing."""
+    """The entrypoint has ended. Its runner drains the spool first, for as long as bytes keep arriving.
+
+    Without progress the end is told with the number of bytes that are missing; they are still taken in when they come.
+    """
     exit_file = run.get("exit") or {}
     transitions.member_running(member.pk)
     ended_at = exit_file.get("ended_at")
-    missing = int(run.get("unshipped_bytes") or 0)
-    known_for = _seen_seconds(member) if missing else DRAIN_SECONDS
-    if _ended_seconds(member, ended_at) < DRAIN_SECONDS and not run.get("finished"):
+    if not run.get("finished") and _may_still_drain(member, run, ended_at):
         return
     if _was_forgotten(member, run):
         return
-    if missing:
-        if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):
-            return  # still shipping
-        if not run.get("finished") and known_for < DRAIN_SECONDS:
-            return  # it ended while the server was away: its runner, which is there, has yet to try again
-        _seen_ended.pop(member.pk, None)
-        streams.count_missing(member.pk, missing)
+    _seen_ended.pop(member.pk, None)
+    if run.get("unshipped_bytes"):
+        Member.objects.filter(pk=member.pk).update(outbox_bytes=int(run.get("outbox_bytes") or 0))
     settle.member_exited(
         member.pk,
         code=exit_file.get("code"),
@@ -182,6 +180,20 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         storage_fault=exit_file.get("storage_fault") or "",
         image_fault=exit_file.get("image_fault") or "",
     )
+
+
+def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None) -> bool:
+    """Whether it ended, was heard or brought something within DRAIN_SECONDS.
+
+    One that ended while the server was away gets as long from when that was first seen here: its runner, which is
+    there, has yet to try again.
+    """
+    member.refresh_from_db(fields=["heartbeat_at"])  # batches may have come while the host was asked
+    known_for = _seen_seconds(member) if run.get("unshipped_bytes") else DRAIN_SECONDS
+    heard_ago = (
+        (timezone.now() - member.heartbeat_at).total_seconds() if member.heartbeat_at else DRAIN_SECONDS
+    )
+    return min(_ended_seconds(member, ended_at), known_for, heard_ago) < DRAIN_SECONDS
 
 
 def _seen_seconds(member: Member) -> float:
@@ -277,7 +289,7 @@ def finish_lost_hosts() -> None:
 def remove_folders(host_id: uuid.UUID) -> None:
     """Remove run folders of this host that ended a while ago and whose checkpoints are uploaded.
 
-    By force: of an attempt that is over the server takes no more output, so waiting for a runner is in vain.
+    By force: whoever still has something to bring is among those that are awaited.
     """
     before = timezone.now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
     members = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -63,21 +64,22 @@ def member_exited(
     container from starting, so that nothing was started (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    over = partial(member_over, member, exited=True)
     where = {"rank": None, "host": member.host.name, "member": member.index}
     if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
         sentence = f"Port {port_in_use} of {member.host.name} is in use by another program."
-        return member_over(member, reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
+        return over(reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
     fault = storage_fault or image_fault
     if fault and code != 0 and member.allocation.stop_kind != StopKind.STOP:
         sentence = f"{fault[:_SENTENCE_CHARACTERS].rstrip('.')}."
         kept_by = Reason.STORAGE_FAILED if storage_fault else Reason.LAUNCH_FAILED
-        return member_over(member, reason=kept_by, detail={**where, "sentence": sentence})
+        return over(reason=kept_by, detail={**where, "sentence": sentence})
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None
     if reason == Reason.COMMAND_NOT_FOUND and (lacking := services.lacking(member.allocation.task_id)):
-        return member_over(member, code=code, reason=reason, detail={**where, "sentence": lacking})
+        return over(code=code, reason=reason, detail={**where, "sentence": lacking})
     # a peer that was stopped may still have failed first: its record came later than the other's
     if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):
         detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
@@ -87,7 +89,7 @@ def member_exited(
             detail["t"] = rank_ends.server_time(member, float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
-    return member_over(member, code=code, signal=signal, reason=reason, detail=detail)
+    return over(code=code, signal=signal, reason=reason, detail=detail)
 
 
 @transaction.atomic
@@ -95,13 +97,20 @@ def member_over(
     member_or_id: Member | int,
     *,
     reason: Reason,
+    exited: bool = False,
     code: int | None = None,
     signal: int | None = None,
     detail: dict[str, Any] | None = None,
 ) -> bool:
-    """End a member, stop its peers if it failed, and conclude the allocation when it was the last."""
+    """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
+
+    `exited`: its host has said that its entrypoint is over.
+    """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
-    if not transitions.member_ended(member, code=code, signal=signal, reason=reason, detail=detail):
+    ended = transitions.member_ended(
+        member, code=code, signal=signal, reason=reason, exited=exited, detail=detail
+    )
+    if not ended:
         return False
     members = list(Member.objects.filter(allocation_id=member.allocation_id).order_by("ended_at"))
     if all(peer.state == MemberState.ENDED for peer in members):

@@ -175,6 +175,10 @@ class Member(models.Model):
     #: [{"rank", "code", "signal", "at", "failed"}]: its ranks that ended with another code than 0, in order of arrival;
     #: `at` in the server's clock, `failed`: by itself, not because it was told to
     rank_ends = models.JSONField(default=list)
+    #: its host has said that its entrypoint is over; false for an end that was concluded without that (a lost host)
+    exited = models.BooleanField(default=False)
+    #: how long its outbox was when its end was told before all of it had arrived
+    outbox_bytes = models.BigIntegerField(null=True)
     #: when a stop was last sent over SSH, so that it is sent again only after a while
     stop_sent_at = models.DateTimeField(null=True)
     #: its runner has nothing left to do: all is shipped and uploaded, or was given up

@@ -324,10 +324,12 @@ def member_ended(
     code: int | None,
     signal: int | None,
     reason: Reason,
+    exited: bool = False,
     detail: dict[str, Any] | None = None,
 ) -> bool:
     """The member's part is over and nothing of it is left on its host: its slots are free.
 
+    `exited`: its host has said so, and its runner may still bring what has not arrived.
     `detail` is the first failing rank {"rank", "code", "signal", "t", "lines", …} where one is known. The
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
     """
@@ -335,7 +337,7 @@ def member_ended(
     now = timezone.now()
     if not _step_member(
         member, MemberState.ENDED, reason, f"host:{member.host.name}",
-        exit_code=code, exit_signal=signal, exit_reason=reason, ended_at=now,
+        exit_code=code, exit_signal=signal, exit_reason=reason, exited=exited, ended_at=now,
     ):  # fmt: skip
         return False
     SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
@@ -353,7 +355,7 @@ def member_ended(
 def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | None) -> bool:
     """Close a locked allocation whose members have all ended. False: not yet, or before.
 
-    From now on its token opens nothing but the rest of the uploads of its own checkpoints.
+    From now on its token opens nothing but the rest of its streams (dispatch.intake) and of its uploads.
     """
     if allocation.state == AllocationState.TERMINATED:
         return False

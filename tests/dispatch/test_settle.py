@@ -17,8 +17,8 @@ from jobs import transitions
 from jobs.models import Member, SlotHold, Task
 from jobs.states import MemberState, Reason, StopKind, TaskState
 from logs import why_stopped
-from logs.models import Stream
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+from webui.pages import verdicts
 
 Stop = Callable[..., Experiment]
 pytestmark = pytest.mark.django_db
@@ -251,11 +251,8 @@ def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
     [member] = members_of(running())
     long_ago = timezone.now() - timedelta(minutes=10)
     Member.objects.filter(pk=member.pk).update(heartbeat_at=long_ago)
-    ended = {
-        "state": "ended",
-        "exit": {"code": 0, "ended_at": long_ago.timestamp()},
-        "unshipped_bytes": 1400,
-    }
+    exit_file = {"code": 0, "ended_at": long_ago.timestamp()}
+    ended = {"state": "ended", "exit": exit_file, "unshipped_bytes": 1400, "outbox_bytes": 1400}
 
     def sweep() -> MemberState:
         member.refresh_from_db()
@@ -266,4 +263,4 @@ def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
     assert sweep() == MemberState.RUNNING, "the runner has not tried again yet"
     time.sleep(0.35)
     assert sweep() == MemberState.ENDED, "nobody brings it any more"
-    assert Stream.objects.get(member_id=member.pk).missing_bytes == 1400
+    assert verdicts.missing_bytes(member.allocation.task_id) == 1400
