@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
@@ -20,7 +20,7 @@ from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
-from jobs import rank_ends, transitions
+from jobs import host_clock, rank_ends, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, StopKind
 from logs import store as log_store
@@ -84,9 +84,9 @@ def _store_open(member_id: int, batch: Batch) -> Intake:
 def _store_late(member_id: int, batch: Batch) -> Intake:
     """A batch of an attempt that is over: the drain took longer than the end was waited for, or an answer was lost.
 
-    What is stored already is said to be stored, and the rest is taken in unless the task has a newer attempt. Where
-    nobody knows that the ranks have ended, the runner is refused whatever it brings: that stops them (law 3).
-    Raises OffsetConflict, Over.
+    What is stored already is said to be stored, and the rest up to the exit record is taken in unless the task has a
+    newer attempt. Where nobody knows that the ranks have ended, the runner is refused whatever it brings: that stops
+    them (law 3). Raises OffsetConflict, Over.
     """
     _read(member_id)
     with transaction.atomic():
@@ -96,6 +96,8 @@ def _store_late(member_id: int, batch: Batch) -> Intake:
         stored = streams.stored(member_id)
         if batch.end <= stored:
             return Intake(stored, None, None)
+        if streams.is_closed(member_id):
+            raise Over(f"The stream of {member.run_key} ended with its exit record.")
         if batch.offset == stored and _is_superseded(member.allocation):
             raise Over(f"Allocation {member.allocation_id} is over, and its task has a newer one.")
         _take_in(member, batch, None)
@@ -217,7 +219,7 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
         elif record["k"] == "core":
             _reported_to_service(member, record.get("d"))
         elif record["k"] == "state" and record.get("state") == "running":
-            transitions.member_running(member)
+            transitions.member_running(member, at=_time_of(member, record))
         elif record["k"] == "exit":
             if trial:  # what it reported before may have changed its allocation
                 member.allocation = transitions.lock_allocation(member.allocation_id)
@@ -317,7 +319,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         member,
         code=record.get("code"),
         signal=record.get("signal"),
-        ended_at=record.get("t"),
+        ended_at=_stamp(record),
         first_failure=failure if isinstance(failure, dict) else None,
         boot_id=str(record.get("boot_id") or ""),
         oom_kills=kills if isinstance(kills, dict) else None,
@@ -325,6 +327,17 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         storage_fault=str(record.get("storage_fault") or ""),
         image_fault=str(record.get("image_fault") or ""),
     )
+
+
+def _stamp(record: dict[str, Any]) -> float | None:
+    stamp = record.get("t")
+    return stamp if isinstance(stamp, int | float) else None
+
+
+def _time_of(member: Member, record: dict[str, Any]) -> datetime | None:
+    """When it was on its host, in the server's time; None where it does not say."""
+    stamp = _stamp(record)
+    return None if stamp is None else host_clock.server_time(member, stamp)
 
 
 def signals(allocation_id: str) -> Intake:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +20,7 @@ from dispatch import host_samples, launch, outsiders, remote, settle, stop, uplo
 from dispatch.going_on import going_on
 from hosts import observe, registry
 from hosts.models import Host
-from jobs import transitions
+from jobs import host_clock, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason, StopKind
 from logs import store as log_store
@@ -159,8 +159,8 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     Without progress the end is told with the number of bytes that are missing; they are still taken in when they come.
     """
     exit_file = run.get("exit") or {}
-    transitions.member_running(member.pk)
     ended_at = exit_file.get("ended_at")
+    transitions.member_running(member.pk, at=_begin_of(member, ended_at))
     if not run.get("finished") and _may_still_drain(member, run, ended_at):
         return
     if _was_forgotten(member, run):
@@ -180,6 +180,13 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         storage_fault=exit_file.get("storage_fault") or "",
         image_fault=exit_file.get("image_fault") or "",
     )
+
+
+def _begin_of(member: Member, ended_at: float | None) -> datetime | None:
+    """When a run began that nobody has heard of before its end: after its launch, and not after its end."""
+    if ended_at is None or member.launched_at is None:
+        return member.launched_at
+    return min(member.launched_at, host_clock.server_time(member, ended_at))
 
 
 def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None) -> bool:
@@ -297,7 +304,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
         for member in Member.objects.filter(
             host_id=host_id,
             allocation__state=AllocationState.TERMINATED,
-            ended_at__lt=before,
+            allocation__settled_at__lt=before,
             removed_at=None,
         )
         .exclude(pk__in=uploads.awaited())
@@ -320,7 +327,7 @@ def merge_event_lines() -> None:
     """Put the newest events of live and just ended tasks into their logs."""
     recent = timezone.now() - timedelta(minutes=2)
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
-    ids |= set(Allocation.objects.filter(ended_at__gt=recent).values_list("task_id", flat=True))
+    ids |= set(Allocation.objects.filter(settled_at__gt=recent).values_list("task_id", flat=True))
     for task_id in log_store.unmerged(ids):
         with going_on(f"the log of {task_id}"):
             log_store.merge_events(task_id)

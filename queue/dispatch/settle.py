@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.db import transaction
 from commands import services
 from dispatch import kinds, usage
 from events.announce import wake
-from jobs import rank_ends, transitions
+from jobs import host_clock, rank_ends, transitions
 from jobs.models import Allocation, Member, Task
 from jobs.states import MemberState, Reason, StopKind
 from logs import first_rank
@@ -58,13 +59,14 @@ def member_exited(
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
-    The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
-    restart is the restart's. `oom_kills` is what the host counted meanwhile, `port_in_use` the leased port that
-    another program had, `storage_fault` what is wrong with the checkpoint storage, `image_fault` what kept the
-    container from starting, so that nothing was started (docs/protocol.md, exit.json).
+    The member is one of `lock`, or an id. `ended_at` is in its host's clock. `boot_id` is the host's when it said so:
+    an end without a code after a restart is the restart's. `oom_kills` is what the host counted meanwhile,
+    `port_in_use` the leased port that another program had, `storage_fault` what is wrong with the checkpoint storage,
+    `image_fault` what kept the container from starting, so that nothing was started (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
-    over = partial(member_over, member, exited=True)
+    at = host_clock.server_time(member, ended_at) if ended_at else None
+    over = partial(member_over, member, exited=True, at=at)
     where = {"rank": None, "host": member.host.name, "member": member.index}
     if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
         sentence = f"Port {port_in_use} of {member.host.name} is in use by another program."
@@ -86,7 +88,7 @@ def member_exited(
         stamp = detail.get("t") or ended_at
         detail |= {"host": member.host.name, "member": member.index}
         if stamp is not None:  # in the server's clock, so that hosts can be compared
-            detail["t"] = rank_ends.server_time(member, float(stamp))
+            detail["t"] = host_clock.server_seconds(member, float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
     return over(code=code, signal=signal, reason=reason, detail=detail)
@@ -98,17 +100,18 @@ def member_over(
     *,
     reason: Reason,
     exited: bool = False,
+    at: datetime | None = None,
     code: int | None = None,
     signal: int | None = None,
     detail: dict[str, Any] | None = None,
 ) -> bool:
     """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
 
-    `exited`: its host has said that its entrypoint is over.
+    `exited`: its host has said that its entrypoint is over, `at` when that was (None: now).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     ended = transitions.member_ended(
-        member, code=code, signal=signal, reason=reason, exited=exited, detail=detail
+        member, code=code, signal=signal, reason=reason, exited=exited, at=at, detail=detail
     )
     if not ended:
         return False

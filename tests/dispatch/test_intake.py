@@ -12,7 +12,7 @@ from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState, TrialState
 from jobs import transitions
 from jobs.models import Member, Task
-from jobs.states import AllocationState, MemberState, Reason
+from jobs.states import AllocationState, MemberState, Reason, TaskState
 from logs import read, streams
 from metrics import reported, samples
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
@@ -128,9 +128,8 @@ def test_a_repeat_of_the_last_batch_is_answered_with_what_is_stored() -> None:
     end = ended(member)
     assert attempt_of(experiment).state == AllocationState.TERMINATED
     assert intake.store(member.pk, 0, end).offset == len(end)
-    with pytest.raises(streams.OffsetConflict) as conflict:
-        intake.store(member.pk, 3, end)
-    assert conflict.value.stored == len(end)
+    with pytest.raises(intake.Over):
+        intake.store(member.pk, len(end), batch(log("behind the exit record")))
     with pytest.raises(intake.Over):
         heartbeats.heartbeat(member.pk, {"state": "ended"})
 
@@ -171,14 +170,21 @@ def test_what_an_attempt_brings_after_its_end_was_told_is_taken_in() -> None:
 @pytest.mark.survive(42)
 def test_once_its_task_has_a_newer_attempt_the_rest_is_refused_and_the_repeat_is_not() -> None:
     experiment, member = started()
-    end = ended(member, code=1)
-    intake.store(member.pk, len(end), batch(log("between the attempts")))
+    first = batch(log("before the end"))
+    intake.store(member.pk, 0, first)
+    settle.member_exited(member.pk, code=1, signal=None, ended_at=None, first_failure=None)
+    assert trial_of(experiment).task.state == TaskState.WAITING
+    second = batch(log("between the attempts"))
+    with pytest.raises(streams.OffsetConflict) as conflict:
+        intake.store(member.pk, 0, first + second)
+    assert conflict.value.stored == len(first)
+    intake.store(member.pk, len(first), second)
     Task.objects.update(not_before=None)
     passes.run(experiment.job.pool_id)
     assert attempt_of(experiment).number == member.allocation.number + 1
     with pytest.raises(intake.Over):
         intake.store(member.pk, streams.stored(member.pk), batch(log("too late")))
-    assert intake.store(member.pk, 0, end).offset == streams.stored(member.pk)
+    assert intake.store(member.pk, 0, first).offset == len(first + second)
 
 
 @pytest.mark.survive(42)
