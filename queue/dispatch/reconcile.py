@@ -28,8 +28,6 @@ from logs import streams
 
 log = logging.getLogger(__name__)
 
-#: An entrypoint that has ended is settled by its runner's exit record; without one, from the host's answer after this.
-DRAIN_SECONDS = 60.0
 #: Member -> when its end was first seen here (monotonic seconds) before all of its run was stored.
 _seen_ended: dict[int, float] = {}
 _SEEN_MAX = 10_000
@@ -196,11 +194,13 @@ def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None
     there, has yet to try again.
     """
     member.refresh_from_db(fields=["heartbeat_at"])  # batches may have come while the host was asked
-    known_for = _seen_seconds(member) if run.get("unshipped_bytes") else DRAIN_SECONDS
+    known_for = _seen_seconds(member) if run.get("unshipped_bytes") else settings.DRAIN_SECONDS
     heard_ago = (
-        (timezone.now() - member.heartbeat_at).total_seconds() if member.heartbeat_at else DRAIN_SECONDS
+        (timezone.now() - member.heartbeat_at).total_seconds()
+        if member.heartbeat_at
+        else settings.DRAIN_SECONDS
     )
-    return min(_ended_seconds(member, ended_at), known_for, heard_ago) < DRAIN_SECONDS
+    return min(_ended_seconds(member, ended_at), known_for, heard_ago) < settings.DRAIN_SECONDS
 
 
 def _seen_seconds(member: Member) -> float:
@@ -229,7 +229,7 @@ def _ended_seconds(member: Member, ended_at: float | None) -> float:
     if ended_at:
         return timezone.now().timestamp() - float(ended_at) + (member.host.clock_skew_seconds or 0.0)
     heard = member.heartbeat_at or member.launched_at
-    return (timezone.now() - heard).total_seconds() if heard else DRAIN_SECONDS
+    return (timezone.now() - heard).total_seconds() if heard else settings.DRAIN_SECONDS
 
 
 def leave_disabled_hosts() -> None:

@@ -246,10 +246,8 @@ def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_resta
     assert trial.task.state == TaskState.WAITING and trial.restarts == 0
 
 
-def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reconcile, "DRAIN_SECONDS", 0.3)
+def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(settings: Any) -> None:
+    settings.DRAIN_SECONDS = 0.3
     [member] = members_of(running())
     long_ago = timezone.now() - timedelta(minutes=10)
     Member.objects.filter(pk=member.pk).update(heartbeat_at=long_ago)
