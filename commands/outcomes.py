@@ -57,6 +57,7 @@ def allocation_ended(allocation: Allocation) -> None:
         reason=reason,
         actor=_ACTOR,
         exit_code=_exit_code(allocation),
+        at=allocation.ended_at,
     )
 
 

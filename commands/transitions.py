@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -28,13 +29,21 @@ def lock(command_id: uuid.UUID | str) -> Command:
     )
 
 
-def set_state(command: Command, to: CommandState, *, reason: Reason, actor: str, **fields: Any) -> bool:
-    """Guarded step of a locked command, with its event; `fields` are written with it."""
+def set_state(
+    command: Command,
+    to: CommandState,
+    *,
+    reason: Reason,
+    actor: str,
+    at: datetime | None = None,
+    **fields: Any,
+) -> bool:
+    """Guarded step of a locked command, with its event; `fields` are written with it. `at`: its end, if not now."""
     if to not in STEPS[CommandState(command.state)]:
         return False
     from_state = command.state
     if to in END_STATES:
-        fields["ended_at"] = timezone.now()
+        fields["ended_at"] = at or timezone.now()
     Command.objects.filter(pk=command.pk).update(state=to, **fields)
     for name, value in {"state": to, **fields}.items():
         setattr(command, name, value)
@@ -61,11 +70,12 @@ def end(
     reason: Reason,
     actor: str,
     exit_code: int | None = None,
+    at: datetime | None = None,
 ) -> None:
-    """The command is over, and with it its task and its job."""
-    set_state(command, to, reason=reason, actor=actor, exit_code=exit_code, ending=ending)
-    jobs.set_task_state(command.task_id, TaskState.ENDED, reason=reason, actor=actor)
-    jobs.set_job_state(command.job_id, JobState.ENDED, reason=reason, actor=actor)
+    """The command is over, and with it its task and its job. `at`: when, if not now."""
+    set_state(command, to, reason=reason, actor=actor, at=at, exit_code=exit_code, ending=ending)
+    jobs.set_task_state(command.task_id, TaskState.ENDED, reason=reason, actor=actor, at=at)
+    jobs.set_job_state(command.job_id, JobState.ENDED, reason=reason, actor=actor, at=at)
 
 
 @transaction.atomic

@@ -56,6 +56,8 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     )
     if not new:
         return checkpoint
+    # one that comes after its experiment's end: what is kept is decided again
+    Experiment.objects.filter(pk=trial.experiment_id, ended_at__isnull=False).update(collect_due=True)
     if uploaded:
         set_checkpoint_state(checkpoint, CheckpointState.COMPLETED, reason="reported", actor=f"run:{run_key}")
     if _is_of_current_attempt(trial, allocation_id):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import transaction
 from django.utils import timezone
@@ -55,26 +56,26 @@ def allocation_ended(allocation: Allocation) -> None:
     trial = Trial.objects.select_related("latest_checkpoint", "task").get(task_id=allocation.task_id)
     experiment = lock(trial.experiment_id)
     trial.experiment = experiment
-    reason = Reason(allocation.exit_reason)
+    reason, end = Reason(allocation.exit_reason), partial(_end, experiment, trial, at=allocation.ended_at)
     if experiment.unmanaged:
         detached.attempt_ended(experiment, trial, reason)
         return
     stopped_at = end_state_of(TrialState(trial.state))
     if stopped_at is not None:
-        _end(experiment, trial, stopped_at, *_wish_behind(trial, reason))
+        end(stopped_at, *_wish_behind(trial, reason))
     elif trial.early_exit in _INVALID_HP:
         invalid = searching.ExitReason.INVALID_HP
-        _end(experiment, trial, TrialState.ERROR, Reason.INVALID_HP, searcher_reason=invalid)
+        end(TrialState.ERROR, Reason.INVALID_HP, searcher_reason=invalid)
     elif reason == Reason.COMPLETED or trial.early_exit == "USER_REQUESTED_STOP":
-        _end(experiment, trial, TrialState.COMPLETED, Reason.COMPLETED)
+        end(TrialState.COMPLETED, Reason.COMPLETED)
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
-        _end(experiment, trial, TrialState.ERROR, Reason.TIME_LIMIT)
+        end(TrialState.ERROR, Reason.TIME_LIMIT)
     elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason):
         _again(experiment, trial, reason)
     elif reason not in NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
-        _end(experiment, trial, TrialState.ERROR, Reason.RETRIES_CANCELED)
+        end(TrialState.ERROR, Reason.RETRIES_CANCELED)
     elif reason in NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
-        _end(experiment, trial, TrialState.ERROR, reason)
+        end(TrialState.ERROR, reason)
     else:
         trial.restarts += 1
         Trial.objects.filter(pk=trial.pk).update(restarts=trial.restarts)
@@ -124,11 +125,12 @@ def _end(
     reason: Reason,
     actor: str = _ACTOR,
     *,
+    at: datetime | None = None,
     searcher_reason: searching.ExitReason | None = None,
 ) -> None:
-    set_trial_state(trial, state, reason=reason, actor=_ACTOR)
+    set_trial_state(trial, state, reason=reason, actor=_ACTOR, at=at)
     detail = _restarts(experiment, trial)
-    jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR, detail=detail)
+    jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR, detail=detail, at=at)
     _search_goes_on(experiment, trial, searcher_reason or _SEARCHER_REASON[state], actor)
     if (
         experiment.state in GOING_ON

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +14,7 @@ from events.announce import announce, wake
 from events.models import Event
 from events.record import record
 from experiments import borrowers
+from experiments.end_time import end_after
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import (
     EXPERIMENT_END_STATES,
@@ -48,12 +50,14 @@ def lock(experiment_id: int) -> Experiment:
         raise NoSuchExperiment(f"There is no experiment {experiment_id}.") from error
 
 
-def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason: Reason, actor: str) -> bool:
-    """One guarded step of a locked experiment; False when it is not legal from its state."""
+def set_experiment_state(
+    experiment: Experiment, to: ExperimentState, *, reason: Reason, actor: str, at: datetime | None = None
+) -> bool:
+    """One guarded step of a locked experiment; False when it is not legal from its state. `at`: its end, if not now."""
     from_state = ExperimentState(experiment.state)
     if to not in EXPERIMENT_STEPS[from_state]:
         return False
-    ended = timezone.now() if to in EXPERIMENT_END_STATES else None
+    ended = (at or timezone.now()) if to in EXPERIMENT_END_STATES else None
     # At its end, what is superfluous of its checkpoints is deleted (experiments.checkpoint_deletion). Those of detached
     # runs stay, as in Determined: their scripts say nowhere how many to keep, and may resume from any; a policy that
     # somebody sets later counts.
@@ -73,20 +77,26 @@ def set_experiment_state(experiment: Experiment, to: ExperimentState, *, reason:
         experiment_id=experiment.pk,
     )
     if ended:
-        jobs.set_job_state(experiment.job_id, JobState.ENDED, reason=reason, actor=actor)
+        jobs.set_job_state(experiment.job_id, JobState.ENDED, reason=reason, actor=actor, at=ended)
         wake("dispatch.tasks.collect_checkpoints", experiment.pk)
     announce(f"experiment:{experiment.pk}", "experiments")
     return True
 
 
 def set_trial_state(
-    trial: Trial, to: TrialState, *, reason: Reason, actor: str, detail: dict[str, Any] | None = None
+    trial: Trial,
+    to: TrialState,
+    *,
+    reason: Reason,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+    at: datetime | None = None,
 ) -> bool:
-    """One guarded step of a trial whose experiment is locked."""
+    """One guarded step of a trial whose experiment is locked. `at`: its end, if not now."""
     from_state = TrialState(trial.state)
     if to not in TRIAL_STEPS[from_state]:
         return False
-    ended = timezone.now() if to in TRIAL_END_STATES else None
+    ended = (at or timezone.now()) if to in TRIAL_END_STATES else None
     Trial.objects.filter(pk=trial.pk).update(state=to, ended_at=ended)
     trial.state, trial.ended_at = to, ended
     record(
@@ -337,7 +347,7 @@ def finish_if_done(experiment: Experiment, *, actor: str) -> None:
     last = experiment.trials.order_by("-ended_at").first()
     event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(last.pk)).last() if last else None
     reason = Reason(event.reason) if event and event.reason in Reason.values else Reason.COMPLETED
-    set_experiment_state(experiment, end, reason=reason, actor=actor)
+    set_experiment_state(experiment, end, reason=reason, actor=actor, at=end_after(experiment, last))
 
 
 @transaction.atomic

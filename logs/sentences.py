@@ -87,11 +87,18 @@ def _of_stop(run: str, event: Event) -> Sentence:
 
 def _of_end(run: str, event: Event) -> Sentence:
     if event.reason == Reason.COMPLETED:
-        return Sentence(Level.INFO, f"{run} ended with exit code 0.")
+        return Sentence(Level.INFO, f"{run} ended with exit code 0{known_late(event)}.")
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
     if silent := event.detail.get("silent_seconds"):
         return Sentence(level, f"{run} is given up: no sign of life for {in_words(silent)}.")
-    return Sentence(level, f"{run} ended: {_lacking(event) or _why(event.reason) + _failure(event.detail)}.")
+    why = _lacking(event) or _why(event.reason) + _failure(event.detail)
+    return Sentence(level, f"{run} ended: {why}{known_late(event)}.")
+
+
+def known_late(event: Event) -> str:
+    """That an attempt ended long before the server learned of it: one of the two was away, or had much to bring."""
+    seconds = event.detail.get("known_after_seconds")
+    return f"; it had ended {in_words(seconds)} earlier" if seconds else ""
 
 
 def _lacking(event: Event) -> str:

@@ -55,3 +55,8 @@ def count_missing(member_id: int, bytes_lost: int) -> None:
 def close(member_id: int) -> None:
     """The exit record has arrived: nothing follows."""
     Stream.objects.filter(member_id=member_id).update(closed=True)
+
+
+def is_closed(member_id: int) -> bool:
+    """Whether the exit record has arrived."""
+    return Stream.objects.filter(member_id=member_id, closed=True).exists()

@@ -8,6 +8,8 @@ import uuid
 from pathlib import Path
 from typing import Any, Optional
 
+from trainmaster import bounded_json
+
 
 def write_json(path: Path, value: object, mode: int = 0o600) -> None:
     """Replace `path` by `value` in one step (write, then rename), with permissions `mode`."""
@@ -38,6 +40,6 @@ def make_json(path: Path, value: object, mode: int = 0o600) -> bool:
 def read_json(path: Path) -> Optional[Any]:
     """The value in `path`, or None when it is not there; ValueError when it is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return bounded_json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None

@@ -38,6 +38,8 @@ FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
 # A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.
 TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)
 TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECONDS", 300.0)
+# what has ended is settled by its runner's exit record; without one, once nothing has arrived for so long
+DRAIN_SECONDS = environment.number("TRAINMASTER_DRAIN_SECONDS", 60.0)
 # after a lost message, or one that waits behind others
 LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))

@@ -8,7 +8,6 @@ a bounded time, so that a silent host, or a notebook that dribbles its answer, d
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from datetime import datetime
@@ -27,6 +26,7 @@ from dispatch import doors
 from dispatch.door_requests import Backend
 from dispatch.going_on import going_on
 from jobs.models import Job
+from trainmaster import bounded_json
 
 log = logging.getLogger(__name__)
 
@@ -133,4 +133,4 @@ async def _json(pool: httpcore.AsyncConnectionPool, path: str, **query: str) -> 
             body += block
             if len(body) > _ANSWER_BYTES:
                 raise Unanswered(f"{path} was answered with more than {_ANSWER_BYTES} bytes")
-    return json.loads(body)
+    return bounded_json.loads(body)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.utils import timezone
 
 from commands import services
-from dispatch import detached, log_policies, log_records, report_records, settle
+from dispatch import batches, kinds, log_policies, log_records, report_records, settle
+from dispatch.batches import BadBatch as BadBatch
+from dispatch.batches import Batch
 from dispatch.log_policies import Found
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
-from jobs import leaving, rank_ends, transitions
+from jobs import host_clock, leaving, rank_ends, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, StopKind
 from logs import store as log_store
@@ -29,6 +32,8 @@ from metrics import sample_intake, timing_intake
 _STATEFUL = {"core", "state", "exit"}
 #: Records of the launch modules -> whether the rank ended by itself, not because it was told to.
 _RANK_ENDS = {"rank_failed": True, "rank_ended": False}
+#: A sign of life is written down at most so often; a runner's heartbeats come every few seconds anyway.
+_SIGN_EVERY = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -40,21 +45,27 @@ class Intake:
     stop: dict[str, Any] | None
 
 
-class BadBatch(Exception):
-    """The body is not whole records; the message is a sentence."""
-
-
 class Over(Exception):
-    """The allocation is over: the runner stops its ranks and ends."""
+    """The allocation is over: a runner whose ranks live stops them, any other ends its shipping."""
 
 
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
-    records = parse(body)
+    records = batches.parse(body)
     blocks = log_records.blocks(records)
     found = log_policies.look(member_id, blocks)
+    batch = Batch(offset, body, records, blocks, found)
+    try:
+        return _store_open(member_id, batch)
+    except Over:
+        return _store_late(member_id, batch)
+
+
+def _store_open(member_id: int, batch: Batch) -> Intake:
+    """A batch of an attempt that is not over. Raises OffsetConflict, Over."""
+    found, records = batch.found, batch.records
     if found is None and all(record.get("k") == "lines" for record in records):
-        stored = _store_plain(member_id, offset, offset + len(body), blocks)
+        stored = _store_plain(member_id, batch.offset, batch.end, batch.blocks)
         if stored is not None:
             return stored
     with transaction.atomic():
@@ -63,15 +74,60 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
         trial = _trial_of_metrics(member_id, records) if stateful and found is None else None
         member = settle.lock(member_id) if stateful and not trial else _read(member_id)
         _refuse_over(member.allocation)
-        streams.advance(member_id, offset, offset + len(body))
-        _store_lines(member, blocks, found)
-        _store_samples(member, records)
-        _store_timings(member, records)
-        _apply(member, records, trial)
+        _take_in(member, batch, trial)
     if found:
         log_policies.done(member_id, found)
     _heard(member)
-    return Intake(offset + len(body), *_orders_of(member.allocation))
+    return Intake(batch.end, *_orders_of(member.allocation))
+
+
+def _store_late(member_id: int, batch: Batch) -> Intake:
+    """A batch of an attempt that is over: the drain took longer than the end was waited for, or an answer was lost.
+
+    What is stored already is said to be stored, and the rest up to the exit record is taken in unless the task has a
+    newer attempt. Where nobody knows that the ranks have ended, the runner is refused whatever it brings: that stops
+    them (law 3). Raises OffsetConflict, Over.
+    """
+    _read(member_id)
+    with transaction.atomic():
+        member = _lock_with_task(member_id)
+        if not member.exited:
+            _refuse_over(member.allocation)
+        stored = streams.stored(member_id)
+        if batch.end <= stored:
+            return Intake(stored, None, None)
+        if streams.is_closed(member_id):
+            raise Over(f"The stream of {member.run_key} ended with its exit record.")
+        if batch.offset == stored and _is_superseded(member.allocation):
+            raise Over(f"Allocation {member.allocation_id} is over, and its task has a newer one.")
+        _take_in(member, batch, None)
+    if batch.found:
+        log_policies.done(member_id, batch.found)
+    _heard(member)
+    return Intake(batch.end, None, None)
+
+
+def _is_superseded(allocation: Allocation) -> bool:
+    return Allocation.objects.filter(task_id=allocation.task_id, number__gt=allocation.number).exists()
+
+
+def _lock_with_task(member_id: int) -> Member:
+    """The member of an attempt that is over, locked with its task, so that no newer one begins meanwhile."""
+    allocation_id, task_id = Member.objects.values_list("allocation_id", "allocation__task_id").get(
+        pk=member_id
+    )
+    kinds.outcomes_of(allocation_id).lock_for(allocation_id)
+    transitions.lock_tasks([task_id])
+    return transitions.lock_member(member_id)
+
+
+def _take_in(member: Member, batch: Batch, trial: Trial | None) -> None:
+    """Everything in the batch, with the stream's offset; in the caller's transaction. Raises OffsetConflict."""
+    streams.advance(member.pk, batch.offset, batch.end)
+    _store_lines(member, batch.blocks, batch.found)
+    _store_samples(member, batch.records)
+    _store_timings(member, batch.records)
+    _apply(member, batch.records, trial)
 
 
 def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[Block]) -> Intake | None:
@@ -86,23 +142,24 @@ def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[
 
 
 def _heard(member: Member) -> None:
-    """Its host has spoken, or the user who runs it (dispatch.detached)."""
-    if member.host.transport == Host.Transport.NONE:
-        detached.note_sign(member.pk)
-    else:
+    """Its host has spoken, or the user who runs it (dispatch.detached), and its stream has moved: the member lives."""
+    now = timezone.now()
+    if member.heartbeat_at is None or now - member.heartbeat_at > _SIGN_EVERY:
+        Member.objects.filter(pk=member.pk).update(heartbeat_at=now)
+    if member.host.transport != Host.Transport.NONE:
         observe.heartbeat_of(member.host)
 
 
 #: Written out, since every batch comes by here: what the rows lack is read when it is asked for.
 _READ = """
-SELECT member.id, member.index, member.state, member.allocation_id, member.host_id,
+SELECT member.id, member.index, member.state, member.allocation_id, member.host_id, member.heartbeat_at,
   host.id, host.name, host.transport, host.last_heartbeat_at,
   allocation.id, allocation.task_id, allocation.state,
   allocation.stop_kind, allocation.stop_reason, allocation.stop_grace_seconds
 FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = member.allocation_id
 JOIN hosts_host host ON host.id = member.host_id WHERE member.id = %s
 """
-_MEMBER_COLUMNS = ("id", "index", "state", "allocation_id", "host_id")
+_MEMBER_COLUMNS = ("id", "index", "state", "allocation_id", "host_id", "heartbeat_at")
 _HOST_COLUMNS = ("id", "name", "transport", "last_heartbeat_at")
 _ALLOCATION_COLUMNS = ("id", "task_id", "state", "stop_kind", "stop_reason", "stop_grace_seconds")
 
@@ -114,30 +171,10 @@ def _read(member_id: int) -> Member:
         row = cursor.fetchone()
     if row is None:
         raise Over("The run is over: it was deleted.")
-    member = Member.from_db(connection.alias, _MEMBER_COLUMNS, row[:5])
-    member.host = Host.from_db(connection.alias, _HOST_COLUMNS, row[5:9])
-    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[9:])
+    member = Member.from_db(connection.alias, _MEMBER_COLUMNS, row[:6])
+    member.host = Host.from_db(connection.alias, _HOST_COLUMNS, row[6:10])
+    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[10:])
     return member
-
-
-def parse(body: bytes) -> list[dict[str, Any]]:
-    """The records of a batch: one JSON object a line, the last line complete."""
-    if body and not body.endswith(b"\n"):
-        raise BadBatch("The batch ends in the middle of a record; send whole lines.")
-    with contextlib.suppress(ValueError):  # all at once costs a quarter; record by record finds the bad one
-        whole = json.loads(b"[" + body[:-1].replace(b"\n", b",") + b"]")
-        if len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole):
-            return list(whole)
-    records = []
-    for number, line in enumerate(body.split(b"\n")[:-1], 1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise BadBatch(f"Record {number} of the batch is not JSON: {error}.") from error
-        if not isinstance(record, dict):
-            raise BadBatch(f"Record {number} of the batch is not a JSON object.")
-        records.append(record)
-    return records
 
 
 def _store_lines(member: Member, blocks: Sequence[Block], found: Found | None) -> None:
@@ -180,9 +217,9 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
         if record["k"] == "core" and reporting:
             reporting.apply(place)
         elif record["k"] == "core":
-            services.reported(member.allocation.task_id, record.get("d"))
+            _reported_to_service(member, record.get("d"))
         elif record["k"] == "state" and record.get("state") == "running":
-            transitions.member_running(member)
+            transitions.member_running(member, at=_time_of(member, record))
         elif record["k"] == "exit":
             if trial:  # what it reported before may have changed its allocation
                 member.allocation = transitions.lock_allocation(member.allocation_id)
@@ -261,6 +298,18 @@ def _rank_ended(member: Member, data: object) -> bool:
     return True
 
 
+def _reported_to_service(member: Member, data: object) -> None:
+    """A record of a task that people use; one that cannot be kept is named in the log and left behind."""
+    try:
+        with transaction.atomic():
+            services.reported(member.allocation.task_id, data)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:  # whatever its program may have written
+        line = batches.left_out(ValueError(f"{type(error).__name__}: {error}"))
+        log_store.append(member.allocation.task_id, member, member.host.name, log_records.blocks([line]))
+
+
 def _exited(member: Member, record: dict[str, Any]) -> None:
     """The last record: everything before it is stored, so the end may be shown."""
     streams.close(member.pk)
@@ -270,7 +319,7 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         member,
         code=record.get("code"),
         signal=record.get("signal"),
-        ended_at=record.get("t"),
+        ended_at=_stamp(record),
         first_failure=failure if isinstance(failure, dict) else None,
         boot_id=str(record.get("boot_id") or ""),
         oom_kills=kills if isinstance(kills, dict) else None,
@@ -278,6 +327,17 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         storage_fault=str(record.get("storage_fault") or ""),
         image_fault=str(record.get("image_fault") or ""),
     )
+
+
+def _stamp(record: dict[str, Any]) -> float | None:
+    stamp = record.get("t")
+    return stamp if isinstance(stamp, int | float) else None
+
+
+def _time_of(member: Member, record: dict[str, Any]) -> datetime | None:
+    """When it was on its host, in the server's time; None where it does not say."""
+    stamp = _stamp(record)
+    return None if stamp is None else host_clock.server_time(member, stamp)
 
 
 def signals(member_id: int, allocation_id: str, have: frozenset[str] = frozenset()) -> Intake:

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -24,7 +24,7 @@ from events import presence
 from events.presence import Part
 from hosts import evidence, observe, registry
 from hosts.models import Host
-from jobs import transitions
+from jobs import host_clock, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason, StopKind
 from logs import store as log_store
@@ -32,8 +32,6 @@ from logs import streams
 
 log = logging.getLogger(__name__)
 
-#: An entrypoint that has ended is settled by its runner's exit record; without one, from the host's answer after this.
-DRAIN_SECONDS = 60.0
 #: Member -> when its end was first seen here (monotonic seconds) before all of its run was stored.
 _seen_ended: dict[int, float] = {}
 _SEEN_MAX = 10_000
@@ -99,7 +97,8 @@ def _ask(host_id: uuid.UUID) -> None:
     outsiders.take_in(row.pk, answer)
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
-        _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
+        with going_on(f"the run {member.run_key} on {row.name}"):
+            _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
     for member in uploading:
         uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
     host_samples.store([(row.pk, row.name, answer)])  # last: no run waits for a chart
@@ -141,23 +140,20 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
 
 
 def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
-    """The entrypoint has ended. Its runner drains the spool first; without one, the end says what is missing."""
+    """The entrypoint has ended. Its runner drains the spool first, for as long as bytes keep arriving.
+
+    Without progress the end is told with the number of bytes that are missing; they are still taken in when they come.
+    """
     exit_file = run.get("exit") or {}
-    transitions.member_running(member.pk)
     ended_at = exit_file.get("ended_at")
-    missing = int(run.get("unshipped_bytes") or 0)
-    known_for = _seen_seconds(member) if missing else DRAIN_SECONDS
-    if _ended_seconds(member, ended_at) < DRAIN_SECONDS and not run.get("finished"):
+    transitions.member_running(member.pk, at=_begin_of(member, ended_at))
+    if not run.get("finished") and _may_still_drain(member, run, ended_at):
         return
     if _was_forgotten(member, run):
         return
-    if missing:
-        if member.heartbeat_at and timezone.now() - member.heartbeat_at < timedelta(seconds=DRAIN_SECONDS):
-            return  # still shipping
-        if not run.get("finished") and known_for < DRAIN_SECONDS:
-            return  # it ended while the server was away: its runner, which is there, has yet to try again
-        _seen_ended.pop(member.pk, None)
-        streams.count_missing(member.pk, missing)
+    _seen_ended.pop(member.pk, None)
+    if run.get("unshipped_bytes"):
+        Member.objects.filter(pk=member.pk).update(outbox_bytes=int(run.get("outbox_bytes") or 0))
     settle.member_exited(
         member.pk,
         code=exit_file.get("code"),
@@ -170,6 +166,29 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         storage_fault=exit_file.get("storage_fault") or "",
         image_fault=exit_file.get("image_fault") or "",
     )
+
+
+def _begin_of(member: Member, ended_at: float | None) -> datetime | None:
+    """When a run began that nobody has heard of before its end: after its launch, and not after its end."""
+    if ended_at is None or member.launched_at is None:
+        return member.launched_at
+    return min(member.launched_at, host_clock.server_time(member, ended_at))
+
+
+def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None) -> bool:
+    """Whether it ended, was heard or brought something within DRAIN_SECONDS.
+
+    One that ended while the server was away gets as long from when that was first seen here: its runner, which is
+    there, has yet to try again.
+    """
+    member.refresh_from_db(fields=["heartbeat_at"])  # batches may have come while the host was asked
+    known_for = _seen_seconds(member) if run.get("unshipped_bytes") else settings.DRAIN_SECONDS
+    heard_ago = (
+        (timezone.now() - member.heartbeat_at).total_seconds()
+        if member.heartbeat_at
+        else settings.DRAIN_SECONDS
+    )
+    return min(_ended_seconds(member, ended_at), known_for, heard_ago) < settings.DRAIN_SECONDS
 
 
 def _seen_seconds(member: Member) -> float:
@@ -198,7 +217,7 @@ def _ended_seconds(member: Member, ended_at: float | None) -> float:
     if ended_at:
         return timezone.now().timestamp() - float(ended_at) + (member.host.clock_skew_seconds or 0.0)
     heard = member.heartbeat_at or member.launched_at
-    return (timezone.now() - heard).total_seconds() if heard else DRAIN_SECONDS
+    return (timezone.now() - heard).total_seconds() if heard else settings.DRAIN_SECONDS
 
 
 def leave_disabled_hosts() -> None:
@@ -278,7 +297,7 @@ def finish_lost_hosts() -> None:
 def remove_folders(host_id: uuid.UUID) -> None:
     """Remove run folders of this host that ended a while ago and whose checkpoints are uploaded.
 
-    By force: of an attempt that is over the server takes no more output, so waiting for a runner is in vain.
+    By force: whoever still has something to bring is among those that are awaited.
     """
     before = timezone.now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
     members = {
@@ -286,7 +305,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
         for member in Member.objects.filter(
             host_id=host_id,
             allocation__state=AllocationState.TERMINATED,
-            ended_at__lt=before,
+            allocation__settled_at__lt=before,
             removed_at=None,
         )
         .exclude(pk__in=uploads.awaited())
@@ -309,7 +328,7 @@ def merge_event_lines() -> None:
     """Put the newest events of live and just ended tasks into their logs."""
     recent = timezone.now() - timedelta(minutes=2)
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
-    ids |= set(Allocation.objects.filter(ended_at__gt=recent).values_list("task_id", flat=True))
+    ids |= set(Allocation.objects.filter(settled_at__gt=recent).values_list("task_id", flat=True))
     for task_id in log_store.unmerged(ids):
         with going_on(f"the log of {task_id}"):
             log_store.merge_events(task_id)

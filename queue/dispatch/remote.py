@@ -32,6 +32,7 @@ from dispatch.ssh_session import Answer
 from dispatch.verb_channel import MOST_BYTES, OPENING_SECONDS, NotServed
 from hosts import observe
 from hosts.models import Host
+from trainmaster import bounded_json
 from trainmaster.bundle import host_command
 from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_VARIABLE_BYTES
 
@@ -160,7 +161,7 @@ def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
             f"{host.name} cannot run {python_of(host)} (exit code {answer.code}): {said or 'not found'}."
         )
     try:
-        parsed = json.loads(lines[-1])
+        parsed = bounded_json.loads(lines[-1])
     except (IndexError, ValueError):
         raise VerbFailed(
             "broke",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -10,7 +12,7 @@ from django.db import transaction
 from commands import services
 from dispatch import kinds, usage
 from events.announce import wake
-from jobs import failed_starts, rank_ends, transitions
+from jobs import failed_starts, host_clock, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
@@ -58,37 +60,39 @@ def member_exited(
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
-    The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
-    restart is the restart's. `oom_kills` is what the host counted meanwhile, `port_in_use` the leased port that
-    another program had, `storage_fault` what is wrong with the checkpoint storage, `image_fault` what kept the
-    container from starting, so that nothing was started (docs/protocol.md, exit.json).
+    The member is one of `lock`, or an id. `ended_at` is in its host's clock. `boot_id` is the host's when it said so:
+    an end without a code after a restart is the restart's. `oom_kills` is what the host counted meanwhile,
+    `port_in_use` the leased port that another program had, `storage_fault` what is wrong with the checkpoint storage,
+    `image_fault` what kept the container from starting, so that nothing was started (docs/protocol.md, exit.json).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    at = host_clock.server_time(member, ended_at) if ended_at else None
+    over = partial(member_over, member, exited=True, at=at)
     where = {"rank": None, "host": member.host.name, "member": member.index}
     if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
         sentence = f"Port {port_in_use} of {member.host.name} is in use by another program."
-        return member_over(member, reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
+        return over(reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
     fault = storage_fault or image_fault
     if fault and code != 0 and member.allocation.stop_kind != StopKind.STOP:
         sentence = f"{fault[:_SENTENCE_CHARACTERS].rstrip('.')}."
         kept_by = Reason.STORAGE_FAILED if storage_fault else Reason.LAUNCH_FAILED
-        return member_over(member, reason=kept_by, detail={**where, "sentence": sentence})
+        return over(reason=kept_by, detail={**where, "sentence": sentence})
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
     detail = None
     if reason == Reason.COMMAND_NOT_FOUND and (lacking := services.lacking(member.allocation.task_id)):
-        return member_over(member, code=code, reason=reason, detail={**where, "sentence": lacking})
+        return over(code=code, reason=reason, detail={**where, "sentence": lacking})
     # a peer that was stopped may still have failed first: its record came later than the other's
     if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):
         detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
         stamp = detail.get("t") or ended_at
         detail |= {"host": member.host.name, "member": member.index}
         if stamp is not None:  # in the server's clock, so that hosts can be compared
-            detail["t"] = rank_ends.server_time(member, float(stamp))
+            detail["t"] = host_clock.server_seconds(member, float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
-    return member_over(member, code=code, signal=signal, reason=reason, detail=detail)
+    return over(code=code, signal=signal, reason=reason, detail=detail)
 
 
 @transaction.atomic
@@ -96,6 +100,8 @@ def member_over(
     member_or_id: Member | int,
     *,
     reason: Reason,
+    exited: bool = False,
+    at: datetime | None = None,
     code: int | None = None,
     signal: int | None = None,
     detail: dict[str, Any] | None = None,
@@ -104,9 +110,13 @@ def member_over(
     """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
 
     `fault`: whose it is, where the member never started.
+    `exited`: its host has said that its entrypoint is over, `at` when that was (None: now).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
-    if not transitions.member_ended(member, code=code, signal=signal, reason=reason, detail=detail):
+    ended = transitions.member_ended(
+        member, code=code, signal=signal, reason=reason, exited=exited, at=at, detail=detail
+    )
+    if not ended:
         return False
     if reason in NEVER_STARTED:
         failed_starts.note(member, reason, fault, str((detail or {}).get("sentence") or ""))

@@ -1,4 +1,5 @@
-"""Follows checkpoints whose upload outlives their ranks, and gives up those that nobody will bring any more.
+"""Follows what outlives the ranks of a run: uploads of checkpoints, and the rest of a stream whose end was told before
+all of it had arrived. Checkpoints that nobody will bring any more are given up.
 
 A trial that waits for its newest checkpoint waits no longer than somebody can still upload it: a runner that
 died is started anew by the host's answer, one that is done or gone leaves nothing to wait for.
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from experiments import checkpoints
@@ -24,14 +26,14 @@ GONE = [Host.Admission.LOST, Host.Admission.REMOVED]
 
 
 def awaited() -> QuerySet[Member]:
-    """Ended members of runs with an unfinished upload whose runner may still have a part of it.
+    """Ended members whose runner may still have something to bring: a part of an unfinished upload, or of its stream.
 
     Of a sharded checkpoint every member of the gang may: `run_key` names only who reported it first.
     """
     partial = Checkpoint.objects.filter(state=CheckpointState.PARTIAL)
-    return Member.objects.filter(
-        allocation_id__in=partial.values("allocation_id"), state=MemberState.ENDED, finished_at=None
-    )
+    uploads = Q(allocation_id__in=partial.values("allocation_id"))
+    rest_of_stream = Q(outbox_bytes__gt=Coalesce(F("stream__offset"), 0))
+    return Member.objects.filter(uploads | rest_of_stream, state=MemberState.ENDED, finished_at=None)
 
 
 def settle(member: Member, run: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import asyncssh
 
 from dispatch.contact_errors import RemoteError, Unreachable
+from trainmaster import bounded_json
 
 #: Larger bodies go by a command of their own: they would hold up all others on the channel.
 MOST_BYTES = 1024 * 1024
@@ -95,7 +96,7 @@ class VerbChannel:
     async def _read(self) -> None:
         try:
             while line := await self._reader.readline():
-                said = json.loads(line)
+                said = bounded_json.loads(line)
                 waiting = self._waiting.get(said["id"])
                 if waiting and not waiting.done():
                     waiting.set_result(said["answer"])

@@ -121,6 +121,7 @@ def heard_again(allocation: Allocation) -> None:
     )  # fmt: skip
     fields = {
         "state": AllocationState.RUNNING, "started_at": allocation.started_at or now, "ended_at": None,
+        "settled_at": None,
         "exit_reason": "", "exit_code": None, "exit_detail": {}, "stop_kind": "", "stop_reason": "", "stop_actor": "",
         "stop_requested_at": None, "stop_grace_seconds": None,
     }  # fmt: skip

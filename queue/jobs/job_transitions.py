@@ -69,11 +69,14 @@ def _last_position(pool: ResourcePool, priority: int) -> float:
 
 
 @transaction.atomic
-def set_job_state(job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str) -> bool:
+def set_job_state(
+    job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str, at: datetime | None = None
+) -> bool:
+    """`at`: when it ended, if not now."""
     job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
     if to not in JOB_STEPS[JobState(job.state)]:
         return False
-    ended = timezone.now() if to == JobState.ENDED else None
+    ended = (at or timezone.now()) if to == JobState.ENDED else None
     Job.objects.filter(pk=job_id).update(state=to, ended_at=ended)
     record(
         Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id
@@ -145,12 +148,13 @@ def set_task_state(
     not_before: datetime | None = None,
     blocked_by: str = "",
     detail: dict[str, Any] | None = None,
+    at: datetime | None = None,
 ) -> bool:
-    """WAITING, PAUSED or ENDED; only `assign` makes a task RUNNING."""
+    """WAITING, PAUSED or ENDED (`at`: when, if not now); only `assign` makes a task RUNNING."""
     task = Task.objects.select_for_update(no_key=True).get(pk=task_id)
     if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
         return False
-    ended = timezone.now() if to == TaskState.ENDED else None
+    ended = (at or timezone.now()) if to == TaskState.ENDED else None
     anew: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
     Task.objects.filter(pk=task_id).update(
         state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended, **anew

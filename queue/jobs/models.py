@@ -132,7 +132,10 @@ class Allocation(models.Model):
     exit_detail = models.JSONField(default=dict)
     assigned_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
+    #: when the last of its members ended, as their hosts said
     ended_at = models.DateTimeField(null=True)
+    #: when the server learned of that
+    settled_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [
@@ -172,6 +175,7 @@ class Member(models.Model):
     boot_id = models.CharField(max_length=64, blank=True)
     launched_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
+    #: as its host said, else when the server concluded it; its slots are free once the server knows
     ended_at = models.DateTimeField(null=True)
     heartbeat_at = models.DateTimeField(null=True)
     #: the runner's own account of its spool: {"spool_bytes", "unshipped_bytes", "dropped_bytes"}
@@ -182,6 +186,10 @@ class Member(models.Model):
     #: [{"rank", "code", "signal", "at", "failed"}]: its ranks that ended with another code than 0, in order of arrival;
     #: `at` in the server's clock, `failed`: by itself, not because it was told to
     rank_ends = models.JSONField(default=list)
+    #: its host has said that its entrypoint is over; false for an end that was concluded without that (a lost host)
+    exited = models.BooleanField(default=False)
+    #: how long its outbox was when its end was told before all of it had arrived
+    outbox_bytes = models.BigIntegerField(null=True)
     #: when a stop was last sent over SSH, so that it is sent again only after a while
     stop_sent_at = models.DateTimeField(null=True)
     #: when its host first confirmed that the run is told to save and leave
@@ -224,7 +232,7 @@ class UsageRecord(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+")
     slots = models.PositiveIntegerField()
-    #: from the assignment of its slots to their release
+    #: from the assignment of its slots to the end of what ran on them
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     #: of the experiment, as they were when the attempt ended

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import timezone
-
+from jobs import host_clock
 from jobs.models import Allocation, Member
 
 #: a host has fewer ranks; code that writes records of its own must not fill the row
@@ -21,7 +20,7 @@ def keep(member: Member, record: dict[str, Any], *, failed: bool) -> None:
     if len(member.rank_ends) >= RANK_ENDS_MAX:
         return
     end = _read(record)
-    at = server_time(member, end.pop("t"))
+    at = host_clock.server_seconds(member, end.pop("t"))
     member.rank_ends = [*member.rank_ends, {**end, "at": at, "failed": failed}]
     Member.objects.filter(pk=member.pk).update(rank_ends=member.rank_ends)
 
@@ -60,15 +59,6 @@ def correct(allocation: Allocation, detail: dict[str, Any]) -> None:
     """Another rank of a locked allocation failed first than the one that stands in its `exit_detail`."""
     allocation.exit_detail = detail
     Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
-
-
-def server_time(member: Member, stamp: float) -> float:
-    """A host's clock as the server's, by the measured skew.
-
-    A time before the attempt or in the future shows a clock that was set meanwhile: then the arrival counts.
-    """
-    by_skew, now = stamp - (member.host.clock_skew_seconds or 0.0), timezone.now().timestamp()
-    return by_skew if member.allocation.assigned_at.timestamp() <= by_skew <= now else now
 
 
 def is_earlier(new: dict[str, Any], standing: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Max, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -46,6 +46,8 @@ from jobs.states import (
     StopKind,
 )
 
+#: An end that the server learned of later than this is told with when it was.
+_TOLD_LATE_SECONDS = 60.0
 OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RUNNING]
 
 
@@ -288,7 +290,8 @@ def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fie
         job_id=task.job_id,
         task_id=task.pk,
     )
-    member.state = to
+    for name, value in {"state": to, **fields}.items():
+        setattr(member, name, value)
     if to in {MemberState.LAUNCHED, MemberState.RUNNING}:
         failed_starts.forget(member.host)
     return True
@@ -324,14 +327,15 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
 
 
 @transaction.atomic
-def member_running(member_or_id: Member | int) -> bool:
+def member_running(member_or_id: Member | int, *, at: datetime | None = None) -> bool:
+    """Its entrypoint has started, at the server's time `at` (None: now)."""
     member = _locked(member_or_id)
-    now = database_now()
+    at = at or database_now()
     done = _step_member(
-        member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=now
+        member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=at
     )
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
-        _step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=now)
+        _step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)
     return done
 
 
@@ -342,18 +346,23 @@ def member_ended(
     code: int | None,
     signal: int | None,
     reason: Reason,
+    exited: bool = False,
+    at: datetime | None = None,
     detail: dict[str, Any] | None = None,
 ) -> bool:
     """The member's part is over and nothing of it is left on its host: its slots are free.
 
+    `exited`: its host has said so, and its runner may still bring what has not arrived. `at`: when that was, in the
+    server's time (None: now), which may be long ago for a server that was away.
     `detail` is the first failing rank {"rank", "code", "signal", "t", "lines", …} where one is known. The
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
     """
     member = _locked(member_or_id)
     now = database_now()
+    at = max(filter(None, [at or now, member.started_at]))
     if not _step_member(
         member, MemberState.ENDED, reason, f"host:{member.host.name}",
-        exit_code=code, exit_signal=signal, exit_reason=reason, ended_at=now,
+        exit_code=code, exit_signal=signal, exit_reason=reason, exited=exited, ended_at=at,
     ):  # fmt: skip
         return False
     SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
@@ -371,15 +380,19 @@ def member_ended(
 def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | None) -> bool:
     """Close a locked allocation whose members have all ended. False: not yet, or before.
 
-    From now on its token opens nothing but the rest of the uploads of its own checkpoints.
+    From now on its token opens nothing but the rest of its streams (dispatch.intake) and of its uploads.
     """
     if allocation.state == AllocationState.TERMINATED:
         return False
     if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
         return False
     ports.release(allocation)
+    now = timezone.now()
+    ended_at = allocation.members.aggregate(last=Max("ended_at"))["last"] or now
+    late_seconds = (now - ended_at).total_seconds()
     detail = {
         "code": exit_code,
+        **({"known_after_seconds": round(late_seconds)} if late_seconds > _TOLD_LATE_SECONDS else {}),
         **{
             key: allocation.exit_detail[key]
             for key in ("rank", "host", "signal", "silent_seconds", "sentence")
@@ -388,7 +401,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
     }
     _step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
-        exit_reason=exit_reason, exit_code=exit_code, ended_at=database_now(),
+        exit_reason=exit_reason, exit_code=exit_code, ended_at=ended_at, settled_at=now,
     )  # fmt: skip
     mark_dirty(allocation.pool_id)
     return True

@@ -171,3 +171,17 @@ def test_it_never_spreads_over_two_hosts() -> None:
     make_command(slots=4)
     passes.run(default_pool().pk)
     assert not Allocation.objects.exclude(state=AllocationState.TERMINATED).exists()
+
+
+@pytest.mark.survive(6)
+def test_what_ended_while_the_server_was_away_gets_the_time_at_which_it_ended() -> None:
+    make_host("gpu1", 1)
+    member = started(make_command())
+    ended = timezone.now() - timedelta(hours=1)
+    Allocation.objects.update(assigned_at=ended - timedelta(hours=1))
+    Member.objects.update(started_at=ended - timedelta(minutes=50))
+    settle.member_exited(member.pk, code=0, signal=None, ended_at=ended.timestamp(), first_failure=None)
+    command = Command.objects.select_related("job").get()
+    task = Task.objects.get(pk=command.task_id)
+    for row in (command, command.job, task, Allocation.objects.get(), Member.objects.get()):
+        assert row.ended_at and abs(row.ended_at - ended) < timedelta(seconds=1), row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import json
 import socketserver
 import threading
 from datetime import timedelta
@@ -17,14 +18,14 @@ from commands.config import check
 from commands.models import Command, Service
 from commands.runs import describe
 from commands.states import CommandState
-from dispatch import idle_services, passes, settle
+from dispatch import idle_services, intake, passes, settle
 from events.models import Event
 from hosts.models import Host
 from hosts.pools import default_pool
 from jobs import transitions as jobs
 from jobs.models import Job, Member
 from jobs.states import Reason, StopKind
-from logs import why_stopped
+from logs import read, why_stopped
 from logs.sentences import sentence as log_sentence
 from submissions import contexts
 from tests.rig.world import be_whole, make_host, make_user
@@ -188,3 +189,17 @@ def test_the_keys_of_a_shell_are_its_own_and_reach_its_run_alone() -> None:
 
 def public_of(private: str) -> str:
     return asyncssh.import_private_key(private).export_public_key().decode().strip()
+
+
+@pytest.mark.survive(43)
+def test_a_record_of_a_service_that_cannot_be_kept_is_named_and_blocks_nothing() -> None:
+    command = made(Job.Kind.SHELL)
+    member = running(command)
+    records = [
+        {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": {"type": "lacking", "sentence": "no\0thing"}},
+        {"k": "lines", "f": None, "e": None, "t": 1.0, "r": None, "s": "stdout", "m": "after it"},
+    ]
+    body = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    said = [line.text for line in read.forward(command.task_id).lines]
+    assert "after it" in said and any("a report could not be read" in text for text in said)

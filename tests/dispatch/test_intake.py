@@ -1,20 +1,25 @@
 """What runners ship, applied once: lines, reports, states and the end, in one transaction with the offset."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from dispatch import heartbeats, intake, passes
+from dispatch import heartbeats, intake, passes, reconcile, settle, uploads
 from experiments.models import Checkpoint, Experiment
-from experiments.states import CheckpointState, ExperimentState
-from jobs.models import Member
-from jobs.states import AllocationState, MemberState
+from experiments.states import CheckpointState, ExperimentState, TrialState
+from jobs import transitions
+from jobs.models import Member, Task
+from jobs.states import AllocationState, MemberState, Reason, TaskState
 from logs import read, streams
 from metrics import reported, samples
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+from webui.pages import verdicts
 
 pytestmark = pytest.mark.django_db
+CHECKPOINT = "6f2b7c1e-0000-4000-8000-000000000009"
 
 
 def started(slots: int = 1) -> tuple[Experiment, Member]:
@@ -97,16 +102,116 @@ def test_a_torn_or_wrong_batch_is_refused_with_a_sentence(body: bytes) -> None:
     assert streams.stored(member.pk) == 0
 
 
-def test_a_late_runner_is_told_that_it_is_over() -> None:
-    experiment, member = started()
-    end = batch({"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None})
-    intake.store(member.pk, 0, end)
+def ended(member: Member, offset: int = 0, code: int = 0) -> bytes:
+    """The exit record, which is stored; its bytes."""
+    body = batch(
+        {"k": "exit", "t": 2.0, "code": code, "signal": None, "stopped": False, "first_failure": None}
+    )
+    intake.store(member.pk, offset, body)
     member.refresh_from_db()
-    assert member.state == MemberState.ENDED and attempt_of(experiment).state == AllocationState.TERMINATED
-    with pytest.raises(intake.Over):
-        intake.store(member.pk, len(end), batch(log("too late")))
+    assert member.state == MemberState.ENDED
+    return body
+
+
+def test_a_late_runner_is_told_that_it_is_over() -> None:
+    _, member = started()
+    settle.member_over(member.pk, reason=Reason.HOST_LOST)
+    for kind in ({"k": "state", "t": 1.0, "state": "running"}, log("too late")):
+        with pytest.raises(intake.Over):
+            intake.store(member.pk, 0, batch(kind))
     with pytest.raises(intake.Over):
         heartbeats.heartbeat(member.pk, {"state": "running"})
+
+
+@pytest.mark.survive(42)
+def test_a_repeat_of_the_last_batch_is_answered_with_what_is_stored() -> None:
+    experiment, member = started()
+    end = ended(member)
+    assert attempt_of(experiment).state == AllocationState.TERMINATED
+    assert intake.store(member.pk, 0, end).offset == len(end)
+    with pytest.raises(intake.Over):
+        intake.store(member.pk, len(end), batch(log("behind the exit record")))
+    with pytest.raises(intake.Over):
+        heartbeats.heartbeat(member.pk, {"state": "ended"})
+
+
+@pytest.mark.survive(42)
+def test_what_an_attempt_brings_after_its_end_was_told_is_taken_in() -> None:
+    experiment, member = started()
+    transitions.member_launched(member.pk, boot_id="boot")
+    member.refresh_from_db()
+    drained = {"state": "ended", "exit": {"code": 0, "ended_at": 1.0}, "finished": False}
+    rest = batch(
+        *(log(f"line {number}") for number in range(3)),
+        core("metrics", group="validation", steps_completed=9, metrics={"loss": 0.25}, t=1.0),
+        core("checkpoint", uuid=CHECKPOINT, steps_completed=9, resources={"w": 3}, storage="server"),
+        {"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None},
+    )
+    told = {
+        **drained,
+        "unshipped_bytes": len(rest),
+        "outbox_bytes": len(rest),
+        "refused": "no",
+        "finished": True,
+    }
+    reconcile._settle(member, told, "boot", None)
+    trial = trial_of(experiment)
+    assert trial.state == TrialState.COMPLETED and verdicts.missing_bytes(trial.task_id) == len(rest)
+    assert intake.store(member.pk, 0, rest).offset == len(rest)
+    trial = trial_of(experiment)
+    assert verdicts.missing_bytes(trial.task_id) == 0
+    assert trial.steps_completed == 9 and trial.searcher_metric == 0.25
+    assert trial.latest_checkpoint and str(trial.latest_checkpoint.pk) == CHECKPOINT
+    said = [line.text for line in read.forward(trial.task_id).lines]
+    assert [text for text in said if text.startswith("line ")] == ["line 0", "line 1", "line 2"]
+    experiment.refresh_from_db()
+    assert experiment.best_metric == 0.25 and experiment.state == ExperimentState.COMPLETED
+
+
+@pytest.mark.survive(42)
+def test_once_its_task_has_a_newer_attempt_the_rest_is_refused_and_the_repeat_is_not() -> None:
+    experiment, member = started()
+    first = batch(log("before the end"))
+    intake.store(member.pk, 0, first)
+    settle.member_exited(member.pk, code=1, signal=None, ended_at=None, first_failure=None)
+    assert trial_of(experiment).task.state == TaskState.WAITING
+    second = batch(log("between the attempts"))
+    with pytest.raises(streams.OffsetConflict) as conflict:
+        intake.store(member.pk, 0, first + second)
+    assert conflict.value.stored == len(first)
+    intake.store(member.pk, len(first), second)
+    Task.objects.update(not_before=None)
+    passes.run(experiment.job.pool_id)
+    assert attempt_of(experiment).number == member.allocation.number + 1
+    with pytest.raises(intake.Over):
+        intake.store(member.pk, streams.stored(member.pk), batch(log("too late")))
+    assert intake.store(member.pk, 0, first).offset == len(first + second)
+
+
+@pytest.mark.survive(42)
+def test_a_drain_is_waited_for_as_long_as_bytes_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, member = started()
+    transitions.member_launched(member.pk, boot_id="boot")
+    long_ago = timezone.now() - timedelta(hours=1)
+    run = {"state": "ended", "exit": {"code": 0, "ended_at": long_ago.timestamp()}, "finished": False}
+    run |= {"unshipped_bytes": 10_000, "outbox_bytes": 10_000}
+
+    def sweep() -> MemberState:
+        member.refresh_from_db()
+        monkeypatch.setitem(reconcile._seen_ended, member.pk, -1e9)  # known for longer than any limit
+        reconcile._settle(member, run, "boot", None)
+        member.refresh_from_db()
+        return MemberState(member.state)
+
+    for number in range(3):
+        Member.objects.filter(pk=member.pk).update(heartbeat_at=long_ago)
+        intake.store(member.pk, streams.stored(member.pk), batch(log(f"line {number}")))
+        assert sweep() == MemberState.RUNNING, "bytes have just arrived"
+    Member.objects.filter(pk=member.pk).update(heartbeat_at=long_ago)
+    assert sweep() == MemberState.ENDED, "nothing moves any more"
+    missing = 10_000 - streams.stored(member.pk)
+    assert verdicts.missing_bytes(trial_of(experiment).task_id) == missing
+    assert list(uploads.awaited()) == [member], "its runner is still asked for the rest"
 
 
 @pytest.mark.survive(43)
@@ -215,3 +320,16 @@ def test_a_batch_of_metrics_goes_on_from_what_the_trial_has(caplog: pytest.LogCa
     assert [row and row["steps_completed"] for row in rows] == [2, 3]
     summary: Any = trial.summary_metrics
     assert (summary["avg_metrics"]["x"]["count"], summary["validation_metrics"]["loss"]["sum"]) == (3, 1.5)
+
+
+@pytest.mark.survive(43)
+@pytest.mark.parametrize("depth", [500, 1500, 100_000])
+def test_a_record_that_is_nested_too_deep_is_named_in_the_log_and_blocks_nothing(depth: int) -> None:
+    experiment, member = started()
+    deep = b'{"k":"core","f":"core.rank0.jsonl","e":1,"d":{"type":"metadata","metadata":{"a":%s}}}\n'
+    body = deep % (b"[" * depth + b"]" * depth) + batch(core("progress", progress=0.5), log("after it"))
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    trial = trial_of(experiment)
+    assert trial.progress == 0.5 and trial.metadata == {}
+    said = [line.text for line in read.forward(trial.task_id).lines]
+    assert "after it" in said and any("nested deeper than 100 levels" in text for text in said)

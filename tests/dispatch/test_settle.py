@@ -2,23 +2,25 @@
 
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from dispatch import passes, reconcile, settle
+from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
 from hosts import registry
-from jobs import transitions
-from jobs.models import Member, SlotHold, Task
+from hosts.models import Host
+from jobs import time_limits, transitions
+from jobs.models import Allocation, Member, SlotHold, Task, UsageRecord
 from jobs.states import MemberState, Reason, StopKind, TaskState
-from logs import why_stopped
-from logs.models import Stream
+from logs import sentences, why_stopped
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+from webui.pages import verdicts
 
 Stop = Callable[..., Experiment]
 pytestmark = pytest.mark.django_db
@@ -250,18 +252,13 @@ def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_resta
 
 
 @pytest.mark.survive(6)
-def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reconcile, "DRAIN_SECONDS", 0.3)
+def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(settings: Any) -> None:
+    settings.DRAIN_SECONDS = 0.3
     [member] = members_of(running())
     long_ago = timezone.now() - timedelta(minutes=10)
     Member.objects.filter(pk=member.pk).update(heartbeat_at=long_ago)
-    ended = {
-        "state": "ended",
-        "exit": {"code": 0, "ended_at": long_ago.timestamp()},
-        "unshipped_bytes": 1400,
-    }
+    exit_file = {"code": 0, "ended_at": long_ago.timestamp()}
+    ended = {"state": "ended", "exit": exit_file, "unshipped_bytes": 1400, "outbox_bytes": 1400}
 
     def sweep() -> MemberState:
         member.refresh_from_db()
@@ -272,4 +269,66 @@ def test_a_run_that_ended_while_the_server_was_away_has_time_to_bring_the_rest(
     assert sweep() == MemberState.RUNNING, "the runner has not tried again yet"
     time.sleep(0.35)
     assert sweep() == MemberState.ENDED, "nobody brings it any more"
-    assert Stream.objects.get(member_id=member.pk).missing_bytes == 1400
+    assert verdicts.missing_bytes(member.allocation.task_id) == 1400
+
+
+def ended_while_away(experiment: Experiment) -> tuple[datetime, datetime]:
+    """The trial ran from three to one hours ago, which the server learns now; the two times, in its own clock.
+
+    The host's clock is 90 s ahead.
+    """
+    began, ended = (timezone.now() - timedelta(hours=hours) for hours in (3, 1))
+    [member] = members_of(experiment)
+    Host.objects.update(clock_skew_seconds=90.0)
+    Allocation.objects.update(assigned_at=began - timedelta(minutes=1), started_at=began)
+    Member.objects.update(launched_at=began, started_at=began, heartbeat_at=began)
+    exit_file = {"code": 0, "ended_at": ended.timestamp() + 90.0}
+    member.refresh_from_db()
+    run = {"state": "ended", "exit": exit_file, "unshipped_bytes": 0, "finished": True}
+    reconcile._settle(member, run, "boot", None)
+    return began, ended
+
+
+@pytest.mark.survive(6)
+def test_what_ended_while_the_server_was_away_gets_the_time_at_which_it_ended() -> None:
+    experiment = running()
+    learned = timezone.now()
+    began, ended = ended_while_away(experiment)
+    experiment.refresh_from_db()
+    trial, attempt, [member] = trial_of(experiment), attempt_of(experiment), members_of(experiment)
+    record = UsageRecord.objects.get(run_key=member.run_key)
+    experiment.job.refresh_from_db()
+    assert experiment.state == ExperimentState.COMPLETED
+    for row in (member, attempt, trial, trial.task, experiment, experiment.job, record):
+        assert row.ended_at is not None and abs(row.ended_at - ended) < timedelta(seconds=1), row
+    assert attempt.settled_at and attempt.settled_at >= learned
+    assert abs(time_limits.time_used([trial.task_id])[trial.task_id] - (ended - began).total_seconds()) < 1
+    for hold in SlotHold.objects.all():
+        assert hold.released_at and hold.released_at >= learned, "nobody else had the slots before"
+    said = Event.objects.get(kind=Event.Kind.ALLOCATION, to_state="TERMINATED")
+    sentence = sentences.sentence(said)
+    assert sentence and sentence.text == "Run 1 ended with exit code 0; it had ended 1 h earlier."
+
+
+@pytest.mark.survive(6)
+def test_a_kill_that_came_after_the_end_is_when_the_experiment_ended() -> None:
+    experiment = running()
+    experiments.kill(experiment.pk, actor="user:ada")
+    killed = Event.objects.get(kind=Event.Kind.EXPERIMENT, to_state="STOPPING_KILLED").at
+    _, ended = ended_while_away(experiment)
+    experiment.refresh_from_db()
+    assert experiment.state == ExperimentState.CANCELED and experiment.ended_at == killed
+    trial = trial_of(experiment)
+    assert trial.ended_at and abs(trial.ended_at - ended) < timedelta(seconds=1)
+
+
+@pytest.mark.survive(6)
+@pytest.mark.parametrize("stamp", [100.0, 4e9, float("nan")])
+def test_the_end_by_a_clock_that_was_set_is_when_the_server_learned_of_it(stamp: float) -> None:
+    experiment = running()
+    before = timezone.now()
+    settle.member_exited(
+        members_of(experiment)[0].pk, code=0, signal=None, ended_at=stamp, first_failure=None
+    )
+    ended = trial_of(experiment).ended_at
+    assert ended and before <= ended <= timezone.now()

@@ -38,6 +38,9 @@ class StreamServer:
         self.preempt: dict[str, Any] | None = None
         self.stop_order: dict[str, Any] | None = None
         self.refuse_with: int | None = None
+        #: not 0: the answer to the exit record is lost, batches get 410 from then on, and uploads 503 before so many
+        self.ends_with_410s = 0
+        self.said_410 = 0
         self.files: dict[str, bytes] = {}
         self.completed: dict[str, dict[str, int]] = {}
         self.hide_files_once = False
@@ -96,6 +99,10 @@ class StreamServer:
                 self.lock.wait(0.02)
         return value
 
+    @property
+    def waits_for_410s(self) -> bool:
+        return self.said_410 < self.ends_with_410s
+
     def orders(self) -> dict[str, Any]:
         return {"preempt": self.preempt, "stop": self.stop_order}
 
@@ -136,7 +143,11 @@ class Handler(BaseHTTPRequestHandler):
         body = self._body()
         if self._refused():
             return
-        if url.path.endswith("/heartbeat"):
+        if server.ends_with_410s and server.exit() and "/streams/" in url.path:
+            with server.lock:
+                server.said_410 += 1
+            self._answer(410, {"message": "The allocation is over."})
+        elif url.path.endswith("/heartbeat"):
             with server.lock:
                 server.heartbeats.append(json.loads(body))
             self._answer(200, server.orders())
@@ -205,6 +216,8 @@ class Handler(BaseHTTPRequestHandler):
             server.lock.notify_all()
         if offset != stands:
             self._answer(409, {"offset": stands})
+        elif server.ends_with_410s and server.exit():
+            self.connection.shutdown(socket.SHUT_RDWR)
         else:
             self._answer(200, {"offset": stands + len(body), **server.orders()})
 
@@ -226,6 +239,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refused(self) -> bool:
         status = self.stream_server.refuse_with
+        if status is None and "/parts/" in self.path and self.stream_server.waits_for_410s:
+            status = 503
         if status is None and self.headers["Authorization"] != f"Bearer {TOKEN}":
             status = 401
         if status is not None:

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainmaster.conftest import wait_until
-from tests.trainmaster.stream_server import lines_of
+from tests.trainmaster.stream_server import TOKEN, StreamServer, lines_of
+from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import DEFAULT_LIMITS, Limits
+from trainmaster.runner import shipping
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.lines import shown
+from trainmaster.runner.link import Link, Weather
+from trainmaster.runner.orders import Orders
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.records import core_record, earlier, filler, lines_record, parse_core, state_record
+from trainmaster.runner.shipping import Shipper
 
 
 @pytest.fixture
@@ -213,6 +219,29 @@ def test_a_batch_holds_whole_records_and_one_long_record_goes_alone(paths: RunPa
     assert sizes == [1, 1, 1] and offset == outbox.size
 
 
+@pytest.mark.survive(42)
+def test_on_a_slow_link_batches_shrink_until_they_are_in_time(
+    paths: RunPaths, stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths.rank_stream(0, "stdout").write_bytes(b"x" * 999 + b"\n" + (b"y" * 999 + b"\n") * 8000)
+    outbox = Outbox(paths)
+    drain(paths, outbox)
+    write_json(paths.server, stream_server.address)
+    spec: Any = {"token": TOKEN, "allocation_id": "x.1", "member": 0}
+    weather = Weather()
+    shipper = Shipper(Link(paths, spec, weather), outbox, Orders(paths), weather, DEFAULT_LIMITS, 0)
+    monkeypatch.setattr(shipping, "_SLOW_SECONDS", 0.0)  # every batch takes too long
+    shipping_thread = threading.Thread(target=shipper.run)
+    shipping_thread.start()
+    wait_until(lambda: shipper.unshipped() == 0, 60)
+    shipper.ended.set()
+    shipping_thread.join()
+    ends = [0, *(end for _, end in stream_server.arrivals)]
+    sizes = [end - start for start, end in pairwise(ends)]
+    assert sizes[0] > 3_900_000, "a backlog goes in large batches"
+    assert min(sizes[:-1]) < 128 * 1024 and stream_server.data == paths.outbox.read_bytes()
+
+
 def test_a_server_ahead_of_a_journal_that_lost_its_end_is_followed(paths: RunPaths) -> None:
     outbox = Outbox(paths)
     outbox.append(state_record(1.0, "running"))
@@ -392,4 +421,18 @@ def test_the_earliest_failure_is_kept_and_odd_records_are_ignored() -> None:
 def test_core_records_pass_unchanged() -> None:
     text = b'{"type":"metrics","metrics":{"loss":0.1}}'
     assert parse_core(text) == (json.loads(text), text)
-    assert parse_core(b"\xff{}") is None
+    with pytest.raises(ValueError):
+        parse_core(b"\xff{}")
+
+
+@pytest.mark.survive(43)
+def test_what_is_nested_too_deep_is_left_out_with_a_sentence_and_the_rest_goes_on(paths: RunPaths) -> None:
+    deep = b"[" * 1500 + b"]" * 1500
+    paths.core_records(0).write_bytes(
+        b'{"type": "metadata", "metadata": {"a": %s}}\n' % deep * 3 + b'{"type": "status", "text": "on"}\n'
+    )
+    drain(paths, Outbox(paths))
+    assert [r["d"] for r in records(paths) if r["k"] == "core"] == [{"type": "status", "text": "on"}]
+    (said,) = [line["m"] for line in lines(paths)]
+    assert "core.rank0.jsonl" in said and "nested deeper than 100 levels" in said
+    Outbox(paths)  # a runner that is started again reads its own journal

@@ -302,21 +302,23 @@ def test_the_first_failure_is_the_earliest_rank(host: TestHost, stream_server: S
     assert record["first_failure"] == {"rank": 2, "code": 3, "signal": None, "t": 10.0}
 
 
+SAVES = (
+    "import json, os\nrun = os.environ['TRAINMASTER_RUN_DIR']\n"
+    "os.makedirs(run + '/checkpoints/abc/sub dir')\n"
+    "open(run + '/checkpoints/abc/sub dir/w.bin', 'wb').write(b'w' * 3000000)\n"
+    "open(run + '/checkpoints/abc/metadata.json', 'w').write('{}')\n"
+    "record = {'type': 'checkpoint', 'uuid': 'abc', 'steps_completed': 1, 'storage': 'server', 'metadata': {},\n"
+    "  't': 1.0, 'resources': {'sub dir/': 0, 'sub dir/w.bin': 3000000, 'metadata.json': 2}}\n"
+    "open(run + '/spool/core.rank0.jsonl', 'a').write(json.dumps(record) + '\\n')\n"
+)
+
+
 def test_checkpoints_are_uploaded_after_the_end_and_through_a_kill(
     host: TestHost, stream_server: StreamServer
 ) -> None:
     stream_server.hide_files_once = True
-    script = (
-        "import json, os\nrun = os.environ['TRAINMASTER_RUN_DIR']\n"
-        "os.makedirs(run + '/checkpoints/abc/sub dir')\n"
-        "open(run + '/checkpoints/abc/sub dir/w.bin', 'wb').write(b'w' * 3000000)\n"
-        "open(run + '/checkpoints/abc/metadata.json', 'w').write('{}')\n"
-        "record = {'type': 'checkpoint', 'uuid': 'abc', 'steps_completed': 1, 'storage': 'server', 'metadata': {},\n"
-        "  't': 1.0, 'resources': {'sub dir/': 0, 'sub dir/w.bin': 3000000, 'metadata.json': 2}}\n"
-        "open(run + '/spool/core.rank0.jsonl', 'a').write(json.dumps(record) + '\\n')\n"
-    )
     stream_server.down()
-    paths = host.run_script(script)
+    paths = host.run_script(SAVES)
     wait_until(lambda: paths.uploads.exists())
     kill(read_state(paths)["runner"]["pid"])
     stream_server.up()
@@ -324,6 +326,17 @@ def test_checkpoints_are_uploaded_after_the_end_and_through_a_kill(
     assert list(stream_server.completed) == ["abc"]
     assert stream_server.files["abc/sub dir/w.bin"] == b"w" * 3000000
     assert not paths.checkpoint("abc").exists(), "its place on the host's disk is free again"
+
+
+@pytest.mark.survive(42)
+def test_a_server_that_is_done_with_the_stream_still_gets_the_checkpoint(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    stream_server.ends_with_410s = 3  # believed from the second on
+    paths = host.run_script(SAVES)
+    assert finish(stream_server, paths)["code"] == 0
+    assert list(stream_server.completed) == ["abc"]
+    assert stream_server.files["abc/sub dir/w.bin"] == b"w" * 3000000
 
 
 PRINTS_TWICE = """

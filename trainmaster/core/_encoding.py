@@ -11,6 +11,8 @@ import re
 import uuid
 from typing import Any, Dict, List, Mapping, Set, Tuple
 
+from trainmaster import bounded_json
+
 logger = logging.getLogger("trainmaster.core")
 
 NAME_CHARACTERS = 512
@@ -76,6 +78,8 @@ def encode_strict(value: Any, where: str) -> Any:
         raise ValueError(f"{where} holds a {error}, which JSON cannot hold.") from None
     except RecursionError:
         raise ValueError(f"{where} holds itself, which JSON cannot.") from None
+    if bounded_json.is_deep(plain):
+        raise ValueError(f"{where} is nested deeper than {bounded_json.NESTING_MAX} levels.")
     problem = too_large(plain)
     if problem:
         raise ValueError(f"{where} is {problem}.")

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, List, Optional
 
+from trainmaster import bounded_json
 from trainmaster.host.errors import VerbError
 from trainmaster.paths import Workdir
 from trainmaster.runner import warm
@@ -57,7 +58,7 @@ def in_account(entry: pwd.struct_passwd, work: Callable[[], Dict[str, Any]]) -> 
         raise VerbError(
             "account", f"The work under the account {entry.pw_name!r} broke off without an answer."
         )
-    return _answer(json.loads(text))
+    return _answer(bounded_json.loads(text))
 
 
 def under(user: Optional[str], work: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
@@ -124,7 +125,7 @@ def by_sudo(
     if child.returncode != 0 or not lines:
         reason = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {child.returncode}"]
         raise VerbError("sudo", f"This login may not become {entry.pw_name!r}: {reason[0]}")
-    return _answer(json.loads(lines[-1]))
+    return _answer(bounded_json.loads(lines[-1]))
 
 
 def _answer(answer: Dict[str, Any]) -> Dict[str, Any]:

@@ -103,13 +103,21 @@ def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    processes = marked()
+    processes, answers = marked(), {}
     stored, starting = request.get("stored") or {}, request["starting"]
-    answers = {
-        key: _status_of(workdir, key, processes.get(key, []), stored.get(key)) for key in request["runs"]
-    }
+    for key in request["runs"]:
+        try:
+            answers[key] = _status_of(workdir, key, processes.get(key, []), stored.get(key))
+        except (
+            KeyError,
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # what a job may have written into its folder
+            message = f"The folder of {key} cannot be read: {type(error).__name__}: {error}."
+            answers[key] = {"error": "folder", "message": message}
     for key, answer in answers.items():
-        if key in starting and answer["state"] in ("absent", "incomplete"):
+        if key in starting and answer.get("state") in ("absent", "incomplete"):
             answer.update(state="starting", starting_seconds=starting[key])
     return {"runs": answers}
 

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Optional
 
+from trainmaster import bounded_json
 from trainmaster.processes import boot_id
 from trainmaster.runner import warm
 
@@ -41,7 +42,7 @@ class Call:
         os.close(self.pipe)
         _, status = os.waitpid(self.child, 0)
         try:
-            answer: Answer = json.loads(bytes(self.said))
+            answer: Answer = bounded_json.loads(bytes(self.said))
         except ValueError:
             message = f"The verb {self.verb} broke off without an answer (wait status {status})."
             answer = {"error": "broke", "message": message}

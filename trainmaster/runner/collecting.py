@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Limits
 from trainmaster.runner.lines import Block
 from trainmaster.runner.outbox import Outbox
-from trainmaster.runner.records import core_record, gap_record, parse_core, timings_record
+from trainmaster.runner.records import core_record, gap_record, own_line, parse_core, timings_record
 from trainmaster.runner.sources import Source, is_source
 
 _UPKEEP_SECONDS = 1.0  # how often a gap that still grows is written down, and files are looked at anew
@@ -58,6 +58,7 @@ class Collector:
         self._sources: Dict[str, Source] = {}
         #: the launcher's under None; of a rank's streams that both have lines, the one last written to comes last
         self._of_rank: Dict[Optional[int], List[Source]] = {}
+        self._told_of: Set[str] = set()  # sources of which the log has heard that they hold what is no record
         self._upkeep_at = 0.0
         self._spool_changed = -1  # st_mtime_ns of the folder when it was looked through
         self.behind = False
@@ -156,14 +157,28 @@ class Collector:
 
     def _core(self, source: Source, block: Block, round_: _Round) -> List[bytes]:
         """The record of an SDK's line; none for one that is no such record: it counts as dropped."""
-        parsed = None if block.cut or block.continues else parse_core(block.text)
-        if parsed is None:
+        try:
+            if block.cut or block.continues:
+                raise ValueError("it is too long")
+            record, data = parse_core(block.text)
+        except ValueError as error:
+            self._say_garbage(source, error, round_)
             return []
-        if parsed[0].get("type") == "timings":
-            return [timings_record(source.name, block.end, parsed[0])]
-        self._on_core(parsed[0])
-        round_.notes.append({"k": "core", "d": parsed[0]})
-        return [core_record(source.name, block.end, parsed[1])]
+        if record.get("type") == "timings":
+            return [timings_record(source.name, block.end, record)]
+        self._on_core(record)
+        round_.notes.append({"k": "core", "d": record})
+        return [core_record(source.name, block.end, data)]
+
+    def _say_garbage(self, source: Source, error: ValueError, round_: _Round) -> None:
+        """Once per file, which any code of the job may write: a flood of garbage must not become one of sentences."""
+        if source.name in self._told_of:
+            return
+        self._told_of.add(source.name)
+        sentence = (
+            f"A record in {source.name} cannot be read and is left out: {error}. Others are only counted."
+        )
+        round_.add(own_line(time.time(), "ERROR", sentence))
 
     def _close_gap(self, source: Source, round_: _Round) -> None:
         round_.add(gap_record(source.name, source.gap_end, source.gap))

@@ -13,6 +13,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner.state import read_server
 
+OVER = 410  # the status of an answer that says what the token is for is over
 _REFUSED_SECONDS = 1.0  # a refusal counts when it is repeated this much later, with no good answer in between
 
 
@@ -24,6 +25,7 @@ class Weather:
         self._failing = False
         self._refused_first: Optional[float] = None
         self.refusal: Optional[str] = None
+        self.refusal_status: Optional[int] = None
 
     def good(self) -> None:
         """The server answered: those who back off may try at once."""
@@ -44,7 +46,7 @@ class Weather:
             if self._refused_first is None:
                 self._refused_first = now
             elif now - self._refused_first >= _REFUSED_SECONDS:
-                self.refusal = f"{error.status}: {error}"
+                self.refusal, self.refusal_status = f"{error.status}: {error}", error.status
                 self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:

@@ -178,7 +178,8 @@ class Outbox:
         try:
             record = json.loads(line.lstrip(b"\0"))
         except (
-            ValueError
+            ValueError,
+            RecursionError,
         ):  # torn by a crash of the host: its source will be read again from the record before
             return
         self.note(record)

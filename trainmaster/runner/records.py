@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from json.encoder import encode_basestring_ascii
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from trainmaster import bounded_json
 from trainmaster.protocol import FirstFailure
 
 _CONSTANTS = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
@@ -42,24 +43,21 @@ def own_line(at: float, level: str, text: str) -> bytes:
     return _line({**fields, "l": [[0, level]], "m": text})
 
 
-def parse_core(text: bytes) -> Optional[Tuple[Dict[str, Any], bytes]]:
-    """(the SDK's record, its JSON for the outbox), None when it is no JSON object.
+def parse_core(text: bytes) -> Tuple[Dict[str, Any], bytes]:
+    """(the SDK's record, its JSON for the outbox). Raises ValueError for what is not a JSON object, or is too deep.
 
     NaN and infinities, which JSON does not know, become strings.
     """
-    odd = []
+    odd: List[str] = []
 
     def name(constant: str) -> str:
         odd.append(constant)
         return _CONSTANTS[constant]
 
-    try:
-        decoded = text.decode("utf-8")
-        record = json.loads(decoded, parse_constant=name)
-    except ValueError:
-        return None
+    decoded = text.decode("utf-8")
+    record = bounded_json.loads(decoded, parse_constant=name)
     if not isinstance(record, dict):
-        return None
+        raise ValueError(f"it is not an object but a value of type {type(record).__name__}")
     return record, json.dumps(record).encode() if odd or not decoded.isascii() else text.strip()
 
 

@@ -18,7 +18,7 @@ from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.event_files import EventFiles
 from trainmaster.runner.full_disk import FullDisk
-from trainmaster.runner.link import Link, Weather
+from trainmaster.runner.link import OVER, Link, Weather
 from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.pulse import Pulse
@@ -92,7 +92,8 @@ class Runner:
             self._follow()
             self._write_exit()
         self.ended.set()
-        while self._has_to_bring() and self.weather.refusal is None:
+        told_to_end = self.weather.refusal is not None
+        while not told_to_end and self._has_to_bring():
             time.sleep(_BUSY_SECONDS)
             self._upkeep()
         self._save_shipped(finished=True)
@@ -100,6 +101,12 @@ class Runner:
         self.uploads.ended.set()
 
     def _has_to_bring(self) -> bool:
+        """After the exit record "it is over" ends the shipping alone: the uploads of an attempt may outlive it.
+
+        A token that is refused opens nothing any more.
+        """
+        if self.weather.refusal is not None:
+            return self.weather.refusal_status == OVER and self.uploads.pending() > 0
         return bool(self.shipper.unshipped() or self.uploads.pending() or self.event_files.pending())
 
     def _follow(self) -> None:

@@ -17,6 +17,10 @@ from trainmaster.runner.outbox import Outbox
 _TOO_LARGE = 413
 _SMALLEST_BATCH = 16 * 1024
 _FLOOD_BATCHES = 4
+#: A batch that takes longer is followed by a smaller one, down to a size that says at 2 kB/s that bytes still move;
+#: one that takes less than a quarter of it by a larger one.
+_SLOW_SECONDS = 10.0
+_SMALLEST_SLOW_BATCH = 128 * 1024
 
 
 class Shipper:
@@ -31,6 +35,7 @@ class Shipper:
         self._weather = weather
         self._flush_seconds = limits["flush_seconds"]
         self._batch_bytes = limits["batch_bytes"]
+        self._most_bytes = _FLOOD_BATCHES * self._batch_bytes
         self._backoff = Backoff()
         self._sent_at = 0.0
         self.offset = min(offset, outbox.size)
@@ -58,14 +63,26 @@ class Shipper:
 
     def _size_of_batch(self) -> int:
         """Larger in a flood or after an outage: each costs the server a transaction, whatever is in it."""
-        return self._batch_bytes * (
-            _FLOOD_BATCHES if self.unshipped() > _FLOOD_BATCHES * self._batch_bytes else 1
-        )
+        flood = _FLOOD_BATCHES * self._batch_bytes
+        return min(self._most_bytes, flood if self.unshipped() > flood else self._batch_bytes)
+
+    def _fit(self, size: int, took_seconds: float) -> None:
+        """On a slow link a batch must arrive within the timeout of a request, and the server must see progress."""
+        if took_seconds > _SLOW_SECONDS:
+            self._most_bytes = max(min(self._most_bytes, size) // 2, _SMALLEST_SLOW_BATCH)
+        elif took_seconds < _SLOW_SECONDS / 4:
+            self._most_bytes = min(self._most_bytes * 2, _FLOOD_BATCHES * self._batch_bytes)
 
     def _ship_one(self) -> Optional[float]:
         """Ship one batch. None: it is stored; else the seconds to wait before the next try."""
-        offset = self.offset
+        offset, began = self.offset, time.monotonic()
         batch = self._outbox.read(offset, self._size_of_batch())
+        try:
+            return self._send(offset, batch)
+        finally:
+            self._fit(len(batch), time.monotonic() - began)
+
+    def _send(self, offset: int, batch: bytes) -> Optional[float]:
         try:
             query = {"offset": offset}
             reply = self._link.request("POST", self._link.stream, batch, query=query, compress=True)

@@ -13,6 +13,14 @@ from trainmaster.paths import RunPaths
 from trainmaster.processes import reference
 from trainmaster.protocol import ExitFile, RunState, ServerAddress, Spec
 
+_NUMBER_OR_NONE = (int, type(None))
+_EXIT_FIELDS = {
+    "code": _NUMBER_OR_NONE,
+    "signal": _NUMBER_OR_NONE,
+    "ended_at": (int, float),
+    "stopped": (bool,),
+}
+
 
 class ShippedFile(TypedDict):
     """How much of the outbox the server has. `finished`: nothing is left to do for a runner.
@@ -60,7 +68,15 @@ def read_state(paths: RunPaths) -> RunState:
 
 
 def read_exit(paths: RunPaths) -> Optional[ExitFile]:
-    return cast(Optional[ExitFile], read_json(paths.exit))
+    """exit.json; None when it is not there, and when the job has overwritten it with something else."""
+    try:
+        found = read_json(paths.exit)
+    except ValueError:
+        return None
+    is_whole = isinstance(found, dict) and all(
+        type(found.get(name)) in kinds for name, kinds in _EXIT_FIELDS.items()
+    )
+    return cast(ExitFile, found) if is_whole else None
 
 
 def read_server(paths: RunPaths) -> ServerAddress:

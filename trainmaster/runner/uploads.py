@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import queue
+import re
 import shutil
 import threading
 import time
@@ -31,6 +32,7 @@ _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint 
 _WRONG_DIGEST, _NO_ROOM = 422, 507
 _MARK_EVERY_SECONDS = 1.0
 _REMEMBERED_SENTENCES = 64
+_NAME = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,127}")  # of a folder, and part of an address
 
 
 class _Upload(TypedDict):
@@ -99,7 +101,7 @@ class Uploads:
                 continue
             try:
                 self._upload(upload)
-            except (OSError, HttpError) as error:
+            except (OSError, HttpError, ValueError) as error:  # ValueError: a name that no address can hold
                 self._failed(upload, error)
                 if isinstance(error, HttpError) and not _is_lasting(error):
                     self._weather.wait(
@@ -230,7 +232,7 @@ def _way_of(storage: object) -> Optional[str]:
 
 
 def _is_name(uuid: str) -> bool:
-    return bool(uuid) and uuid not in (".", "..") and "/" not in uuid
+    return _NAME.fullmatch(uuid) is not None
 
 
 def _missing(conflict: Conflict) -> List[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, cast
 
@@ -13,6 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from accounts.models import User
 from jobs.models import Allocation
+from trainmaster import bounded_json
 from webui.api import answers
 from webui.api.authentication import authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
@@ -68,7 +68,7 @@ def json_body(request: HttpRequest) -> dict[str, Any]:
     if len(request.body) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise BadRequest("The request's body is too large.")
     try:
-        value = json.loads(request.body or b"{}")
+        value = bounded_json.loads(request.body or b"{}")
     except ValueError as error:
         raise BadRequest(f"The request's body is not JSON: {error}") from error
     if not isinstance(value, dict):

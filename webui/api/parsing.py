@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import IO, Any
 
 from django.conf import settings
 from rest_framework.parsers import BaseParser
 
+from trainmaster import bounded_json
 from webui.api.errors import BadRequest, TooLarge
 
 
@@ -25,6 +25,6 @@ class DialectParser(BaseParser):
         if not raw.strip():
             return {}
         try:
-            return json.loads(raw)
+            return bounded_json.loads(raw)
         except (ValueError, UnicodeDecodeError) as error:
             raise BadRequest(f"The request's body is not JSON: {error}") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from logs.filters import BadPattern, Filters
 from logs.levels import Level, UnknownLevel, parse
 from logs.lines import STREAM_LETTERS
+from trainmaster import bounded_json
 
 
 class BadRequest(ValueError):
@@ -34,7 +34,7 @@ class View:
 def parse_frame(text: str) -> Ack | View:
     """Read a frame of a viewer. Raises BadRequest."""
     try:
-        frame = json.loads(text)
+        frame = bounded_json.loads(text)
     except ValueError as error:
         raise BadRequest(f"The frame is not JSON: {error}.") from error
     if not isinstance(frame, dict):

@@ -13,6 +13,7 @@ from jobs import exits, queue_history
 from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
+from logs.sentences import known_late
 from searching.words import judgement
 from webui.pages import words
 
@@ -109,7 +110,7 @@ def _entry(event: Event, unit: str) -> Entry:
         sentence = sentence[:1].upper() + sentence[1:]
     actor = _actor(event.actor)
     is_said = sentence.startswith(f"{actor}:") or f"by {actor}" in sentence
-    return Entry(event.at, sentence + _details(event, unit), "" if is_said else actor)
+    return Entry(event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor)
 
 
 def _with_reason(sentence: str, reason: str) -> str:

@@ -16,7 +16,6 @@ from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState, MemberState, TaskState
-from logs.models import Stream
 
 
 def waiting(task: Task, pool: ResourcePool, experiment: Experiment | None = None) -> str:
@@ -102,6 +101,7 @@ def _part(member: Member) -> Part:
 
 
 def missing_bytes(task_id: str) -> int:
-    """Bytes of log that never arrived."""
-    streams = Stream.objects.filter(member__allocation__task_id=task_id)
-    return sum(streams.values_list("missing_bytes", flat=True))
+    """Bytes of log that were lost on their hosts, and those that had not arrived when the end was told, nor since."""
+    members = Member.objects.filter(allocation__task_id=task_id)
+    rows = members.values_list("outbox_bytes", "stream__offset", "stream__missing_bytes")
+    return sum(max(0, (outbox or 0) - (stored or 0)) + (lost or 0) for outbox, stored, lost in rows)

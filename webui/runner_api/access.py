@@ -15,7 +15,7 @@ from dispatch.intake import Over
 from experiments import checkpoints
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, Reason
+from jobs.states import AllocationState
 from webui.runner_api.answers import Refused
 
 _SCHEME = "bearer "
@@ -58,21 +58,22 @@ def known_sender(token: str, allocation_id: str, index: int) -> Sender | None:
 
 
 def sender_of(token: str, allocation_id: str, index: int) -> Sender:
-    """The member; one that was given up in silence too, which may go on. Raises Refused (401) or Over (410)."""
+    """The member, also of an attempt that is over: dispatch.intake says what it may bring.
+
+    Raises Refused (401), of an attempt that is over intake.Over (410).
+    """
     row = (
         Member.objects.filter(allocation_id=allocation_id, index=index)
-        .values_list(
-            "pk", "allocation__token_hash", "allocation__state", "allocation__task__job_id", "exit_reason"
-        )
+        .values_list("pk", "allocation__token_hash", "allocation__task__job_id", "allocation__state")
         .first()
     )
-    if row is not None and row[2] == AllocationState.TERMINATED and row[4] != Reason.NO_SIGN_OF_LIFE:
-        raise Over(f"Allocation {allocation_id} is over.")
     if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
+        if row is not None and row[3] == AllocationState.TERMINATED:
+            raise Over(f"Allocation {allocation_id} is over.")
         raise _unknown_token()
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
-    sender = Sender(int(row[0]), row[3])
+    sender = Sender(int(row[0]), row[2])
     _known[allocation_id, index] = (row[1], sender)
     return sender
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from dispatch.intake import BadBatch, Intake, Over
 from logs.streams import OffsetConflict
+from trainmaster import bounded_json
 from trainmaster.protocol import OLDEST_PROTOCOL, PROTOCOL, PROTOCOL_HEADER
 from webui import full_disk
 from webui.api.errors import body
@@ -121,7 +121,7 @@ async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:
     """The body as a JSON object. Raises Refused."""
     raw = await read_body(request, limit_bytes)
     try:
-        value = json.loads(raw or b"{}")
+        value = bounded_json.loads(raw or b"{}")
     except ValueError as error:
         raise Refused(400, f"The body is not JSON: {error}.") from error
     if not isinstance(value, dict):
