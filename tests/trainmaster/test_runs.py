@@ -233,17 +233,16 @@ def test_what_a_restored_server_lacks_is_brought_once_more(
     wait_until(lambda: read_shipped(paths)["finished"])
 
 
-@pytest.mark.parametrize("status", [401, 410])
 def test_a_refused_run_stops_its_ranks_and_keeps_its_spool(
-    status: int, host: TestHost, stream_server: StreamServer
+    host: TestHost, stream_server: StreamServer
 ) -> None:
     paths = host.run_script(STUBBORN)
     stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
-    stream_server.refuse_with = status
+    stream_server.refuse_with = 410
     wait_until(lambda: read_shipped(paths)["finished"] and not alive(read_state(paths), "launcher"))
     answer = host.status(paths)
     assert (answer["state"], answer["pids"]) == ("ended", [])
-    assert answer["refused"].startswith(str(status))
+    assert answer["refused"].startswith("410")
     assert b"asked to end" in paths.outbox.read_bytes(), "the spool is kept"
 
 
