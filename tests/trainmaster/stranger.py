@@ -24,11 +24,16 @@ class Stranger(StreamServer):
     """Answers everything alike on `port`: this status, these headers, this body."""
 
     def __init__(
-        self, port: int, status: int, headers: dict[str, str] | None = None, body: bytes = _HTML
+        self,
+        port: int,
+        status: int,
+        headers: dict[str, str] | None = None,
+        body: bytes = _HTML,
+        listens_on: str = "127.0.0.1",
     ) -> None:
         self.heard: list[Heard] = []
         self.status, self.headers, self.body = status, headers or {"Content-Type": "text/html"}, body
-        super().__init__(port)
+        super().__init__(port, listens_on)
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
         return _Stranger

@@ -32,7 +32,8 @@ def lines_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class StreamServer:
     """Stores one stream and its checkpoints in memory; can go away, come back, refuse and give orders."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, listens_on: str = "127.0.0.1") -> None:
+        self.listens_on = listens_on
         self.lock = threading.Condition()
         self.data = b""
         self.arrivals: list[tuple[float, int]] = []  # when the stream reached which offset
@@ -61,7 +62,7 @@ class StreamServer:
         server = self
 
         bound = type("Bound", (self.handler(),), {"stream_server": server})
-        self._http = _Server(("127.0.0.1", self.port), bound)
+        self._http = _Server((self.listens_on, self.port), bound)
         self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 

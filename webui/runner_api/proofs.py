@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from typing import NamedTuple
 
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,14 +19,28 @@ from webui.runner_api import limits
 from webui.runner_api.answers import endpoint
 
 
-class _Seen(NamedTuple):
-    """The cluster's row as this process read it at `at` (monotonic seconds)."""
+class _ThisCluster:
+    """Who this server is: read again now and then, known also while the database is away."""
 
-    cluster: Cluster
-    at: float
+    def __init__(self) -> None:
+        self._known: Cluster | None = None
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def known(self) -> Cluster | None:
+        """None if the database has never answered. Never waits long: an older answer will do."""
+        if self._known is None or time.monotonic() - self._read_at > limits.CLUSTER_SEEN_SECONDS:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read())
+            await asyncio.wait({self._reading}, timeout=limits.CLUSTER_READ_SECONDS)
+        return self._known
+
+    async def _read(self) -> None:
+        with contextlib.suppress(Error):
+            self._known, self._read_at = await reading(Cluster.get), time.monotonic()
 
 
-_seen: _Seen | None = None
+_this = _ThisCluster()
 
 
 def proving(application: ASGIApp) -> ASGIApp:
@@ -40,7 +54,7 @@ def proving(application: ASGIApp) -> ASGIApp:
             return
 
         async def send_with_proof(message: Message) -> None:
-            if message["type"] == "http.response.start" and (cluster := await _cluster()):
+            if message["type"] == "http.response.start" and (cluster := await _this.known()):
                 message.setdefault("headers", [])
                 key = cluster.proof_key(allocation_id)
                 answer = proof(key, str(cluster.cluster_id), nonce, message["status"])
@@ -50,16 +64,6 @@ def proving(application: ASGIApp) -> ASGIApp:
         await application(scope, receive, send_with_proof)
 
     return proved
-
-
-async def _cluster() -> Cluster | None:
-    """Who this server is, also while the database is away; None if that was never known."""
-    global _seen
-    now = time.monotonic()
-    if _seen is None or now - _seen.at > limits.CLUSTER_SEEN_SECONDS:
-        with contextlib.suppress(OperationalError, InterfaceError):
-            _seen = _Seen(await reading(Cluster.get), now)
-    return _seen.cluster if _seen else None
 
 
 @endpoint

@@ -1,9 +1,11 @@
 """Each answer to a challenge carries the proof that it is this server's, whatever the answer is."""
 
+import asyncio
 import uuid
 
 import httpx
 import pytest
+from django.db import OperationalError
 
 from accounts.models import Cluster
 from dispatch import spec
@@ -15,6 +17,7 @@ from tests.rig.web import Web
 from trainmaster.http import ServerClient, Unproved
 from trainmaster.identity import CHALLENGE_HEADER, PROOF_HEADER, Identity, identity_of
 from webui.embedded.processes import wait_until
+from webui.runner_api import limits, proofs
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.survive(41)]
 
@@ -80,6 +83,26 @@ def test_every_answer_is_proved(web: Web, member: Member, identity: Identity) ->
         body = b'{"k": "x"}\n' if method == "POST" else None
         answer = httpx.request(method, f"{web.url}{path}", headers=asked(identity, **headers), content=body)
         assert (answer.status_code, proves(answer, identity)) == (status, True), (path, answer.text)
+
+
+def test_a_server_knows_who_it_is_while_its_database_is_away(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CLUSTER_SEEN_SECONDS", 0.0)
+    this, cluster = proofs._ThisCluster(), Cluster.get()
+
+    def away() -> Cluster:
+        raise OperationalError("the database is away")
+
+    async def look() -> Cluster | None:
+        return await this.known()
+
+    with monkeypatch.context() as outage:
+        outage.setattr(Cluster, "get", away)
+        assert asyncio.run(look()) is None
+    assert asyncio.run(look()) == cluster
+    monkeypatch.setattr(Cluster, "get", away)
+    assert asyncio.run(look()) == cluster
 
 
 @pytest.mark.survive(37)
