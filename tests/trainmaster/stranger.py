@@ -62,9 +62,12 @@ class _Stranger(Handler):
 class OtherCluster(Stranger):
     """An empty Trainmaster server: it keeps the whole protocol, with another key, and knows no token."""
 
+    proof_key = "another server's"
+    cluster_id = "c2"
+
     def __init__(self, port: int) -> None:
         super().__init__(port, 401)
-        self.proof_key, self.cluster_id, self.refuse_with = "another server's", "c2", 401
+        self.refuse_with = 401
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
         return _OtherCluster

@@ -32,6 +32,9 @@ def lines_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class StreamServer:
     """Stores one stream and its checkpoints in memory; can go away, come back, refuse and give orders."""
 
+    proof_key = PROOF_KEY
+    cluster_id = "c1"
+
     def __init__(self, port: int = 0, listens_on: str = "127.0.0.1") -> None:
         self.listens_on = listens_on
         self.lock = threading.Condition()
@@ -42,8 +45,6 @@ class StreamServer:
         self.preempt: dict[str, Any] | None = None
         self.stop_order: dict[str, Any] | None = None
         self.refuse_with: int | None = None
-        self.proof_key = PROOF_KEY
-        self.cluster_id = "c1"
         self.proves = True  # a proxy in front of it that asks for a login answers without a proof
         self.files: dict[str, bytes] = {}
         self.completed: dict[str, dict[str, int]] = {}

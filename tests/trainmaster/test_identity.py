@@ -109,22 +109,17 @@ def refusal(status: int) -> Refused:
 
 
 def test_how_long_which_refusal_must_last() -> None:
-    weather = Weather(unknown_token_seconds=0.2)
-    weather.refused(refusal(401), proved=True)
-    assert weather.refusal is None
-    time.sleep(0.2)  # what is tested is that time passes
-    weather.good()
-    weather.refused(refusal(401), proved=True)
-    assert weather.refusal is None, "a good answer in between begins the time again"
-    time.sleep(0.2)
-    weather.refused(refusal(401), proved=True)
-    assert weather.refusal and weather.refusal.startswith("401")
-
-    weather = Weather()
-    weather.refused(refusal(410), proved=False)
-    assert weather.refusal is None
-    weather.refused(refusal(410), proved=True)
-    assert weather.refusal and weather.refusal.startswith("410")
+    weather = Weather(over_seconds=0.1, unknown_token_seconds=0.3)
+    for status, seconds in ((410, 0.1), (401, 0.3)):
+        weather.refusal = None
+        weather.refused(refusal(status))
+        time.sleep(seconds)  # what is tested is that time passes
+        weather.good()
+        weather.refused(refusal(status))
+        assert weather.refusal is None, "a good answer in between begins the time again"
+        time.sleep(seconds)
+        weather.refused(refusal(status))
+        assert str(weather.refusal).startswith(str(status))
 
 
 # --- the client -------------------------------------------------------------------------------------------------

@@ -15,22 +15,25 @@ from trainmaster.protocol import Spec
 from trainmaster.runner.runner_log import say
 from trainmaster.runner.state import read_server
 
+OVER = 410  # the status of an answer that says what the token is for is over
+#: It counts when it is repeated this much later, with no good answer in between: the last batches may be welcome yet.
+OVER_SECONDS = 1.0
 #: For how long the server must not know the token of a run, with no good answer in between, before the run ends. A
 #: restored backup or a wrong database does that, and people need time to notice.
 UNKNOWN_TOKEN_SECONDS = 6 * 3600.0
-#: The same of 410 from a server that cannot prove who it is: that of a run from before there were proofs.
-_OVER_UNPROVED_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 600.0
-_OVER = 410
 
 
 class Weather:
     """What the threads of a runner tell each other about the server."""
 
-    def __init__(self, unknown_token_seconds: float = UNKNOWN_TOKEN_SECONDS) -> None:
+    def __init__(
+        self, over_seconds: float = OVER_SECONDS, unknown_token_seconds: float = UNKNOWN_TOKEN_SECONDS
+    ) -> None:
         self._changed = threading.Condition()
         self._failing = False
         self._refused_first: Dict[int, float] = {}  # by status
+        self._over_seconds = over_seconds
         self._unknown_token_seconds = unknown_token_seconds
         self._said_at: Optional[float] = None
         self.refusal: Optional[str] = None
@@ -39,7 +42,6 @@ class Weather:
         """The server answered: those who back off may try at once."""
         with self._changed:
             self._refused_first.clear()
-            self._said_at = None
             if self._failing:
                 self._failing = False
                 self._changed.notify_all()
@@ -48,28 +50,23 @@ class Weather:
         with self._changed:
             self._failing = True
 
-    def refused(self, error: Refused, proved: bool) -> None:
-        """Believe that the attempt is over (410) at once, that its token is unknown (401) after hours.
+    def refused(self, error: Refused) -> None:
+        """Believe when it is repeated that the attempt is over (410), after hours that its token is unknown (401).
 
-        `proved`: this run's own server has said it. What anything else says comes here only in runs without proofs.
+        What did not come from this run's own server is no refusal, but Unproved.
         """
         with self._changed:
             now = time.monotonic()
             first = self._refused_first.setdefault(error.status, now)
-            if now - first >= self._patience(error.status, proved):
+            patience = self._over_seconds if error.status == OVER else self._unknown_token_seconds
+            if now - first >= patience:
                 self.refusal = f"{error.status}: {error}"
                 self._changed.notify_all()
         if self.refusal is None:
             self.note(f"The server refuses this run's token ({error}). The run continues.")
 
-    def _patience(self, status: int, proved: bool) -> float:
-        """Seconds for which a refusal must be repeated."""
-        if status != _OVER:
-            return self._unknown_token_seconds
-        return 0.0 if proved else _OVER_UNPROVED_SECONDS
-
     def note(self, sentence: str) -> None:
-        """Say in the runner's log what is wrong with the server: when it begins, then every ten minutes."""
+        """Say in the runner's log what is wrong with the server, at most every ten minutes."""
         with self._changed:
             now = time.monotonic()
             if self._said_at is not None and now - self._said_at < _SAY_AGAIN_SECONDS:
@@ -146,7 +143,7 @@ class Link:
                 if body is not None and not isinstance(body, bytes):
                     body.seek(0)
             except Refused as error:
-                self._weather.refused(error, proved=self._identity is not None)
+                self._weather.refused(error)
                 raise
             else:
                 self._weather.good()

@@ -13,10 +13,9 @@ from typing import Any, Dict, List, Mapping
 from trainmaster.http import HttpError, Refused
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
-from trainmaster.runner.link import Link, Weather, expect_object
+from trainmaster.runner.link import OVER, Link, Weather, expect_object
 
 _ROUND_SECONDS = 5.0
-_OVER = 410
 
 
 class Files:
@@ -36,7 +35,7 @@ class Files:
                 self.round()
                 told = ""
             except (HttpError, OSError) as error:
-                if isinstance(error, Refused) and error.status == _OVER:
+                if isinstance(error, Refused) and error.status == OVER:
                     return
                 if str(error) != told:
                     told = str(error)
