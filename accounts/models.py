@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 import uuid
 from datetime import timedelta
@@ -154,6 +155,15 @@ class Cluster(models.Model):
     @classmethod
     def get(cls) -> Cluster:
         return cls.objects.get_or_create(id=1)[0]
+
+    def proof_key(self, allocation_id: str) -> str:
+        """By which this cluster proves to an attempt that it is itself; known to that attempt, of no use to another.
+
+        Made by SHA-512: `/runner/v1/nonce` answers anybody with the SHA-256 of whatever they ask.
+        """
+        return hmac.new(
+            self.nonce_key.encode(), f"proof-key|{allocation_id}".encode(), hashlib.sha512
+        ).hexdigest()
 
     @property
     def message_now(self) -> str:

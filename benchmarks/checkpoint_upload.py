@@ -174,7 +174,12 @@ def measure(stack: ExitStack, folder: Path) -> str:
     fill(source)
     paths = RunPaths(run)
     write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
-    spec = {"token": RUN_TOKEN, "allocation_id": member.allocation_id, "member": 0}
+    spec = {
+        "token": RUN_TOKEN,
+        "allocation_id": member.allocation_id,
+        "member": 0,
+        "cluster": {"id": "c", "name": "test"},
+    }
     link = Link(paths, cast(Spec, spec), Weather())
     base = f"/runner/v1/checkpoints/{checkpoint.pk}"
     stored, copied, plain, back = (

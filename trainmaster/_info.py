@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, cast
 
+from trainmaster.identity import Identity, identity_of
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import RUN_DIR, ServerAddress, Spec, Trial
 
@@ -59,6 +60,7 @@ class ClusterInfo:
         self._run_dir = run_dir
         self._cert_sha256 = server["cert_sha256"]
         self._secret: str = gang["secret"]
+        self._identity = identity_of(spec)
         self._checkpoint_storage: Dict[str, Any] = spec["checkpoint_storage"]
 
     @property
@@ -92,6 +94,15 @@ def get_cluster_info() -> Optional[ClusterInfo]:
         spec = cast(Spec, _read(run_dir, "spec.json"))
         _known[run_dir] = ClusterInfo(spec, read_server_address(run_dir), run_dir)
     return _known[run_dir]
+
+
+def identity_behind(token: Optional[str]) -> Optional[Identity]:
+    """Which server may get `token`: this run's own when it is this run's token, else None, whoever answers."""
+    try:
+        info = get_cluster_info() if token else None
+    except RuntimeError:  # the folder is gone, and the run with it
+        return None
+    return info._identity if info is not None and info.session_token == token else None
 
 
 def read_server_address(run_dir: str) -> ServerAddress:

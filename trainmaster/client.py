@@ -17,6 +17,7 @@ import uuid
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote
 
+from trainmaster._info import identity_behind
 from trainmaster.http import Answered, CertificateMismatch, HttpError, Later, Reply, ServerClient, Unreachable
 
 Json = Dict[str, Any]
@@ -59,7 +60,8 @@ class Client:
         tls: Optional[ssl.SSLContext] = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._http = ServerClient(url, token=token, cert_sha256=cert_sha256, tls=tls)
+        self._http = ServerClient(url, cert_sha256=cert_sha256, tls=tls)
+        self.token = token
         self._notify = notify
         self._limit = retry_limit_seconds
         self._stream_timeout = stream_timeout_seconds
@@ -71,6 +73,7 @@ class Client:
     @token.setter
     def token(self, token: Optional[str]) -> None:
         self._http.token = token
+        self._http.identity = identity_behind(token)
 
     def close(self) -> None:
         self._http.close()

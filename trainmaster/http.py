@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import IO, Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 from urllib.parse import urlencode, urlsplit
 
+from trainmaster.identity import CHALLENGE_HEADER, IDENTITY_PATH, PROOF_HEADER, Identity
 from trainmaster.protocol import PROTOCOL, PROTOCOL_HEADER
 from trainmaster.storage_faults import is_of_file
 
@@ -33,6 +34,10 @@ class Unreachable(HttpError):
 
 class CertificateMismatch(Unreachable):
     """The server's certificate has another fingerprint than the pinned one."""
+
+
+class Unproved(Unreachable):
+    """Something answered that did not prove to be this run's server; what it said counts for nothing."""
 
 
 class Answered(HttpError):
@@ -86,7 +91,10 @@ def sentence_of(body: Any) -> Optional[str]:
 
 
 class ServerClient:
-    """Requests to one server URL, with bearer token, pinned certificate and timeouts in seconds."""
+    """Requests to one server URL, with bearer token, pinned certificate and timeouts in seconds.
+
+    With an `identity` each connection is proved before the token is sent on it, and each answer before it is believed.
+    """
 
     def __init__(
         self,
@@ -95,6 +103,7 @@ class ServerClient:
         cert_sha256: Optional[str] = None,
         timeout: float = 30.0,
         tls: Optional[ssl.SSLContext] = None,
+        identity: Optional[Identity] = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -104,6 +113,7 @@ class ServerClient:
         self.timeout = timeout
         self._parts = parts
         self._given_tls = tls
+        self._identity = identity
         self._pin = cert_sha256.replace(":", "").lower() if cert_sha256 else None
         self._connection: Optional[http.client.HTTPConnection] = None
 
@@ -119,6 +129,17 @@ class ServerClient:
             self._connection = None
 
     @property
+    def identity(self) -> Optional[Identity]:
+        """Which server this must be; None: whoever answers at the URL."""
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: Optional[Identity]) -> None:
+        if identity != self._identity:  # the connection was proved to another one, or to nobody
+            self.close()
+            self._identity = identity
+
+    @property
     def authority(self) -> str:
         """Host and port, as a Host header names them."""
         return self._parts.netloc.rpartition("@")[2]
@@ -128,7 +149,7 @@ class ServerClient:
         self.close()
         try:
             connection = self._connect(self.timeout)
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{self.url} cannot be reached: {_reason(error)}.") from error
         return connection.sock
 
@@ -233,9 +254,7 @@ class ServerClient:
             self.close()
         for reused in (True, False) if self._connection is not None else (False,):
             try:
-                connection = self._connected(timeout)
-                connection.request(method, target, body=body, headers=dict(headers))
-                return connection.getresponse()
+                return self._exchange(self._connected(timeout), method, target, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 timed_out = isinstance(error, socket.timeout)
@@ -245,6 +264,36 @@ class ServerClient:
                 self.close()
                 raise
         raise AssertionError("the loop returns or raises")
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        body: Union[bytes, IO[bytes], None],
+        headers: Mapping[str, str],
+    ) -> http.client.HTTPResponse:
+        """One request on this connection. Raises Unproved when another server than this run's has answered it."""
+        if self._identity is None:
+            connection.request(method, target, body=body, headers=dict(headers))
+            return connection.getresponse()
+        challenge = self._identity.challenge()
+        connection.request(method, target, body=body, headers={**headers, CHALLENGE_HEADER: challenge.header})
+        response = connection.getresponse()
+        if not challenge.is_met(response.getheader(PROOF_HEADER), response.status):
+            raise Unproved(_what_answered(self.url, response))
+        return response
+
+    def _prove(self, connection: http.client.HTTPConnection) -> None:
+        """Nothing that is secret is sent on this connection before its other end has proved who it is."""
+        response = self._exchange(connection, "GET", self._target(IDENTITY_PATH, None), None, {})
+        response.read()
+        if response.will_close:
+            raise Unreachable(
+                f"{self.url} closes the connection after each answer, so it cannot prove who gets the token. "
+                "Let the proxy there keep connections open."
+            )
+        connection.auto_open = 0  # else http.client replaces a closed connection by one that proved nothing
 
     def _connected(self, timeout: float) -> http.client.HTTPConnection:
         if self._connection is None:
@@ -270,6 +319,12 @@ class ServerClient:
                     f"{self.url} showed a certificate with SHA-256 {found}, expected is {self._pin}. "
                     "Either it was replaced, or this is another server."
                 )
+        if self._identity is not None:
+            try:
+                self._prove(connection)
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     def _tls(self) -> ssl.SSLContext:
@@ -289,6 +344,20 @@ def _closed_by_peer(connection: http.client.HTTPConnection) -> bool:
     readable = select.poll()
     readable.register(connection.sock, select.POLLIN)
     return bool(readable.poll(0))
+
+
+def _what_answered(url: str, response: http.client.HTTPResponse) -> str:
+    """A sentence about a stranger, by what its headers say of it."""
+    said = [
+        f"{name}: {''.join(filter(str.isprintable, value))[:80]}"
+        for name in ("Server", "Content-Type", "WWW-Authenticate", "Location")
+        for value in [response.getheader(name)]
+        if value
+    ]
+    return (
+        f"What answers at {url} did not prove that it is this run's server, so it is ignored. "
+        f"It answered {response.status} ({'; '.join(said) or 'no header says what it is'})."
+    )
 
 
 def _error(response: http.client.HTTPResponse, content: bytes) -> Answered:

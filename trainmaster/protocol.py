@@ -47,9 +47,15 @@ class ProtocolError(ValueError):
     """A spec, key or record is not what docs/protocol.md allows; the message is a sentence."""
 
 
-class Cluster(TypedDict):
+class _Cluster(TypedDict):
     id: str
     name: str
+
+
+class Cluster(_Cluster, total=False):
+    """The installation. By `proof_key` it proves to this attempt, and to no other, that it is itself (identity.py)."""
+
+    proof_key: str
 
 
 class HostName(TypedDict):

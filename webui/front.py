@@ -15,6 +15,7 @@ from webui import docs_site
 from webui.assets import Assets
 from webui.live import proxy
 from webui.live.routing import websocket_application
+from webui.runner_api.proofs import proving
 from webui.runner_api.routes import application as runner_application
 
 
@@ -51,6 +52,7 @@ def build(django_application: ASGIHandler) -> ProtocolTypeRouter:
         redirect_slashes=False,
         default=bounded(cast(ASGIApp, django_application)),
     )
+    proved = proxy.before(proving(http))  # what a task's own pages answer is the task's, and is never proved
     return ProtocolTypeRouter(
-        {"http": proxy.before(http), "lifespan": http, "websocket": proxy.before(websocket_application)}
+        {"http": proved, "lifespan": http, "websocket": proxy.before(websocket_application)}
     )

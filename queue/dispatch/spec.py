@@ -30,7 +30,11 @@ def build(member: Member, members: list[Member], run: Run) -> Spec:
         "task_id": task.pk,
         "task_type": task.kind,
         "job_id": str(task.job_id),
-        "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
+        "cluster": {
+            "id": str(cluster.cluster_id),
+            "name": settings.CLUSTER_NAME,
+            "proof_key": cluster.proof_key(allocation.pk),
+        },
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
         "unix_user": unix_user(pool, run.unix_user),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.rig import pace
-from tests.trainmaster.stream_server import TOKEN, StreamServer
+from tests.trainmaster.stream_server import PROOF_KEY, TOKEN, StreamServer
 from trainmaster.bundle import host_command, write_bundle
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, marked
@@ -130,7 +130,7 @@ class TestHost:
             "task_id": allocation.rpartition(".")[0],
             "task_type": "TRIAL",
             "job_id": str(uuid.uuid4()),
-            "cluster": {"id": "c1", "name": "test"},
+            "cluster": {"id": "c1", "name": "test", "proof_key": PROOF_KEY},
             "host": {"id": "h1", "name": "gpu1"},
             "token": TOKEN,
             "python": PYTHON,

@@ -11,7 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from trainmaster.identity import CHALLENGE_HEADER, IDENTITY_PATH, PROOF_HEADER, proof
+
 TOKEN = "run-token"
+PROOF_KEY = "what the true server and the run alone know"
 
 
 def lines_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -29,7 +32,11 @@ def lines_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class StreamServer:
     """Stores one stream and its checkpoints in memory; can go away, come back, refuse and give orders."""
 
-    def __init__(self) -> None:
+    proof_key = PROOF_KEY
+    cluster_id = "c1"
+
+    def __init__(self, port: int = 0, listens_on: str = "127.0.0.1") -> None:
+        self.listens_on = listens_on
         self.lock = threading.Condition()
         self.data = b""
         self.arrivals: list[tuple[float, int]] = []  # when the stream reached which offset
@@ -41,11 +48,12 @@ class StreamServer:
         #: not 0: the answer to the exit record is lost, batches get 410 from then on, and uploads 503 before so many
         self.ends_with_410s = 0
         self.said_410 = 0
+        self.proves = True  # a proxy in front of it that asks for a login answers without a proof
         self.files: dict[str, bytes] = {}
         self.completed: dict[str, dict[str, int]] = {}
         self.hide_files_once = False
         self.spoils = 0  # so many files arrive with another content
-        self.port = 0
+        self.port = port
         self._http: ThreadingHTTPServer | None = None
         self.up()
 
@@ -58,7 +66,7 @@ class StreamServer:
         server = self
 
         bound = type("Bound", (self.handler(),), {"stream_server": server})
-        self._http = _Server(("127.0.0.1", self.port), bound)
+        self._http = _Server((self.listens_on, self.port), bound)
         self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -184,6 +192,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server, url = self.stream_server, urlsplit(self.path)
+        if url.path == IDENTITY_PATH:
+            self._answer(200, {})
+            return
         if url.path == "/runner/v1/nonce":
             self._answer(200, {"answer": parse_qs(url.query)["value"][0][::-1]})
             return
@@ -254,6 +265,10 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, value: object) -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
+        server = self.stream_server
+        if server.proves and (challenge := self.headers[CHALLENGE_HEADER]):
+            nonce = challenge.partition(" ")[2]
+            self.send_header(PROOF_HEADER, proof(server.proof_key, server.cluster_id, nonce, status))
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

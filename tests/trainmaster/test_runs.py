@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainmaster.conftest import TestHost, code_archive, kill, wait_until
 from tests.trainmaster.counting_ranks import assert_complete, finish, ranks
-from tests.trainmaster.stream_server import StreamServer
+from tests.trainmaster.stream_server import PROOF_KEY, StreamServer
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, marked
 from trainmaster.runner.state import read_shipped, read_state
@@ -237,17 +237,18 @@ def test_what_a_restored_server_lacks_is_brought_once_more(
     wait_until(lambda: read_shipped(paths)["finished"])
 
 
-@pytest.mark.parametrize("status", [401, 410])
+@pytest.mark.survive(37)
+@pytest.mark.parametrize("about", [{"proof_key": PROOF_KEY}, {}], ids=["", "begun by an older server"])
 def test_a_refused_run_stops_its_ranks_and_keeps_its_spool(
-    status: int, host: TestHost, stream_server: StreamServer
+    about: dict[str, str], host: TestHost, stream_server: StreamServer
 ) -> None:
-    paths = host.run_script(STUBBORN)
+    paths = host.run_script(STUBBORN, cluster={"id": "c1", "name": "test", **about})
     stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
-    stream_server.refuse_with = status
+    stream_server.refuse_with = 410
     wait_until(lambda: read_shipped(paths)["finished"] and not alive(read_state(paths), "launcher"))
     answer = host.status(paths)
     assert (answer["state"], answer["pids"]) == ("ended", [])
-    assert answer["refused"].startswith(str(status))
+    assert answer["refused"].startswith("410")
     assert b"asked to end" in paths.outbox.read_bytes(), "the spool is kept"
 
 

@@ -17,6 +17,7 @@ logger = logging.getLogger("trainmaster.core")
 
 PATIENCE_SECONDS = 3600.0  # a server that is being upgraded must not end a training that wants to resume
 _BACKOFF_SECONDS = (0.5, 15.0)
+_UNKNOWN_TOKEN = 401  # a restored backup answers so until somebody has noticed
 
 Answer = TypeVar("Answer")
 
@@ -29,13 +30,15 @@ def server_client(info: ClusterInfo) -> Iterator[ServerClient]:
     address = read_server_address(info._run_dir)
     if not address["urls"]:
         raise Unreachable("This run has no address of the server yet.")
-    with ServerClient(address["urls"][0], info.session_token, address["cert_sha256"]) as client:
+    with ServerClient(
+        address["urls"][0], info.session_token, address["cert_sha256"], identity=info._identity
+    ) as client:
         yield client
 
 
 def patiently(info: ClusterInfo, what: str, ask: Callable[[ServerClient], Answer]) -> Answer:
-    """`ask` until the server can be reached, for at most an hour; its refusals are raised at once."""
-    from trainmaster.http import Later, Unreachable
+    """`ask` until the server can be reached and knows this run, for at most an hour; its other errors are raised."""
+    from trainmaster.http import Later, Refused, Unreachable
 
     until = time.monotonic() + PATIENCE_SECONDS
     pause = _BACKOFF_SECONDS[0]
@@ -43,8 +46,9 @@ def patiently(info: ClusterInfo, what: str, ask: Callable[[ServerClient], Answer
         try:
             with server_client(info) as client:
                 return ask(client)
-        except (Unreachable, Later) as error:
-            if time.monotonic() + pause > until:
+        except (Unreachable, Later, Refused) as error:
+            is_over = isinstance(error, Refused) and error.status != _UNKNOWN_TOKEN
+            if is_over or time.monotonic() + pause > until:
                 raise
             logger.warning("%s waits for the server: %s", what, error)
             time.sleep(pause * random.uniform(0.5, 1.0))

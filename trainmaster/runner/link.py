@@ -5,32 +5,44 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import IO, Any, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote
 
-from trainmaster.http import Query, Refused, Reply, ServerClient, Unreachable
+from trainmaster.http import Query, Refused, Reply, ServerClient, Unproved, Unreachable
+from trainmaster.identity import identity_of
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
+from trainmaster.runner.runner_log import say
 from trainmaster.runner.state import read_server
 
 OVER = 410  # the status of an answer that says what the token is for is over
-_REFUSED_SECONDS = 1.0  # a refusal counts when it is repeated this much later, with no good answer in between
+#: It counts when it is repeated this much later, with no good answer in between: the last batches may be welcome yet.
+OVER_SECONDS = 1.0
+#: For how long the server must not know the token of a run, with no good answer in between, before the run ends. A
+#: restored backup or a wrong database does that, and people need time to notice.
+UNKNOWN_TOKEN_SECONDS = 6 * 3600.0
+_SAY_AGAIN_SECONDS = 600.0
 
 
 class Weather:
     """What the threads of a runner tell each other about the server."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, over_seconds: float = OVER_SECONDS, unknown_token_seconds: float = UNKNOWN_TOKEN_SECONDS
+    ) -> None:
         self._changed = threading.Condition()
         self._failing = False
-        self._refused_first: Optional[float] = None
+        self._refused_first: Dict[int, float] = {}  # by status
+        self._over_seconds = over_seconds
+        self._unknown_token_seconds = unknown_token_seconds
+        self._said_at: Optional[float] = None
         self.refusal: Optional[str] = None
         self.refusal_status: Optional[int] = None
 
     def good(self) -> None:
         """The server answered: those who back off may try at once."""
         with self._changed:
-            self._refused_first = None
+            self._refused_first.clear()
             if self._failing:
                 self._failing = False
                 self._changed.notify_all()
@@ -40,14 +52,28 @@ class Weather:
             self._failing = True
 
     def refused(self, error: Refused) -> None:
-        """Believe a refusal only when it is repeated: behind a tunnel's port may stand another server for a moment."""
+        """Believe when it is repeated that the attempt is over (410), after hours that its token is unknown (401).
+
+        What did not come from this run's own server is no refusal, but Unproved.
+        """
         with self._changed:
             now = time.monotonic()
-            if self._refused_first is None:
-                self._refused_first = now
-            elif now - self._refused_first >= _REFUSED_SECONDS:
+            first = self._refused_first.setdefault(error.status, now)
+            patience = self._over_seconds if error.status == OVER else self._unknown_token_seconds
+            if now - first >= patience:
                 self.refusal, self.refusal_status = f"{error.status}: {error}", error.status
                 self._changed.notify_all()
+        if self.refusal is None:
+            self.note(f"The server refuses this run's token ({error}). The run continues.")
+
+    def note(self, sentence: str) -> None:
+        """Say in the runner's log what is wrong with the server, at most every ten minutes."""
+        with self._changed:
+            now = time.monotonic()
+            if self._said_at is not None and now - self._said_at < _SAY_AGAIN_SECONDS:
+                return
+            self._said_at = now
+        say(sentence)
 
     def wait(self, seconds: float) -> None:
         """Until `seconds` are over, or another thread reached the server again."""
@@ -78,6 +104,7 @@ class Link:
     def __init__(self, paths: RunPaths, spec: Spec, weather: Weather, timeout: float = 30.0) -> None:
         self._paths = paths
         self._token = spec["token"]
+        self._identity = identity_of(spec)
         self._weather = weather
         self._timeout = timeout
         self._client: Optional[ServerClient] = None
@@ -110,6 +137,8 @@ class Link:
                     timeout=timeout,
                 )
             except Unreachable as error:
+                if isinstance(error, Unproved):
+                    self._weather.note(str(error))
                 failure = error
                 self._client = None
                 if body is not None and not isinstance(body, bytes):
@@ -135,7 +164,9 @@ class Link:
 
     def _connected(self, address: Tuple[str, Optional[str]]) -> ServerClient:
         if self._client is None or self._address != address:
-            self._client = ServerClient(address[0], self._token, address[1], self._timeout)
+            self._client = ServerClient(
+                address[0], self._token, address[1], self._timeout, identity=self._identity
+            )
             self._address = address
         return self._client
 

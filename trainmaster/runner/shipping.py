@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 import time
 from typing import Optional
@@ -13,6 +11,7 @@ from trainmaster.protocol import Limits
 from trainmaster.runner.link import Backoff, Link, Weather, expect_object
 from trainmaster.runner.orders import Orders
 from trainmaster.runner.outbox import Outbox
+from trainmaster.runner.runner_log import say as say
 
 _TOO_LARGE = 413
 _SMALLEST_BATCH = 16 * 1024
@@ -92,7 +91,7 @@ class Shipper:
         except Later as later:
             return self._backoff.seconds(later.retry_after)
         except Refused:
-            return 1.1
+            return self._backoff.seconds()
         except Answered as answered:
             if answered.status == _TOO_LARGE:
                 self._batch_bytes = max(_SMALLEST_BATCH, self._batch_bytes // 2)
@@ -115,10 +114,3 @@ class Shipper:
         if offset > self._outbox.size:
             self._outbox.skip_to(offset)
         self.offset = offset
-
-
-def say(sentence: str) -> None:
-    """A line for .runner.log, which stays on the host. On a full disk it is lost, and no more than that."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
-        sys.stderr.flush()

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping
 from trainmaster.http import HttpError, Refused
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
-from trainmaster.runner.link import Link, Weather, expect_object
+from trainmaster.runner.link import OVER, Link, Weather, expect_object
 
 _ROUND_SECONDS = 5.0
 
@@ -28,15 +28,15 @@ class Files:
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def follow(self) -> None:
-        """Bring what is new every few seconds, until the server refuses this run."""
+        """Bring what is new every few seconds, until the server says that this run is over."""
         told = ""
         while True:
             try:
                 self.round()
                 told = ""
-            except Refused:
-                return
             except (HttpError, OSError) as error:
+                if isinstance(error, Refused) and error.status == OVER:
+                    return
                 if str(error) != told:
                     told = str(error)
                     print(

@@ -110,6 +110,9 @@ class StartBody(serializers.Serializer[Any]):
 class ClusterName(TypedDict):
     id: str
     name: str
+    proof_key: Annotated[
+        str, Field(description="by which the server proves to this attempt that it is itself")
+    ]
 
 
 class DetachedRun(TypedDict):
@@ -187,7 +190,11 @@ def _run(trial: Trial, allocation: Allocation) -> DetachedRun:
         "token": run_token(allocation),
         "members": len(members),
         "hosts": [member.host.name for member in members],
-        "cluster": {"id": str(cluster.cluster_id), "name": settings.CLUSTER_NAME},
+        "cluster": {
+            "id": str(cluster.cluster_id),
+            "name": settings.CLUSTER_NAME,
+            "proof_key": cluster.proof_key(allocation.pk),
+        },
         "hparams": trial.hparams,
         "config": {**config, "checkpoint_storage": s3_stores.without_secrets(storage)},
         "checkpointStorage": s3_stores.for_hosts(storage),

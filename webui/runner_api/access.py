@@ -19,6 +19,7 @@ from jobs.states import AllocationState
 from webui.runner_api.answers import Refused
 
 _SCHEME = "bearer "
+_NUMBER_DIGITS = 10  # that of an attempt has fewer
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def sender_of(token: str, allocation_id: str, index: int) -> Sender:
         .values_list("pk", "allocation__token_hash", "allocation__task__job_id", "allocation__state")
         .first()
     )
+    if row is None and _is_replaced(allocation_id):
+        raise Over(f"Allocation {allocation_id} is over: a later attempt has taken its place.")
     if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
         if row is not None and row[3] == AllocationState.TERMINATED:
             raise Over(f"Allocation {allocation_id} is over.")
@@ -78,18 +81,27 @@ def sender_of(token: str, allocation_id: str, index: int) -> Sender:
     return sender
 
 
+def _is_replaced(allocation_id: str) -> bool:
+    """Whether an attempt that has no row here has a successor: it began after the backup that was restored."""
+    task_id, _, number = allocation_id.rpartition(".")
+    if not (number.isascii() and number.isdecimal() and len(number) < _NUMBER_DIGITS):
+        return False
+    return Allocation.objects.filter(task_id=task_id, number__gt=int(number)).exists()
+
+
 def run_of(token: str, *, over_too: bool = False) -> Run:
-    """The open allocation of this token. Raises Refused (401).
+    """The open allocation of this token. Raises Refused (401: nobody's token) or Over (410).
 
     With `over_too` also one that is over: the uploads of its checkpoints may outlive its ranks.
     """
-    rows = Allocation.objects.filter(token_hash=token_hash(token))
-    if not over_too:
-        rows = rows.exclude(state=AllocationState.TERMINATED)
-    row = rows.values_list("pk", "task_id").first()
+    row = (
+        Allocation.objects.filter(token_hash=token_hash(token)).values_list("pk", "task_id", "state").first()
+    )
     if row is None:
         raise _unknown_token()
-    return Run(*row)
+    if row[2] == AllocationState.TERMINATED and not over_too:
+        raise Over(f"Allocation {row[0]} is over.")
+    return Run(row[0], row[1])
 
 
 def storage_of(run: Run) -> tuple[Run, dict[str, Any]]:
@@ -101,7 +113,7 @@ def storage_of(run: Run) -> tuple[Run, dict[str, Any]]:
 
 
 def _unknown_token() -> Refused:
-    return Refused(401, "The run token is refused: it is not of this run, or the run is over.")
+    return Refused(401, "The run token is refused: this server does not know it.")
 
 
 def _checkpoints() -> QuerySet[Checkpoint]:

@@ -31,6 +31,12 @@ FULL_DISK_RETRY_AFTER_SECONDS = 15
 FILE_BLOCK_BYTES = 1024**2
 PATH_BYTES_MAX = 1024
 NONCE_CHARACTERS_MAX = 256
+#: of X-Trainmaster-Challenge: the id of an allocation and a nonce
+CHALLENGE_CHARACTERS_MAX = 300
+#: A process believes for so long what it has read of who this server is, and longer only while the database is away.
+CLUSTER_SEEN_SECONDS = 1.0
+#: An answer waits for that reading no longer than this.
+CLUSTER_READ_SECONDS = 2.0
 #: Files for TensorBoard come in parts of at most 1 MiB; a trial keeps so much of them, in so many files.
 EVENT_FILE_PART_BYTES = 2 * 1024**2
 EVENT_FILES_BYTES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_BYTES_PER_TRIAL", 2 * 1024**3))

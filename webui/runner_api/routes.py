@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, event_files, nonce, parts, streams, tensorboard
+from webui.runner_api import checkpoints, event_files, nonce, parts, proofs, streams, tensorboard
 from webui.runner_api.answers import Refused, endpoint
 
 
@@ -39,6 +39,7 @@ application = Router(
         Route("/tensorboard", tensorboard.listing, methods=["GET"]),
         Route("/tensorboard/file", tensorboard.file, methods=["GET"]),
         Route("/nonce", nonce.nonce, methods=["GET"]),
+        Route("/identity", proofs.identity, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
     ],
     redirect_slashes=False,

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.trainmaster.made_run import ROOT, SITE
-from tests.trainmaster.stream_server import TOKEN, Handler, StreamServer
+from tests.trainmaster.stream_server import PROOF_KEY, TOKEN, Handler, StreamServer
 from trainmaster.paths import RunPaths
 
 USER_TOKEN = "token-of-a-user"
@@ -51,7 +51,8 @@ class DetachedServer(StreamServer):
             "allocationId": f"{self.task}.1", "taskId": self.task, "jobId": "j",
             "experimentId": 7, "trialId": 9, "runId": 1,
             "trialSeed": 3, "token": TOKEN, "members": body["members"], "hosts": body["hosts"],
-            "cluster": {"id": "c", "name": "test"}, "hparams": config.get("hyperparameters", {}), "config": config,
+            "cluster": {"id": "c1", "name": "test", "proof_key": PROOF_KEY},
+            "hparams": config.get("hyperparameters", {}), "config": config,
             "checkpointStorage": config.get("checkpoint_storage", {"type": "server"}),
             "limits": {"heartbeat_seconds": 0.2, "sample_seconds": 0},
         }  # fmt: skip

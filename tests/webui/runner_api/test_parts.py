@@ -117,7 +117,12 @@ def when(holds: Callable[[], bool]) -> None:
 
 
 def link_of(paths: RunPaths, checkpoint: Checkpoint) -> Link:
-    spec = {"token": RUN_TOKEN, "allocation_id": checkpoint.allocation_id, "member": 0}
+    spec = {
+        "token": RUN_TOKEN,
+        "allocation_id": checkpoint.allocation_id,
+        "member": 0,
+        "cluster": {"id": "c", "name": "test"},
+    }
     return Link(paths, cast(Spec, spec), Weather())
 
 

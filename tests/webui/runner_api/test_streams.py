@@ -124,6 +124,22 @@ def test_a_token_opens_its_own_run_alone_and_none_that_is_over(runner: httpx.Cli
         assert answer.status_code == 410, answer.text
 
 
+@pytest.mark.survive(36)
+def test_an_attempt_from_after_the_backup_is_over_only_once_its_task_has_another(
+    runner: httpx.Client,
+) -> None:
+    """A restored server does not know it. Until its trial has started anew, nobody has decided against it (401)."""
+    member = make_gang()[0]
+    task_id = member.allocation.task_id
+    lost = f"/streams/{task_id}.7/0/heartbeat"
+    assert runner.post(lost, json={}).status_code == 401
+    Allocation.objects.filter(pk=member.allocation_id).update(number=1001)
+    answer = runner.post(lost, json={})
+    assert (answer.status_code, "later attempt" in answer.text) == (410, True)
+    for name in (f"{task_id}.x", f"{task_id}.{'9' * 400}", f"{task_id}.1002", "7", "."):
+        assert runner.post(f"/streams/{name}/0/heartbeat", json={}).status_code in (401, 404), name
+
+
 def test_a_heartbeat_is_noted_and_answered_with_the_orders(runner: httpx.Client) -> None:
     member = make_gang()[0]
     transitions.request_stop(
