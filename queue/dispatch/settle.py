@@ -54,13 +54,14 @@ def member_exited(
     port_in_use: int | None = None,
     storage_fault: str = "",
     image_fault: str = "",
+    left: list[dict[str, Any]] | None = None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
     The member is one of `lock`, or an id. `boot_id` is the host's when it said so: an end without a code after a
     restart is the restart's. `oom_kills` is what the host counted meanwhile, `port_in_use` the leased port that
     another program had, `storage_fault` what is wrong with the checkpoint storage, `image_fault` what kept the
-    container from starting, so that nothing was started (docs/protocol.md, exit.json).
+    container from starting, so that nothing was started (docs/protocol.md, exit.json). `left`: as of `member_over`.
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     where = {"rank": None, "host": member.host.name, "member": member.index}
@@ -75,6 +76,10 @@ def member_exited(
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
+    if left and member.allocation.stop_kind == StopKind.STOP:
+        reason = Reason.STOP_TIMED_OUT
+    elif code is None and not restarted and left is None:
+        left = not_swept(member)
     detail = None
     if reason == Reason.COMMAND_NOT_FOUND and (lacking := services.lacking(member.allocation.task_id)):
         return member_over(member, code=code, reason=reason, detail={**where, "sentence": lacking})
@@ -87,7 +92,15 @@ def member_exited(
             detail["t"] = rank_ends.server_time(member, float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
-    return member_over(member, code=code, signal=signal, reason=reason, detail=detail)
+    return member_over(member, code=code, signal=signal, reason=reason, detail=detail, left=left)
+
+
+def not_swept(member: Member) -> list[dict[str, Any]] | None:
+    """As `left` of a member whose launcher, which sees all that the run has started, was killed.
+
+    A process that has cleared its marker is then known by the GPU that it uses alone, so the host looks there first.
+    """
+    return [] if member.holds.filter(released_at=None).exclude(slot__uuid="").exists() else None
 
 
 @transaction.atomic
@@ -98,10 +111,17 @@ def member_over(
     code: int | None = None,
     signal: int | None = None,
     detail: dict[str, Any] | None = None,
+    left: list[dict[str, Any]] | None = None,
 ) -> bool:
-    """End a member, stop its peers if it failed, and conclude the allocation when it was the last."""
+    """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
+
+    `left`: processes of it that may live on its host, whose slots stay held then (None: nothing is left; empty: nobody
+    has looked yet).
+    """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
-    if not transitions.member_ended(member, code=code, signal=signal, reason=reason, detail=detail):
+    if not transitions.member_ended(
+        member, code=code, signal=signal, reason=reason, detail=detail, left=left
+    ):
         return False
     members = list(Member.objects.filter(allocation_id=member.allocation_id).order_by("ended_at"))
     if all(peer.state == MemberState.ENDED for peer in members):

@@ -203,6 +203,7 @@ def enable(host_id: uuid.UUID, *, actor: str) -> Host:
     host = _locked(host_id)
     if not host.enabled or host.draining:
         host.enabled, host.draining = True, False
+        _set_reason(host, "")
         host.save(update_fields=["enabled", "draining"])
         _changed(host, "enabled", actor)
     return host
@@ -214,20 +215,50 @@ def disable(host_id: uuid.UUID, *, actor: str) -> Host:
     host = _locked(host_id)
     if host.enabled:
         host.enabled, host.draining = False, False
+        _set_reason(host, "")
         host.save(update_fields=["enabled", "draining"])
         _changed(host, "disabled", actor)
     return host
 
 
 @transaction.atomic
-def drain(host_id: uuid.UUID, *, actor: str) -> Host:
-    """Nothing new is placed; what runs there ends in its own time."""
+def drain(host_id: uuid.UUID, *, actor: str, sentence: str = "") -> Host:
+    """Nothing new is placed; what runs there ends in its own time.
+
+    With a `sentence` it is the server's own doing, which says why; it ends by `lift_drain`. A host that a person has
+    drained or disabled stays that person's.
+    """
     host = _locked(host_id)
-    if not host.draining:
+    if sentence and (host.draining or not host.enabled) and not host.state_reason:
+        return host
+    if not host.draining or host.state_reason != sentence:
         host.draining, host.enabled = True, True
+        _set_reason(host, sentence)
         host.save(update_fields=["enabled", "draining"])
-        _changed(host, "draining", actor)
+        _changed(host, "draining", actor, detail={"sentence": sentence} if sentence else None)
     return host
+
+
+@transaction.atomic
+def lift_drain(host_id: uuid.UUID, *, actor: str) -> bool:
+    """The reason for which the server had drained the host is gone. False: a person has, or nobody."""
+    if not Host.objects.filter(pk=host_id, draining=True).exclude(state_reason="").exists():
+        return False
+    host = _locked(host_id)
+    if not host.draining or not host.state_reason or host.admission != Host.Admission.READY:
+        return False
+    host.draining = False
+    _set_reason(host, "")
+    host.save(update_fields=["draining"])
+    _changed(host, "enabled", actor)
+    return True
+
+
+def _set_reason(host: Host, sentence: str) -> None:
+    """Why the server has drained it, on a host that is ready: of any other the sentence says why it is not."""
+    if host.admission == Host.Admission.READY and host.state_reason != sentence:
+        host.state_reason = sentence
+        host.save(update_fields=["state_reason"])
 
 
 @transaction.atomic

@@ -19,7 +19,7 @@ from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.record import record
 from hosts.pools import mark_dirty
-from jobs import ports, rank_ends
+from jobs import cleaning, ports, rank_ends
 from jobs.allocation_events import record_allocation
 from jobs.assigning import Stale as Stale
 from jobs.assigning import assign as assign
@@ -325,8 +325,10 @@ def member_ended(
     signal: int | None,
     reason: Reason,
     detail: dict[str, Any] | None = None,
+    left: list[dict[str, Any]] | None = None,
 ) -> bool:
-    """The member's part is over and nothing of it is left on its host: its slots are free.
+    """The member's part is over. Its slots are free, unless processes of it may be `left` on its host: then they stay
+    held until `jobs.cleaning.done` (None: nothing is left; empty: nobody has looked yet).
 
     `detail` is the first failing rank {"rank", "code", "signal", "t", "lines", …} where one is known. The
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
@@ -338,7 +340,10 @@ def member_ended(
         exit_code=code, exit_signal=signal, exit_reason=reason, ended_at=now,
     ):  # fmt: skip
         return False
-    SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
+    if left is None:
+        SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
+    else:
+        cleaning.begin(member, left)
     allocation = member.allocation
     if detail is not None and rank_ends.is_earlier(detail, allocation.exit_detail):
         Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
