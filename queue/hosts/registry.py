@@ -19,10 +19,10 @@ from events.models import Event
 from events.record import record
 from hosts import pair_checks
 from hosts.models import Host, ResourcePool, Slot
+from hosts.observe import DOCTOR
 from hosts.pools import PoolRemoved, hold, mark_dirty
 
 ADMIT = "dispatch.host_tasks.admit"
-DOCTOR = "dispatch.host_tasks.doctor"
 LOST = "dispatch.tasks.host_lost"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
