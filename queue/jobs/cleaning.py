@@ -93,7 +93,7 @@ def done(member_id: int) -> bool:
         return False
     Member.objects.filter(pk=member_id).update(cleaning_since=None, cleaning_failed_at=None, remains=[])
     SlotHold.objects.filter(member=member, released_at=None).update(released_at=timezone.now())
-    _record(member, Reason.CLEANED, [])
+    _record(member, Reason.CLEANED, member.remains)
     mark_dirty(member.allocation.pool_id)
     return True
 
@@ -103,8 +103,7 @@ def _record(member: Member, reason: Reason, remains: Remains) -> None:
     record(
         Event.Kind.MEMBER,
         member.run_key,
-        from_state=MemberState.ENDED,
-        to_state=MemberState.ENDED,
+        to_state=reason,  # of its slots: the member itself stays as it ended
         reason=reason,
         actor=f"host:{member.host.name}",
         detail={"host": member.host.name, "index": member.index, "remains": remains},

@@ -11,7 +11,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import cleaning, explain, outsiders, passes, reconcile, settle
+from dispatch import cleaning, deletion, explain, outsiders, passes, reconcile, settle
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
@@ -21,9 +21,14 @@ from hosts.models import Host, Slot
 from jobs import shares, transitions
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
+from logs import sentences
 from logs.models import Stream
 from tests.dispatch.test_probing import ready_host
 from tests.rig.world import attempt_of, members_of, submit_experiment, trial_of
+from trainmaster.cli import host_rows
+from webui.api import agents
+from webui.api.slots import Holds
+from webui.pages import hosts_occupancy, timeline
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_server"), pytest.mark.survive(13)]
 
@@ -214,6 +219,41 @@ def test_the_servers_own_drain_ends_with_its_reason_and_a_persons_does_not(
     machine.refresh_from_db()
     assert machine.draining is by_person and not machine.state_reason and held() == 0
     assert trial_of(experiment_of(member)).state == TrialState.COMPLETED
+
+
+def test_it_is_said_wherever_slots_are_shown_and_in_the_log(machine: Host) -> None:
+    member = running(max_restarts=0)
+    left = [{"pid": 7, "user": "alice", "command": "python train.py", "state": "D"}]
+    settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None, left=left)
+    number = experiment_of(member).pk
+    [seen] = hosts_occupancy.of([machine])
+    assert seen.lamps[0].state == "cleaning" and seen.counts["free"] == 0 == seen.held
+    assert seen.lamps[0].word == f"being cleaned up after test (exp {number}, ada): pid 7"
+    holds = Holds.of([machine])
+    slot = agents.encode_slot(machine.slots.get(), holds)
+    assert slot["container"]["parent"] == member.allocation_id and "heldBy" not in slot
+    assert slot["cleaning"]["remains"] == left and slot["cleaning"]["username"] == "ada"
+    assert holds.encode(machine.slots.get()) is None
+    assert host_rows.used_by(slot).endswith("(ada): pid 7")
+    cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [], "count": 0}})
+    events = Event.objects.filter(kind=Event.Kind.MEMBER, subject=member.run_key).order_by("id")
+    said = [found.text for event in events if (found := sentences.sentence(event))]
+    assert said[-2:] == [
+        "Processes of it are left on gpu1 (pid 7); they are being ended.",
+        "Nothing of it is left on gpu1.",
+    ]
+    newest = [entry.sentence for entry in timeline.of(Event.objects.filter(subject=member.run_key))]
+    assert newest[0] == "gpu1: nothing of it is left, and its slots are free"
+
+
+def test_a_job_of_which_something_is_left_is_deleted_only_when_it_is_gone(machine: Host) -> None:
+    member = running(max_restarts=0)
+    settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None, left=[{"pid": 7}])
+    number = experiment_of(member).pk
+    Experiment.objects.filter(pk=number).update(state=ExperimentState.DELETING)
+    assert not deletion.delete(number) and held() == 1
+    cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [], "count": 0}})
+    assert deletion.delete(number) and held() == 0
 
 
 def test_slots_of_a_lost_host_are_free_only_when_it_has_been_looked_at(machine: Host, starts: Starts) -> None:
