@@ -43,6 +43,8 @@ def clean(host: Host) -> None:
     """Signal what is left of these members, and note what has become of it."""
     members = due(host)
     if not members:
+        if host.drain_reason:  # whoever let go of the last slot was killed before this
+            registry.lift_drain(host.pk, actor="server")
         return
     orders = {member.run_key: _order(member) for member in members}
     try:

@@ -28,6 +28,7 @@ LOST = "dispatch.tasks.host_lost"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
+_SWITCHES = ["enabled", "draining", "drain_reason"]
 
 
 class Refused(ValueError):
@@ -80,7 +81,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         for name, value in vars(new).items():
             setattr(host, name, value)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
-        host.enabled, host.draining = True, False
+        host.enabled, host.draining, host.drain_reason = True, False, ""
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor = {}, {}
         host.contact = Host.Contact.UNKNOWN
@@ -202,9 +203,8 @@ def enable(host_id: uuid.UUID, *, actor: str) -> Host:
     """New work may be placed again."""
     host = _locked(host_id)
     if not host.enabled or host.draining:
-        host.enabled, host.draining = True, False
-        _set_reason(host, "")
-        host.save(update_fields=["enabled", "draining"])
+        host.enabled, host.draining, host.drain_reason = True, False, ""
+        host.save(update_fields=_SWITCHES)
         _changed(host, "enabled", actor)
     return host
 
@@ -214,9 +214,8 @@ def disable(host_id: uuid.UUID, *, actor: str) -> Host:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = _locked(host_id)
     if host.enabled:
-        host.enabled, host.draining = False, False
-        _set_reason(host, "")
-        host.save(update_fields=["enabled", "draining"])
+        host.enabled, host.draining, host.drain_reason = False, False, ""
+        host.save(update_fields=_SWITCHES)
         _changed(host, "disabled", actor)
     return host
 
@@ -229,12 +228,12 @@ def drain(host_id: uuid.UUID, *, actor: str, sentence: str = "") -> Host:
     drained or disabled stays that person's.
     """
     host = _locked(host_id)
-    if sentence and (host.draining or not host.enabled) and not host.state_reason:
+    is_a_persons = not host.enabled or (host.draining and not host.drain_reason)
+    if sentence and is_a_persons:
         return host
-    if not host.draining or host.state_reason != sentence:
-        host.draining, host.enabled = True, True
-        _set_reason(host, sentence)
-        host.save(update_fields=["enabled", "draining"])
+    if not host.draining or host.drain_reason != sentence:
+        host.draining, host.enabled, host.drain_reason = True, True, sentence
+        host.save(update_fields=_SWITCHES)
         _changed(host, "draining", actor, detail={"sentence": sentence} if sentence else None)
     return host
 
@@ -242,23 +241,14 @@ def drain(host_id: uuid.UUID, *, actor: str, sentence: str = "") -> Host:
 @transaction.atomic
 def lift_drain(host_id: uuid.UUID, *, actor: str) -> bool:
     """The reason for which the server had drained the host is gone. False: a person has, or nobody."""
-    if not Host.objects.filter(pk=host_id, draining=True).exclude(state_reason="").exists():
+    drained = Host.objects.select_for_update().filter(pk=host_id, draining=True).exclude(drain_reason="")
+    host = drained.first()
+    if host is None:
         return False
-    host = _locked(host_id)
-    if not host.draining or not host.state_reason or host.admission != Host.Admission.READY:
-        return False
-    host.draining = False
-    _set_reason(host, "")
-    host.save(update_fields=["draining"])
+    host.draining, host.drain_reason = False, ""
+    host.save(update_fields=_SWITCHES)
     _changed(host, "enabled", actor)
     return True
-
-
-def _set_reason(host: Host, sentence: str) -> None:
-    """Why the server has drained it, on a host that is ready: of any other the sentence says why it is not."""
-    if host.admission == Host.Admission.READY and host.state_reason != sentence:
-        host.state_reason = sentence
-        host.save(update_fields=["state_reason"])
 
 
 @transaction.atomic

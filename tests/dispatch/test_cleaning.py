@@ -11,13 +11,14 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import cleaning, deletion, explain, outsiders, passes, reconcile, settle
+from dispatch import cleaning, deletion, explain, intake, outsiders, passes, reconcile, settle
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
 from hosts import observe, registry
 from hosts.models import Host, Slot
+from jobs import cleaning as cleanings
 from jobs import shares, transitions
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
@@ -194,12 +195,28 @@ def test_processes_that_survive_sigkill_end_the_run_hold_its_slots_and_drain_the
         "account alice",
         "python train.py",
     ):
-        assert part in machine.state_reason
+        assert part in machine.drain_reason
 
     registry.enable(machine.pk, actor="user:admin")
     cleaning.take_in(machine.pk, [again(member)], found)
     machine.refresh_from_db()
-    assert observe.state_of(machine) == "ready" and not machine.state_reason, "a person said otherwise"
+    assert observe.state_of(machine) == "ready" and not machine.drain_reason, "a person said otherwise"
+
+
+@pytest.mark.survive(14)
+@pytest.mark.parametrize(
+    ("left", "found"),
+    [([7, "x", None], [{"pid": 7}]), ([], None), (None, None), ("7", None), ({"7": 7}, None)],
+)
+def test_a_runner_says_in_its_exit_record_what_survived(left: object, found: object, machine: Host) -> None:
+    member = running()
+    experiments.kill(experiment_of(member).pk, actor="user:ada")
+    intake._exited(transitions.lock_member(member.pk), {"k": "exit", "code": 143, "left": left})
+    member = again(member)
+    assert member.state == MemberState.ENDED and held() == bool(found)
+    assert member.remains == (found or [])
+    assert (member.exit_reason == Reason.STOP_TIMED_OUT) == bool(found)
+    assert experiment_of(member).state == ExperimentState.CANCELED
 
 
 @pytest.mark.survive(14)
@@ -214,10 +231,12 @@ def test_the_servers_own_drain_ends_with_its_reason_and_a_persons_does_not(
         registry.drain(machine.pk, actor="user:admin")
     cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [{"pid": 7}], "count": 1}})
     machine.refresh_from_db()
-    assert machine.draining and bool(machine.state_reason) is not by_person
-    cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [], "count": 0}})
+    assert machine.draining and bool(machine.drain_reason) is not by_person
+    cleanings.done(member.pk)
+    assert (machine.pk in reconcile.hosts_to_ask()) is not by_person
+    reconcile.host(machine.pk)
     machine.refresh_from_db()
-    assert machine.draining is by_person and not machine.state_reason and held() == 0
+    assert machine.draining is by_person and not machine.drain_reason and held() == 0
     assert trial_of(experiment_of(member)).state == TrialState.COMPLETED
 
 

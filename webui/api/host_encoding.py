@@ -117,7 +117,7 @@ def encode_host(host: Host, holds: Holds) -> Json:
         "id": str(host.pk),
         "name": host.name,
         "state": observe.state_of(host),
-        "stateReason": host.state_reason or host.contact_error,
+        "stateReason": host.why_not_used or host.contact_error,
         "pool": host.pool.name,
         "transport": host.transport,
         "address": host.address,

@@ -138,8 +138,8 @@ class Seen:
         said += [f"{where} {holder.words}" for where, holder in self.holdings]
         said += [lamp.text for lamp in self.lamps if lamp.state == "cleaning"]
         said += [lamp.text for lamp in self.lamps if lamp.state in ("outside", "off") and self.is_ready]
-        if not self.is_ready and self.host.state_reason:
-            said.append(self.host.state_reason)
+        if not self.is_ready and self.host.why_not_used:
+            said.append(self.host.why_not_used)
         return "; ".join(said)
 
 
