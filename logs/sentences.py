@@ -27,6 +27,12 @@ _FAILURES = frozenset(
 )  # fmt: skip
 #: What ends all members of an attempt at once is said of the attempt alone.
 _OF_ALL_MEMBERS = frozenset({Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE})
+#: What is said of processes that have outlived the run.
+_OF_REMAINS: dict[str, tuple[Level, str]] = {
+    Reason.CLEANING: (Level.WARNING, "Processes of it are left on {host} ({pids}); they are being ended."),
+    Reason.STOP_TIMED_OUT: (Level.ERROR, "What is left of it on {host} survived SIGKILL ({pids})."),
+    Reason.CLEANED: (Level.INFO, "Nothing of it is left on {host}."),
+}
 _COUNTED = _FAILURES - NOT_THE_CODES_FAULT  # what is tried again at the cost of a restart
 
 
@@ -119,6 +125,8 @@ def _failure(detail: dict[str, Any]) -> str:
 
 def _of_member(event: Event) -> Sentence | None:
     """A gang's part that ended badly; a good end and the way there are said once, by the allocation."""
+    if event.to_state in _OF_REMAINS:
+        return _of_remains(event)
     if (
         event.to_state != MemberState.ENDED
         or event.reason not in _FAILURES
@@ -130,6 +138,16 @@ def _of_member(event: Event) -> Sentence | None:
         detail["code"] = None
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
     return Sentence(Level.ERROR, f"The part on {host} ended: {_why(event.reason)}{_failure(detail)}.")
+
+
+def _of_remains(event: Event) -> Sentence | None:
+    """Processes that have outlived the run; nothing where none was seen."""
+    remains = [process for process in event.detail.get("remains") or [] if process.get("pid")]
+    if not remains:
+        return None
+    level, text = _OF_REMAINS[event.to_state]
+    pids = ", ".join(f"pid {process['pid']}" for process in remains)
+    return Sentence(level, text.format(host=event.detail.get("host"), pids=pids))
 
 
 def _of_task(event: Event) -> Sentence | None:

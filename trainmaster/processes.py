@@ -94,6 +94,29 @@ def is_shell(pid: int) -> bool:
         return False
 
 
+def state_of(pid: int) -> str:
+    """The kernel's letter for what it does (`D`: it waits in the kernel), empty when it is gone."""
+    fields = _stat_fields(pid)
+    return fields[0] if fields is not None else ""
+
+
+def owner_of(pid: int) -> Optional[int]:
+    """The uid of a process, None when it is gone or cannot be seen."""
+    try:
+        return (PROC / str(pid)).stat().st_uid
+    except OSError:
+        return None
+
+
+def age_seconds(pid: int) -> Optional[float]:
+    """For how long a process has been there, by the kernel's own clock; None when it is gone."""
+    fields = _stat_fields(pid)
+    if fields is None:
+        return None
+    uptime = float((PROC / "uptime").read_text().split()[0])
+    return max(0.0, uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+
+
 def parent_of(pid: int) -> Optional[int]:
     fields = _stat_fields(pid)
     return int(fields[1]) if fields is not None else None

@@ -29,6 +29,10 @@ TUNNEL_LEASE_SECONDS = environment.number("TRAINMASTER_TUNNEL_LEASE_SECONDS", 15
 STOP_GRACE_SECONDS = environment.number("TRAINMASTER_STOP_GRACE_SECONDS", 30.0)
 # a kill by a person: between SIGTERM and SIGKILL
 KILL_GRACE_SECONDS = environment.number("TRAINMASTER_KILL_GRACE_SECONDS", 10.0)
+# what is left of a run that is over has so long between SIGTERM and SIGKILL
+CLEANING_GRACE_SECONDS = environment.number("TRAINMASTER_CLEANING_GRACE_SECONDS", 5.0)
+# processes that survive SIGKILL for so long: the run ends without them, and its host is drained
+UNKILLABLE_SECONDS = environment.number("TRAINMASTER_UNKILLABLE_SECONDS", 90.0)
 GANG_FAILURE_GRACE_SECONDS = environment.number("TRAINMASTER_GANG_FAILURE_GRACE_SECONDS", 5.0)
 PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_SECONDS", 3600.0)
 # Forecasts look at so many days of ended work, read anew after so many seconds; of a large pool they are made so often.

@@ -9,9 +9,11 @@ import logging
 import shlex
 import uuid
 
+from django.db import transaction
+
 from dispatch import bundle_push, doctor, remote
 from dispatch.doctor_checks import best_python, slots_of
-from hosts import admitting, observe
+from hosts import admitting, identity, observe
 from hosts.models import Host
 
 log = logging.getLogger(__name__)
@@ -79,11 +81,22 @@ def _admit(host: Host) -> None:
     if broken:
         admitting.failed(host.pk, " ".join(broken), examined=True)
         return
-    admitting.ready(host.pk, slots_of(host.facts, host.wanted_slots))
+    _ready(host)
 
 
-#: Checks without which no run could do its work; the others are told and left to the person.
-_NEEDED = {"disk", "route"}
+#: Checks without which no run could do its work, or not alone; the others are told and left to the person.
+_NEEDED = {"disk", "route", "machine"}
+
+
+@transaction.atomic
+def _ready(host: Host) -> None:
+    """Another name of this machine may have been admitted since the doctor looked: of two at once one is refused."""
+    identity.lock()
+    twin = identity.same_gpus(host)
+    if twin is not None and host.wanted_slots is None:
+        admitting.failed(host.pk, twin.refusal(host.name), examined=True)
+        return
+    admitting.ready(host.pk, slots_of(host.facts, host.wanted_slots, without_gpus=twin is not None))
 
 
 def _find_python(host: Host) -> str:

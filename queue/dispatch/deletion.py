@@ -12,6 +12,7 @@ from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
 from experiments.stored_files import NotHere
 from experiments.transitions import lock, set_experiment_state
+from jobs import cleaning
 from jobs.models import Job, Task
 from jobs.states import Reason
 from metrics.models import Group
@@ -24,6 +25,9 @@ def delete(experiment_id: int) -> bool:
     """Remove the experiment marked DELETING; False when it is not (any more)."""
     experiment = Experiment.objects.filter(pk=experiment_id, state=ExperimentState.DELETING).first()
     if experiment is None:
+        return False
+    if cleaning.under_way().filter(allocation__task__trial__experiment=experiment).exists():
+        log.info("experiment %s is deleted once nothing of it is left on its hosts", experiment_id)
         return False
     try:
         stored = Checkpoint.objects.filter(trial__experiment=experiment).exclude(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from dataclasses import replace
+
+from django.db import transaction
 
 from dispatch import bundle_push, connections, remote, server_route, tunnel
 from dispatch.doctor_checks import Check, check, slots_of
 from dispatch.doctor_checks import examine as examine_facts
 from dispatch.endpoints import endpoint_of
-from hosts import admitting, slots
+from hosts import admitting, identity, slots
 from hosts.models import Host
 from hosts.pools import mark_dirty
 
@@ -32,8 +35,37 @@ def run(host_id: uuid.UUID) -> None:
         admitting.examined(host, [check("contact", "fail", str(error))], skew_seconds=host.clock_skew_seconds)
         return
     if host.admission == Host.Admission.READY:
-        slots.register(host, slots_of(host.facts, host.wanted_slots))
+        register(host)
+
+
+@transaction.atomic
+def register(host: Host) -> None:
+    """Bring the slots of a host that is in use in line with its facts.
+
+    Of two that find the same GPUs the younger is taken out. One for which a number of CPU slots was asked has these.
+    """
+    identity.lock()
+    twin = identity.same_gpus(host)
+    if twin is None or host.wanted_slots is not None:
+        slots.register(host, slots_of(host.facts, host.wanted_slots, without_gpus=twin is not None))
         mark_dirty(host.pool_id)
+    elif twin.registered_at < host.registered_at:
+        admitting.taken_out(host.pk, twin.refusal(host.name))
+    else:
+        admitting.taken_out(twin.id, replace(twin, name=host.name).refusal(twin.name))
+        slots.register(host, slots_of(host.facts, host.wanted_slots))
+
+
+def _machine(host: Host) -> list[Check]:
+    """Whether another host in use is this very machine; nothing is said where none is."""
+    if twin := identity.same_gpus(host):
+        if host.wanted_slots is None:
+            return [check("machine", "fail", twin.refusal(host.name))]
+        sentence = f"Its GPUs are slots of {twin.name}; here are the {host.wanted_slots} CPU slots asked for."
+        return [check("machine", "warn", sentence)]
+    if twin := identity.same_machine(host):
+        return [check("machine", "warn", twin.warning(host.name))]
+    return []
 
 
 def examine(host: Host) -> list[Check]:
@@ -41,7 +73,7 @@ def examine(host: Host) -> list[Check]:
     skew = clock_skew(host)
     report = examine_facts(host.facts, host.python, host.activate, skew)
     report.append(_find_route(host))
-    report += _ways(host)
+    report += _ways(host) + _machine(host)
     report.append(check("bundle", "ok", f"The host part {host.bundle_sha256[:12]} is in {host.workdir}."))
     admitting.examined(host, report, skew_seconds=skew)
     return report

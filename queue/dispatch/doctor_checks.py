@@ -20,13 +20,13 @@ def check(name: str, state: str, sentence: str) -> Check:
     return {"name": name, "state": state, "sentence": sentence}
 
 
-def slots_of(facts: Facts, wanted: int | None) -> list[FoundSlot]:
+def slots_of(facts: Facts, wanted: int | None, *, without_gpus: bool = False) -> list[FoundSlot]:
     """One slot per GPU, or per MIG instance where there are some.
 
-    Without GPUs `wanted` CPU slots, or one per usable core.
+    Without GPUs, or `without_gpus` because they are another host's, `wanted` CPU slots, or one per usable core.
     """
     found = []
-    for gpu in facts.get("gpus", []):
+    for gpu in [] if without_gpus else facts.get("gpus", []):
         for device in gpu.get("mig") or [gpu]:
             found.append(FoundSlot(Slot.Kind.CUDA, device["uuid"], device["name"], device.get("memory_mib")))
     if found:

@@ -326,7 +326,13 @@ def _exited(member: Member, record: dict[str, Any]) -> None:
         port_in_use=port if isinstance(port, int) else None,
         storage_fault=str(record.get("storage_fault") or ""),
         image_fault=str(record.get("image_fault") or ""),
+        left=_left(record.get("left")),
     )
+
+
+def _left(pids: object) -> list[dict[str, Any]] | None:
+    """The processes of the run that have survived SIGKILL; older runners do not say."""
+    return [{"pid": pid} for pid in pids if isinstance(pid, int)] or None if isinstance(pids, list) else None
 
 
 def _stamp(record: dict[str, Any]) -> float | None:

@@ -14,7 +14,9 @@ from django.utils import timezone
 
 from hosts import outside
 from hosts.models import Host
+from jobs import cleaning
 from jobs.models import Member
+from jobs.states import MemberState
 from trainmaster.protocol import ProtocolError, check_run_key
 
 #: a process of ours whose run the host could not read (docs/protocol.md)
@@ -29,21 +31,34 @@ def question(host: Host) -> dict[str, bool]:
 
 
 def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
-    """Note what the host said, if it was asked and could tell."""
+    """Note what the host said, if it was asked and could tell.
+
+    Processes of a run that has ended are ended: nobody else may be given what they use.
+    """
     users: Mapping[str, Sequence[dict[str, Any]]] | None = answer.get("gpu_users")
     if users is None:
         return
-    ours = _known({str(user["run"]) for here in users.values() for user in here if user.get("run")})
+    members = _members(
+        host_id, {str(user["run"]) for here in users.values() for user in here if user.get("run")}
+    )
+    left = {
+        (m.allocation_id, m.index)
+        for m in members
+        if m.state == MemberState.ENDED and m.cleaning_since is None
+    }
+    if left:
+        cleaning.again(host_id, left)
+    ours = {_OURS} | {member.run_key for member in members}
     strangers = {gpu: [user for user in here if user.get("run") not in ours] for gpu, here in users.items()}
     outside.note(host_id, strangers)
 
 
-def _known(run_keys: set[str]) -> set[str]:
-    """Those that are runs of this server: a marker of another server's run is that of an outsider."""
+def _members(host_id: uuid.UUID, run_keys: set[str]) -> list[Member]:
+    """Those that this server has on the host: a marker of another server's run is that of an outsider."""
     query = Q(pk__in=[])
     for key in run_keys:
         with contextlib.suppress(ProtocolError):  # a marker is what its process says, and may be anything
             allocation_id, _, index = check_run_key(key).rpartition(".")
             if index.isdecimal():
                 query |= Q(allocation_id=allocation_id, index=int(index))
-    return {_OURS} | {member.run_key for member in Member.objects.filter(query)}
+    return list(Member.objects.filter(query, host_id=host_id))

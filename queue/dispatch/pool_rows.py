@@ -44,7 +44,8 @@ SELECT json_build_array(
       CASE WHEN s.outside <> '{{}}' THEN coalesce(nullif(s.outside->>'user', ''), 'someone') END) ORDER BY s.index)
     FROM host JOIN hosts_slot s ON s.host_id = host.id),
   (SELECT json_agg(json_build_array(hold.slot_id, m.host_id, m.allocation_id) ORDER BY hold.id)
-    FROM jobs_slothold hold JOIN jobs_member m ON m.id = hold.member_id WHERE hold.released_at IS NULL),
+    FROM jobs_slothold hold JOIN jobs_member m ON m.id = hold.member_id
+    WHERE hold.released_at IS NULL AND m.cleaning_since IS NULL),
   (SELECT json_agg(json_build_array(m.host_id, m.allocation_id, m.state = '{MemberState.ENDED}') ORDER BY m.id)
     FROM open JOIN jobs_member m ON m.allocation_id = open.id WHERE m.slots = 0),
   (SELECT json_agg(json_build_array(
@@ -62,7 +63,12 @@ SELECT json_build_array(
       (SELECT extract(epoch FROM max(reported_at)) FROM experiments_checkpoint c WHERE c.trial_id = trial.id),
       trial.progress))
     FROM attempt LEFT JOIN experiments_trial trial ON trial.task_id = attempt.task_id),
-  (SELECT json_agg(json_build_array(first_id, second_id)) FROM hosts_paircheck WHERE NOT ok)
+  (SELECT json_agg(json_build_array(first_id, second_id)) FROM hosts_paircheck WHERE NOT ok),
+  (SELECT json_agg(json_build_array(hold.slot_id, j.kind, j.entity_id))
+    FROM jobs_member m JOIN jobs_slothold hold ON hold.member_id = m.id AND hold.released_at IS NULL
+    JOIN jobs_allocation a ON a.id = m.allocation_id JOIN jobs_task t ON t.id = a.task_id
+    JOIN jobs_job j ON j.id = t.job_id
+    WHERE m.cleaning_since IS NOT NULL)
 )::text
 """
 
@@ -76,7 +82,8 @@ class PoolRows:
     members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner.
     tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
     failed_starts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,
-    last_saved, progress. bad_pairs: host, host.
+    last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
+    and entity of the job after which it is cleaned up.
     """
 
     hosts: list[Row]
@@ -87,6 +94,7 @@ class PoolRows:
     tasks: list[Row]
     attempts: list[Row]
     bad_pairs: list[Row]
+    cleaned: list[Row]
 
 
 def read(pool_id: int) -> PoolRows:

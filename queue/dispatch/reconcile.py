@@ -18,12 +18,13 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from dispatch import host_samples, outsiders, remote, settle, stop, uploads
+from dispatch import cleaning, host_samples, outsiders, remote, settle, stop, uploads
 from dispatch.going_on import going_on
 from events import presence
 from events.presence import Part
 from hosts import evidence, observe, registry
 from hosts.models import Host
+from jobs import cleaning as cleanings
 from jobs import host_clock, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason, StopKind
@@ -45,18 +46,21 @@ def open_members(host: Host) -> list[Member]:
     return list(
         Member.objects.filter(host=host)
         .exclude(state=MemberState.ENDED)
-        .select_related("host", "allocation__task__job", "allocation__pool")
+        .select_related("host", "allocation__task__job__owner", "allocation__pool")
     )
 
 
 def hosts_to_ask() -> list[uuid.UUID]:
-    """Hosts with something open on them, or with a checkpoint to upload: those are asked in every sweep.
+    """Hosts with something open or left on them, or with a checkpoint to upload: those are asked in every sweep.
 
     Not the silent ones: the probe finds them when they return, and asking would only fill the worker with waits.
     """
     return list(
         Host.objects.filter(
-            Q(members__in=Member.objects.exclude(state=MemberState.ENDED)) | Q(members__in=uploads.awaited())
+            Q(members__in=Member.objects.exclude(state=MemberState.ENDED))
+            | Q(members__in=uploads.awaited())
+            | Q(members__in=cleanings.under_way())
+            | ~Q(drain_reason="")
         )
         .exclude(admission__in=uploads.GONE)
         .exclude(contact=Host.Contact.SILENT)
@@ -83,13 +87,18 @@ def host(host_id: uuid.UUID) -> None:
 def _ask(host_id: uuid.UUID) -> None:
     row = Host.objects.get(pk=host_id)
     members, uploading = open_members(row), list(uploads.awaited().filter(host=row))
-    if not members and not uploading:
-        return
+    if members or uploading:
+        _ask_runs(row, members, uploading)
+    cleaning.clean(row)
+
+
+def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None:
     asked = presence.database_now()
     keys = [member.run_key for member in [*members, *uploading]]
+    accounts = {member.run_key: name for member in members if (name := cleaning.account_of(member))}
     try:
         sample = host_samples.questions([row]).get(row.pk, {}) if host_samples.claim(row, asked) else {}
-        request = {"runs": keys, **outsiders.question(row), **sample}
+        request = {"runs": keys, "accounts": accounts, **outsiders.question(row), **sample}
         answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
@@ -112,6 +121,8 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
         return
     if member.state == MemberState.ASSIGNED:
         _settle_assigned(member, state, str(run.get("boot_id") or boot_id))
+    elif state == "running" and cleaning.overdue(run):
+        _settle_unkillable(member, run, boot_id)
     elif state == "running":
         if transitions.member_running(member.pk):
             log.info("%s runs; its record had not come", member.run_key)
@@ -119,12 +130,13 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
             stop.stop(member.allocation_id)
     elif state == "ended":
         _settle_ended(member, run, boot_id)
-    elif state in {"absent", "incomplete"} and member.launched_at and member.launched_at < asked:
+    elif state in {"absent", "incomplete", "remains"} and member.launched_at and member.launched_at < asked:
         restarted = member.boot_id and boot_id and member.boot_id != boot_id
         settle.member_over(
             member.pk,
             reason=Reason.HOST_RESTARTED if restarted else _asked_or(member, Reason.RUN_VANISHED),
             detail={"rank": None, "host": member.host.name, "member": member.index},
+            left=cleaning.remains_of(run) or settle.not_swept(member),
         )
 
 
@@ -135,7 +147,7 @@ def _asked_or(member: Member, reason: Reason) -> Reason:
 
 def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
     """A launch whose answer was lost. That there is nothing yet settles nothing: `launch` asks, and gives it up."""
-    if state in {"running", "ended"}:
+    if state in {"running", "ended", "remains"}:
         transitions.member_launched(member.pk, boot_id=boot_id)
 
 
@@ -152,8 +164,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     if _was_forgotten(member, run):
         return
     _seen_ended.pop(member.pk, None)
-    if run.get("unshipped_bytes"):
-        Member.objects.filter(pk=member.pk).update(outbox_bytes=int(run.get("outbox_bytes") or 0))
+    _note_missing(member, run)
     settle.member_exited(
         member.pk,
         code=exit_file.get("code"),
@@ -166,6 +177,11 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         storage_fault=exit_file.get("storage_fault") or "",
         image_fault=exit_file.get("image_fault") or "",
     )
+
+
+def _note_missing(member: Member, run: dict[str, Any]) -> None:
+    if run.get("unshipped_bytes"):
+        Member.objects.filter(pk=member.pk).update(outbox_bytes=int(run.get("outbox_bytes") or 0))
 
 
 def _begin_of(member: Member, ended_at: float | None) -> datetime | None:
@@ -189,6 +205,24 @@ def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None
         else settings.DRAIN_SECONDS
     )
     return min(_ended_seconds(member, ended_at), known_for, heard_ago) < settings.DRAIN_SECONDS
+
+
+def _settle_unkillable(member: Member, run: dict[str, Any], boot_id: str) -> None:
+    """Processes of it survive SIGKILL: it ends without them, and its slots stay held until they are gone."""
+    exit_file = run.get("exit") or {}
+    transitions.member_running(member.pk)
+    if _may_still_drain(member, run, exit_file.get("ended_at")):
+        return
+    _note_missing(member, run)
+    settle.member_exited(
+        member.pk,
+        code=exit_file.get("code"),
+        signal=exit_file.get("signal"),
+        ended_at=exit_file.get("ended_at"),
+        first_failure=None,
+        boot_id=boot_id,
+        left=cleaning.remains_of(run),
+    )
 
 
 def _seen_seconds(member: Member) -> float:
@@ -281,6 +315,7 @@ def host_lost(host_id: uuid.UUID) -> None:
             member.pk,
             reason=Reason.HOST_LOST,
             detail={"rank": None, "host": row.name, "member": member.index},
+            left=[],
         )
     uploads.give_up()
 

@@ -57,6 +57,7 @@ def member_exited(
     port_in_use: int | None = None,
     storage_fault: str = "",
     image_fault: str = "",
+    left: list[dict[str, Any]] | None = None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
 
@@ -64,6 +65,7 @@ def member_exited(
     an end without a code after a restart is the restart's. `oom_kills` is what the host counted meanwhile,
     `port_in_use` the leased port that another program had, `storage_fault` what is wrong with the checkpoint storage,
     `image_fault` what kept the container from starting, so that nothing was started (docs/protocol.md, exit.json).
+    `left`: as of `member_over`.
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     at = host_clock.server_time(member, ended_at) if ended_at else None
@@ -80,6 +82,10 @@ def member_exited(
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
     reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
+    if left and member.allocation.stop_kind == StopKind.STOP:
+        reason = Reason.STOP_TIMED_OUT
+    elif code is None and not restarted and left is None:
+        left = not_swept(member)
     detail = None
     if reason == Reason.COMMAND_NOT_FOUND and (lacking := services.lacking(member.allocation.task_id)):
         return over(code=code, reason=reason, detail={**where, "sentence": lacking})
@@ -92,7 +98,15 @@ def member_exited(
             detail["t"] = host_clock.server_seconds(member, float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
-    return over(code=code, signal=signal, reason=reason, detail=detail)
+    return over(code=code, signal=signal, reason=reason, detail=detail, left=left)
+
+
+def not_swept(member: Member) -> list[dict[str, Any]] | None:
+    """As `left` of a member whose launcher, which sees all that the run has started, was killed.
+
+    A process that has cleared its marker is then known by the GPU that it uses alone, so the host looks there first.
+    """
+    return [] if member.holds.filter(released_at=None).exclude(slot__uuid="").exists() else None
 
 
 @transaction.atomic
@@ -106,15 +120,18 @@ def member_over(
     signal: int | None = None,
     detail: dict[str, Any] | None = None,
     fault: Fault = Fault.RUN,
+    left: list[dict[str, Any]] | None = None,
 ) -> bool:
     """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
 
     `fault`: whose it is, where the member never started.
     `exited`: its host has said that its entrypoint is over, `at` when that was (None: now).
+    `left`: processes of it that may live on its host, whose slots stay held then (None: nothing is left; empty: nobody
+    has looked yet).
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
     ended = transitions.member_ended(
-        member, code=code, signal=signal, reason=reason, exited=exited, at=at, detail=detail
+        member, code=code, signal=signal, reason=reason, exited=exited, at=at, detail=detail, left=left
     )
     if not ended:
         return False

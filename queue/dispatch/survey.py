@@ -11,20 +11,13 @@ from dispatch.history import History
 from dispatch.pool_rows import PoolRows, Row
 from hosts.models import ResourcePool
 from jobs import failed_starts
-from jobs.models import Job
+from jobs.labels import label_of
 from jobs.states import Reason
 from jobs.time_limits import time_used
 from scheduling import elsewhere
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
-LABELS = {
-    Job.Kind.EXPERIMENT.value: "exp",
-    Job.Kind.COMMAND.value: "cmd",
-    Job.Kind.SHELL.value: "shell",
-    Job.Kind.NOTEBOOK.value: "notebook",
-    Job.Kind.TENSORBOARD.value: "tensorboard",
-}
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
 _RUN_COUNT = 7
@@ -58,13 +51,16 @@ def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
 
 def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
     holders = {slot_id: allocation_id for slot_id, _, allocation_id in rows.holds}
+    cleaned = {slot_id: label_of(kind, entity_id) for slot_id, kind, entity_id in rows.cleaned}
     aux: dict[str, int] = defaultdict(int)
     for host_id, _, ended in rows.aux:
         aux[host_id] += not ended
     slots: dict[str, list[SlotView]] = defaultdict(list)
     for host_id, slot_id, index, kind, enabled, draining, outside in rows.slots:
         slots[host_id].append(
-            SlotView(slot_id, index, kind, enabled, draining, holders.get(slot_id), outside)
+            SlotView(
+                slot_id, index, kind, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id)
+            )
         )
     return tuple(
         HostView(
@@ -116,7 +112,7 @@ class _Requests:
         return Request(
             task_id=task_id,
             job_id=job_id,
-            label=f"{LABELS[kind]} {entity_id[:8]}",
+            label=label_of(kind, entity_id),
             slots=slots,
             priority=priority,
             position=position,

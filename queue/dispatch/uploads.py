@@ -38,7 +38,7 @@ def awaited() -> QuerySet[Member]:
 
 def settle(member: Member, run: dict[str, Any]) -> None:
     """What the host says of an ended member: has its runner still something to do? (Asking starts a dead one.)"""
-    if run.get("state") in {"absent", "incomplete"} or run.get("finished"):
+    if run.get("state") in {"absent", "incomplete", "remains"} or run.get("finished"):
         Member.objects.filter(pk=member.pk).update(finished_at=timezone.now())
         give_up(member.allocation_id)
 

@@ -78,6 +78,18 @@ def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None
         _step(host, Host.Admission.FAILED, "admission_failed", sentence)
 
 
+@transaction.atomic
+def taken_out(host_id: uuid.UUID, sentence: str) -> bool:
+    """A host must not be given work any more, for this reason; what runs there goes on. False: it is not in use."""
+    in_use = [Host.Admission.READY, Host.Admission.SUSPENDED]
+    host = Host.objects.select_for_update().filter(pk=host_id, admission__in=in_use).first()
+    if host is None:
+        return False
+    _step(host, Host.Admission.FAILED, "taken_out", sentence)
+    mark_dirty(host.pool_id)
+    return True
+
+
 def chosen(host: Host) -> None:
     """Keep what admission chose on the way: interpreter and folder."""
     Host.objects.filter(pk=host.pk, admission=Host.Admission.ADMITTING).update(

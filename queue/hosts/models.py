@@ -150,6 +150,8 @@ class Host(models.Model):
 
     enabled = models.BooleanField(default=True)
     draining = models.BooleanField(default=False)
+    #: a sentence, while it is the server that drains it: that drain is lifted with its reason
+    drain_reason = models.TextField(blank=True)
     admission = models.CharField(max_length=12, choices=Admission.choices, default=Admission.ADMITTING)
     #: a sentence that says why it is not ready, or why the server drains it
     state_reason = models.TextField(blank=True)
@@ -197,6 +199,11 @@ class Host(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def why_not_used(self) -> str:
+        """The sentence for people on why it is not ready, or why the server drains it; empty without one."""
+        return self.state_reason or self.drain_reason
 
     def peer_address(self, interface: str) -> str:
         """Where other members of a gang reach this host: rendezvous, DistributedContext and the pool's pair tests.

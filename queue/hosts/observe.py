@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from events import presence
-from events.announce import announce
+from events.announce import announce, wake
 from events.models import Event
 from events.presence import Whole
 from events.record import record
@@ -23,6 +23,7 @@ from hosts import evidence
 from hosts.models import Host
 from hosts.pools import mark_dirty
 
+DOCTOR = "dispatch.host_tasks.doctor"
 #: Heartbeats come with every batch of every run; the row is written once in this time.
 _HEARTBEAT_EVERY_SECONDS = 1.0
 #: The same for answers, which come in bursts around a launch.
@@ -77,6 +78,7 @@ def _note_boot(host: Host, boot_id: str) -> None:
     if not boot_id or host.boot_id == boot_id:
         return
     if host.boot_id:
+        wake(DOCTOR, str(host.pk))  # its GPUs may be others now, or another machine may answer at its address
         record(
             Event.Kind.HOST,
             host.pk,

@@ -19,15 +19,16 @@ from events.models import Event
 from events.record import record
 from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
+from hosts.observe import DOCTOR
 from hosts.pools import PoolRemoved, hold, mark_dirty
 
 ADMIT = "dispatch.host_tasks.admit"
-DOCTOR = "dispatch.host_tasks.doctor"
 LOST = "dispatch.tasks.host_lost"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
+_SWITCHES = ["enabled", "draining", "drain_reason"]
 
 
 class Refused(ValueError):
@@ -80,7 +81,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         for name, value in vars(new).items():
             setattr(host, name, value)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
-        host.enabled, host.draining = True, False
+        host.enabled, host.draining, host.drain_reason = True, False, ""
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor = {}, {}
@@ -204,9 +205,9 @@ def enable(host_id: uuid.UUID, *, actor: str) -> Host:
     """New work may be placed again, whatever could not be started there before."""
     host = _locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
-        host.enabled, host.draining = True, False
+        host.enabled, host.draining, host.drain_reason = True, False, ""
         failed_starts.clear(host)
-        host.save(update_fields=["enabled", "draining", *failed_starts.FIELDS])
+        host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
         _changed(host, "enabled", actor)
     return host
 
@@ -216,21 +217,41 @@ def disable(host_id: uuid.UUID, *, actor: str) -> Host:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = _locked(host_id)
     if host.enabled:
-        host.enabled, host.draining = False, False
-        host.save(update_fields=["enabled", "draining"])
+        host.enabled, host.draining, host.drain_reason = False, False, ""
+        host.save(update_fields=_SWITCHES)
         _changed(host, "disabled", actor)
     return host
 
 
 @transaction.atomic
-def drain(host_id: uuid.UUID, *, actor: str) -> Host:
-    """Nothing new is placed; what runs there ends in its own time."""
+def drain(host_id: uuid.UUID, *, actor: str, sentence: str = "") -> Host:
+    """Nothing new is placed; what runs there ends in its own time.
+
+    With a `sentence` it is the server's own doing, which says why; it ends by `lift_drain`. A host that a person has
+    drained or disabled stays that person's.
+    """
     host = _locked(host_id)
-    if not host.draining:
-        host.draining, host.enabled = True, True
-        host.save(update_fields=["enabled", "draining"])
-        _changed(host, "draining", actor)
+    is_a_persons = not host.enabled or (host.draining and not host.drain_reason)
+    if sentence and is_a_persons:
+        return host
+    if not host.draining or host.drain_reason != sentence:
+        host.draining, host.enabled, host.drain_reason = True, True, sentence
+        host.save(update_fields=_SWITCHES)
+        _changed(host, "draining", actor, detail={"sentence": sentence} if sentence else None)
     return host
+
+
+@transaction.atomic
+def lift_drain(host_id: uuid.UUID, *, actor: str) -> bool:
+    """The reason for which the server had drained the host is gone. False: a person has, or nobody."""
+    drained = Host.objects.select_for_update().filter(pk=host_id, draining=True).exclude(drain_reason="")
+    host = drained.first()
+    if host is None:
+        return False
+    host.draining, host.drain_reason = False, ""
+    host.save(update_fields=_SWITCHES)
+    _changed(host, "enabled", actor)
+    return True
 
 
 @transaction.atomic

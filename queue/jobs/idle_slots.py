@@ -18,7 +18,8 @@ def is_idle(idle_since: datetime | None, started_at: datetime | None) -> bool:
 
 def held() -> QuerySet[SlotHold]:
     """The holds of idle slots: `is_idle`, as a query."""
-    return SlotHold.objects.filter(released_at=None, slot__idle_since__gte=F("member__started_at"))
+    held = SlotHold.objects.filter(released_at=None, member__cleaning_since=None)
+    return held.filter(slot__idle_since__gte=F("member__started_at"))
 
 
 def of_hosts(hosts: Iterable[Host]) -> dict[int, datetime]:

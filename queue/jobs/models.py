@@ -198,10 +198,21 @@ class Member(models.Model):
     finished_at = models.DateTimeField(null=True)
     #: the run folder is gone from the host
     removed_at = models.DateTimeField(null=True)
+    #: it has ended and processes of it may live: its slots stay held until the host says that nothing is left
+    cleaning_since = models.DateTimeField(null=True)
+    #: what is left of it has survived SIGKILL for UNKILLABLE_SECONDS, so that its host was drained
+    cleaning_failed_at = models.DateTimeField(null=True)
+    #: [{"pid", "user", "command", "state"}]: what the host last found of it while it is being cleaned up
+    remains = models.JSONField(default=list)
 
     class Meta:
         ordering = ["index"]
         constraints = [models.UniqueConstraint(fields=["allocation", "index"], name="member_index_once")]
+        indexes = [
+            models.Index(
+                fields=["host"], condition=Q(cleaning_since__isnull=False), name="members_cleaned_up"
+            )
+        ]
 
     @property
     def run_key(self) -> str:
@@ -209,7 +220,10 @@ class Member(models.Model):
 
 
 class SlotHold(models.Model):
-    """A member holds a slot until `released_at`. The database keeps a GPU from being given twice."""
+    """A member holds a slot until `released_at`. The database keeps a GPU from being given twice.
+
+    An ended member holds its slots only while it is being cleaned up (`Member.cleaning_since`).
+    """
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="holds")
     member = models.ForeignKey(Member, on_delete=models.CASCADE, related_name="holds")

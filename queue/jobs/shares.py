@@ -87,8 +87,12 @@ def by_job(pool: ResourcePool, shares: Entitled, first: int, end: int) -> tuple[
 
 
 def _holds(pool: ResourcePool) -> QuerySet[SlotHold]:
-    """By the pool that gave the slots: a job that was moved still holds some until it has stopped."""
-    return SlotHold.objects.filter(released_at=None, member__allocation__pool=pool).order_by()
+    """By the pool that gave the slots: a job that was moved still holds some until it has stopped.
+
+    What is cleaned up after a run is nobody's share.
+    """
+    held = SlotHold.objects.filter(released_at=None, member__cleaning_since=None)
+    return held.filter(member__allocation__pool=pool).order_by()
 
 
 def _waiting(pool: ResourcePool) -> QuerySet[Task]:

@@ -22,7 +22,7 @@ from events.presence import database_now
 from events.record import record
 from hosts import failed_starts
 from hosts.pools import mark_dirty
-from jobs import ports, rank_ends
+from jobs import cleaning, ports, rank_ends
 from jobs.allocation_events import record_allocation
 from jobs.assigning import Stale as Stale
 from jobs.assigning import assign as assign
@@ -349,8 +349,10 @@ def member_ended(
     exited: bool = False,
     at: datetime | None = None,
     detail: dict[str, Any] | None = None,
+    left: list[dict[str, Any]] | None = None,
 ) -> bool:
-    """The member's part is over and nothing of it is left on its host: its slots are free.
+    """The member's part is over. Its slots are free, unless processes of it may be `left` on its host: then they stay
+    held until `jobs.cleaning.done` (None: nothing is left; empty: nobody has looked yet).
 
     `exited`: its host has said so, and its runner may still bring what has not arrived. `at`: when that was, in the
     server's time (None: now), which may be long ago for a server that was away.
@@ -365,7 +367,10 @@ def member_ended(
         exit_code=code, exit_signal=signal, exit_reason=reason, exited=exited, ended_at=at,
     ):  # fmt: skip
         return False
-    SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
+    if left is None:
+        SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
+    else:
+        cleaning.begin(member, left)
     allocation = member.allocation
     if detail is not None and rank_ends.is_earlier(detail, allocation.exit_detail):
         Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)

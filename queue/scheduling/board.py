@@ -124,7 +124,7 @@ def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
         on = host.view.off is None
         for slot in host.view.slots:
             if (
-                on and slot.enabled and not slot.draining and slot.outside is None
+                on and slot.enabled and not slot.draining and slot.outside is None and slot.cleaning is None
             ):  # usable, spelled out for speed
                 host.cap += 1
                 usable[slot.id] = host.index
@@ -132,6 +132,8 @@ def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
                     host.ids.append(slot.id)
             elif slot.held_by is not None:
                 host.strangers += 1
+            elif on and slot.cleaning is not None:
+                host.cleaned.append(slot.cleaning)
         host.free = len(host.ids)
         if host.ids:
             by_index = {slot.id: slot.index for slot in host.view.slots}

@@ -81,6 +81,8 @@ def _why_out(host: HostView, request: Request) -> str | None:
             notes.append(
                 f"{reasons.slots(len(users))} held from outside the queue by {reasons.listed(dict.fromkeys(users))}"
             )
+        after = [slot.cleaning for slot in host.slots if slot.cleaning is not None]
+        notes += [reasons.cleaned(after)] if after else []
         disabled = sum(not slot.enabled for slot in host.slots if slot.outside is None)
         draining = sum(slot.enabled and slot.draining for slot in host.slots if slot.outside is None)
         notes += [f"{reasons.slots(disabled)} disabled"] if disabled else []

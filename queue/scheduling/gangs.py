@@ -302,8 +302,16 @@ class Pass:
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._first_to_end if request.slots else None
         ends = [f"first to end: {_called(first.request, whom)}"] if first else []
-        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._held_from_outside]
+        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned, *self._held_from_outside]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0)
+
+    @cached_property
+    def _cleaned(self) -> list[str]:
+        return [
+            reasons.cleaned(host.cleaned, f"of {host.view.name}")
+            for host in self._board.hosts
+            if host.cleaned
+        ]
 
     @cached_property
     def _held_from_outside(self) -> list[str]:

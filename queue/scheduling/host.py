@@ -14,6 +14,7 @@ class Host:
         "cap",
         "changes",
         "claimed",
+        "cleaned",
         "coming",
         "free",
         "ids",
@@ -38,6 +39,7 @@ class Host:
         self.spoken: dict[str, int] = {}  # task id -> free slots among those it is pledged
         self.strangers = 0  # held slots on which nothing new may be placed
         self.outsiders: list[str] = []  # who holds slots from outside the queue
+        self.cleaned: list[str] = []  # after whom slots are cleaned up
         self.ids: list[int] = []
         self.runs: list[Run] = []  # those that go on; who is stopped first stands first
         self.stopping: list[Run] = []

@@ -105,9 +105,13 @@ def _usable(host: HostView) -> int:
 def _short_of(host: HostView) -> Iterator[str]:
     """Why not all slots of a host that is on can be used."""
     outside = sum(slot.outside is not None for slot in host.slots)
-    out = len(host.slots) - _usable(host) - outside
+    after = [slot.cleaning for slot in host.slots if slot.outside is None and slot.cleaning is not None]
+    out = len(host.slots) - _usable(host) - outside - len(after)
     if outside:
         yield f"held from outside ({reasons.slots(outside)})"
+    if after:
+        listed = reasons.listed(dict.fromkeys(after))
+        yield f"short of {reasons.slots(len(after))} (being cleaned up after {listed})"
     if out:
         yield f"short of {reasons.slots(out)} (disabled or draining)"
 

@@ -75,6 +75,13 @@ def slots(count: int) -> str:
     return f"{count} slot" if count == 1 else f"{count} slots"
 
 
+def cleaned(after: list[str], where: str = "") -> str:
+    """`1 slot of gpu1 is being cleaned up after exp 12`; `after`: a label for each slot."""
+    verb = "is" if len(after) == 1 else "are"
+    place = f" {where}" if where else ""
+    return f"{slots(len(after))}{place} {verb} being cleaned up after {listed(dict.fromkeys(after))}"
+
+
 def blocked(sentence: str) -> Reason:
     return Reason(WaitCode.BLOCKED, sentence)
 

@@ -15,7 +15,10 @@ from scheduling.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One GPU (or CPU share). `held_by`: an allocation. `outside`: who else uses it, as last seen."""
+    """One GPU (or CPU share). `held_by`: an allocation. `outside`: who else uses it, as last seen.
+
+    `cleaning`: the label of the run that is over and of which processes may live there.
+    """
 
     id: int
     index: int
@@ -24,11 +27,12 @@ class SlotView:
     draining: bool = False
     held_by: str | None = None
     outside: str | None = None
+    cleaning: str | None = None
 
     @property
     def usable(self) -> bool:
         """May something new be placed here, once nobody holds it?"""
-        return self.enabled and not self.draining and self.outside is None
+        return self.enabled and not self.draining and self.outside is None and self.cleaning is None
 
 
 @dataclass(frozen=True, slots=True)

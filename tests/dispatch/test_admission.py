@@ -212,6 +212,27 @@ def test_the_doctor_examines_a_ready_host_again(listening: None, sshd: Sshd, tmp
     assert checks(host)["contact"][0] == "fail" and host.admission == Host.Admission.READY
 
 
+@pytest.mark.survive(19)
+def test_a_second_name_of_a_machine_is_refused_and_the_first_is_named(
+    listening: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho '0, GPU-1, NVIDIA H100, 81559, 550.54.15'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    def named(name: str) -> Host:
+        known = NewHost(name=name, transport="local", workdir=str(tmp_path / "work"))
+        return admitted(registry.add(known, default_pool(), actor="user:ada"))
+
+    first, second = named("gpu1"), named("gpu1-again")
+    assert first.admission == "ready" and [slot.uuid for slot in first.slots.all()] == ["GPU-1"]
+    assert second.admission == "failed" and not second.slots.exists()
+    assert second.state_reason.startswith("gpu1-again has the same GPUs as gpu1 (GPU-1)")
+    assert checks(second)["machine"] == ("fail", second.state_reason)
+
+
 def facts(**changes: object) -> dict[str, object]:
     """Facts as the verb `probe` gives them, of a host in order."""
     return {

@@ -21,6 +21,7 @@ def test_every_rank_prints_1_to_n_once_and_in_order(host: TestHost, stream_serve
     paths = host.run_script(ranks(500, 0.001))
     record = finish(stream_server, paths)
     assert (record["code"], record["signal"], record["stopped"]) == (0, None, False)
+    assert record["left"] == []
     assert_complete(stream_server, 500)
     assert [r["state"] for r in stream_server.records("state")] == ["running"]
 

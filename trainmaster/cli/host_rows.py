@@ -25,6 +25,15 @@ def holder(held: Any) -> str:
     return f"{held.get('name') or held.get('taskId')} ({held.get('username')}){idle}"
 
 
+def used_by(slot: Json) -> str:
+    """What holds a slot, or after whom it is being cleaned up and which processes are left."""
+    cleaned = slot.get("cleaning")
+    if not isinstance(cleaned, dict):
+        return holder(slot.get("heldBy"))
+    pids = ", ".join(f"pid {process.get('pid')}" for process in cleaned.get("remains") or [])
+    return f"being cleaned up after {holder(cleaned)}{f': {pids}' if pids else ''}"
+
+
 def where(row: Json) -> str:
     if row.get("transport") == "local":
         return "this server"
@@ -59,7 +68,7 @@ SLOTS = [
     Column("Brand", lambda row: row.get("brand")),
     Column("Memory", lambda row: f"{row['memoryMb']} MB" if row.get("memoryMb") else ""),
     Column("Enabled", lambda row: row.get("enabled")),
-    Column("Held By", lambda row: holder(row.get("heldBy"))),
+    Column("Held By", used_by),
     Column("UUID", lambda row: row.get("uuid")),
 ]
 

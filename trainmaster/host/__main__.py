@@ -29,6 +29,7 @@ VERBS = (
     "all_reduce",
     "stack",
     "discard",
+    "clean",
 )
 
 
@@ -122,6 +123,10 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         from trainmaster.host.discarding import discard
 
         return discard(request, workdir)
+    if verb == "clean":
+        from trainmaster.host.remains import clean
+
+        return clean(request, workdir)
     from trainmaster.host import controlling
 
     answer: Dict[str, Any] = getattr(controlling, verb)(request, workdir)

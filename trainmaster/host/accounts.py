@@ -135,14 +135,20 @@ def _answer(answer: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def for_each_owner(
-    verb: str, handler: Handler, runs: Dict[str, Any], extra: Dict[str, Any], workdir: Workdir
+    verb: str,
+    handler: Handler,
+    runs: Dict[str, Any],
+    extra: Dict[str, Any],
+    workdir: Workdir,
+    accounts: Optional[Dict[str, str]] = None,
 ) -> Dict[str, Any]:
     """Answers per run key, each worked out under the account that owns its folder.
 
     `runs` maps run keys to what the verb wants to know of each; a failure of one account is the answer for its runs.
+    `accounts` names the account of a run that has no folder; without one it is this process's own.
     """
     answers: Dict[str, Any] = {}
-    for owner, keys in _owners(runs, workdir).items():
+    for owner, keys in _owners(runs, workdir, accounts or {}).items():
         request = {"runs": {key: runs[key] for key in keys}, **extra}
         try:
             if owner is None or owner == os.getuid():
@@ -167,10 +173,13 @@ def _elsewhere(
     return by_sudo(entry, verb, request, workdir)
 
 
-def _owners(keys: Iterable[str], workdir: Workdir) -> Dict[Optional[int], List[str]]:
+def _owners(
+    keys: Iterable[str], workdir: Workdir, accounts: Dict[str, str]
+) -> Dict[Optional[int], List[str]]:
     owners: Dict[Optional[int], List[str]] = {}
     for key in keys:
-        owners.setdefault(_owner(workdir, key), []).append(key)
+        owner = _owner(workdir, key)
+        owners.setdefault(_uid(accounts.get(key)) if owner is None else owner, []).append(key)
     return owners
 
 
@@ -182,3 +191,11 @@ def _owner(workdir: Workdir, key: str) -> Optional[int]:
         except FileNotFoundError:
             continue
     return None
+
+
+def _uid(name: Optional[str]) -> Optional[int]:
+    """None for root, who sees every account's processes, and where there is no such account."""
+    try:
+        return pwd.getpwnam(name).pw_uid if name and os.getuid() != 0 else None
+    except KeyError:
+        return None

@@ -18,7 +18,10 @@ from trainmaster.processes import alive, boot_id, kill, marked
 from trainmaster.protocol import KEEPER_MARKER, ProcessRef, ProtocolError, check_run_key
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import read_exit, read_shipped, read_state
-from trainmaster.runner.stopping import begin_stop
+from trainmaster.runner.stopping import begin_stop, read_stop
+
+#: what reading a folder into which a job may have written anything can raise
+_UNREADABLE = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError)
 
 
 def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -26,12 +29,13 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
     "stored": {run key: bytes} names runs of which the server has no more than so much of the outbox: a runner that had
     brought all of it, to a server that has been restored from a backup since, brings the rest once more.
+    "accounts": {run key: name} says under which account a run is looked for whose folder is gone.
     """
     runs = dict.fromkeys(_keys(request, workdir))
     held = {key: launch_lock.held_seconds(workdir.lock(key)) for key in runs}
     starting = {key: seconds for key, seconds in held.items() if seconds is not None}
     more = {"stored": request.get("stored") or {}, "starting": starting}
-    answers = for_each_owner("status", _status_of_own, runs, more, workdir)
+    answers = for_each_owner("status", _status_of_own, runs, more, workdir, request.get("accounts"))
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
     if request.get("gpu_users"):
         answer["gpu_users"] = gpu_users()
@@ -108,12 +112,7 @@ def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     for key in request["runs"]:
         try:
             answers[key] = _status_of(workdir, key, processes.get(key, []), stored.get(key))
-        except (
-            KeyError,
-            OSError,
-            TypeError,
-            ValueError,
-        ) as error:  # what a job may have written into its folder
+        except _UNREADABLE as error:
             message = f"The folder of {key} cannot be read: {type(error).__name__}: {error}."
             answers[key] = {"error": "folder", "message": message}
     for key, answer in answers.items():
@@ -128,15 +127,15 @@ def _status_of(
     paths = workdir.run(key)
     answer: Dict[str, Any] = {"exit": read_exit(paths), "pids": [process["pid"] for process in processes]}
     state = read_state(paths)
-    if not paths.root.exists():
-        answer["state"] = "incomplete" if workdir.unfinished(key).exists() else "absent"
-        return answer
-    if not state:
-        answer["state"] = "incomplete"
+    if not paths.root.exists() or not state:
+        prepared = paths.root.exists() or workdir.unfinished(key).exists()
+        answer["state"] = "remains" if processes else "incomplete" if prepared else "absent"
         return answer
     waits = answer["exit"] is None and (alive(state, "launcher") or alive(state, "entrypoint"))
     answer["state"] = "running" if processes or waits else "ended"
     answer["boot_id"], answer["bundle"] = state.get("boot_id"), state.get("bundle")
+    if processes:
+        answer["killed_seconds"] = _killed_seconds(paths, answer["exit"])
     shipped = read_shipped(paths)
     size = paths.outbox.stat().st_size if paths.outbox.exists() else 0
     if isinstance(stored, int) and shipped["finished"] and shipped["refused"] is None and stored < size:
@@ -150,6 +149,26 @@ def _status_of(
         start_detached("ship", paths)
         answer["runner_restarted"] = True
     return answer
+
+
+def _killed_seconds(paths: RunPaths, ended: object) -> Optional[float]:
+    """For how long all that is left of the run has been sent SIGKILL; None while it may still run.
+
+    That is from the deadline of its stop on, or else from the end of its entrypoint. The run itself could write both
+    files: it can hasten its own end by that, and break nothing here.
+    """
+    order: object = read_stop(paths)
+    since = (
+        order.get("deadline")
+        if isinstance(order, dict)
+        else ended.get("ended_at")
+        if isinstance(ended, dict)
+        else None
+    )
+    if isinstance(since, bool) or not isinstance(since, (int, float)):
+        return None
+    seconds = time.time() - since
+    return seconds if 0 <= seconds < float("inf") else None
 
 
 def _stop_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:

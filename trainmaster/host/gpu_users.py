@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
-from trainmaster.processes import PROC, marker_of, parent_of
+from trainmaster.processes import PROC, marker_of, owner_of, parent_of
 
 _SHOWN = 80
 #: all bundles of this workdir: launchers run from here, and their command lines can be read by everybody
@@ -24,9 +24,7 @@ def gpu_users() -> Optional[Dict[str, List[User]]]:
     `run` is the run key of its marker, "?" where a launcher of ours is among its ancestors but its environment is
     another account's, null for a process from outside. `command` is the program and its script, never arguments.
     """
-    found = by_nvml(_all_users)
-    if found is None:
-        found = _by_nvidia_smi()
+    found = on_gpus()
     if found is None:
         return None
     users: Dict[str, List[User]] = {}
@@ -35,15 +33,20 @@ def gpu_users() -> Optional[Dict[str, List[User]]]:
     return users
 
 
+def on_gpus() -> Optional[List[Tuple[str, int]]]:
+    """(GPU or MIG UUID, pid) of each process that computes on one; None where nobody can tell."""
+    found = by_nvml(_all_users)
+    return found if found is not None else _by_nvidia_smi()
+
+
 def _user(pid: int) -> User:
-    return {"pid": pid, "user": _account(pid), "command": _command(pid), "run": _run(pid)}
+    return {"pid": pid, "user": account_of(pid), "command": command_of(pid), "run": _run(pid)}
 
 
-def _account(pid: int) -> str:
-    """Empty for a process that cannot be seen, as one of another container."""
-    try:
-        uid = (PROC / str(pid)).stat().st_uid
-    except OSError:
+def account_of(pid: int) -> str:
+    """The name of a process's account; empty for one that cannot be seen, as of another container."""
+    uid = owner_of(pid)
+    if uid is None:
         return ""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -59,7 +62,7 @@ def _words(pid: int) -> List[str]:
     return [word.decode("utf-8", "replace") for word in raw.split(b"\0") if word]
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     """`python train.py`: arguments may hold secrets."""
     words = _words(pid)
     if not words:

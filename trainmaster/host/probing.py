@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import pwd
@@ -33,6 +34,8 @@ _LOGIND_FOLDERS = (
     "/etc/systemd/logind.conf.d",
 )
 _SUDO_SECONDS = 5
+#: what containers of one machine have of their own; one that shares these too is the machine itself
+_NAMESPACES = ("pid", "net", "uts")
 
 
 def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -43,6 +46,7 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "protocol": PROTOCOL,
         "hostname": socket.gethostname(),
         "boot_id": boot_id(),
+        "machine": _machine(),
         "arch": platform.machine(),
         "kernel": platform.release(),
         "os": _os_name(),
@@ -63,6 +67,19 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "interfaces": interfaces(),
         "ssh_connection": _ssh_connection(os.environ.get("SSH_CONNECTION", "")),
     }
+
+
+def _machine() -> Dict[str, Any]:
+    """{"id", "namespaces": {name: inode}}: with the boot id, which machine this is and which part of it is seen."""
+    try:
+        machine_id = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine_id = ""
+    namespaces = {}
+    for name in _NAMESPACES:
+        with contextlib.suppress(OSError):
+            namespaces[name] = Path(f"/proc/self/ns/{name}").stat().st_ino
+    return {"id": machine_id, "namespaces": namespaces}
 
 
 def _os_name() -> str:

@@ -97,6 +97,7 @@ def exit_record(
     port_in_use: Optional[int] = None,
     storage_fault: Optional[str] = None,
     image_fault: Optional[str] = None,
+    left: Sequence[int] = (),
 ) -> bytes:
     return _line(
         {
@@ -111,6 +112,7 @@ def exit_record(
             "port_in_use": port_in_use,
             "storage_fault": storage_fault,
             "image_fault": image_fault,
+            "left": list(left),
         }
     )
 

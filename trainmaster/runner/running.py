@@ -210,6 +210,7 @@ class Runner:
                 ended.get("port_in_use") if ended else None,
                 ended.get("storage_fault") if ended else None,
                 ended.get("image_fault") if ended else None,
+                [process["pid"] for process in of_run(self.paths.key)],
             )
         )
         self.outbox.exited = True

@@ -19,6 +19,7 @@ from webui.api.answers import Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor
 from webui.api.slots import (
+    CleaningRecord,
     DeviceRecord,
     HolderRecord,
     Holds,
@@ -48,7 +49,10 @@ class OutsiderRecord(TypedDict):
 
 
 class AgentSlotRecord(TypedDict):
-    """`container`, and what of it is ours: `heldBy` by work of the queue, `outside` by that of others."""
+    """`container`, and what of it is ours: `heldBy` by work of the queue, `outside` by that of others.
+
+    `cleaning`: by processes of a run that is over.
+    """
 
     id: str
     device: DeviceRecord
@@ -57,6 +61,7 @@ class AgentSlotRecord(TypedDict):
     missing: bool
     container: NotRequired[ContainerRecord]
     heldBy: NotRequired[HolderRecord]
+    cleaning: NotRequired[CleaningRecord]
     outside: NotRequired[OutsiderRecord]
 
 
@@ -122,6 +127,14 @@ def encode_slot(slot: Slot, holds: Holds) -> Json:
             "devices": [device(slot)],
         }
         row["heldBy"] = holds.encode(slot)
+    elif cleaned := holds.encode_cleaning(slot):  # to the published client a container of the task
+        row["container"] = {
+            "id": f"being cleaned up after {cleaned['allocationId']}",
+            "parent": cleaned["allocationId"],
+            "state": "STATE_RUNNING",
+            "devices": [device(slot)],
+        }
+        row["cleaning"] = cleaned
     elif (
         slot.outside
     ):  # the published client knows no outsiders: to it they are a container that is no task's

@@ -12,7 +12,7 @@ from hosts.models import Host
 from webui.api import encoding
 from webui.api.agents import OutsiderRecord
 from webui.api.answers import Pagination, Time
-from webui.api.slots import HolderRecord, Holds
+from webui.api.slots import CleaningRecord, HolderRecord, Holds
 from webui.api.views import Json
 
 
@@ -54,6 +54,7 @@ class HostSlotRecord(TypedDict):
     draining: bool
     missing: bool
     heldBy: HolderRecord | None
+    cleaning: CleaningRecord | None
     outside: OutsiderRecord | None
 
 
@@ -116,7 +117,7 @@ def encode_host(host: Host, holds: Holds) -> Json:
         "id": str(host.pk),
         "name": host.name,
         "state": observe.state_of(host),
-        "stateReason": host.state_reason or host.contact_error,
+        "stateReason": host.why_not_used or host.contact_error,
         "pool": host.pool.name,
         "transport": host.transport,
         "address": host.address,
@@ -172,5 +173,6 @@ def _slot(slot: Any, holds: Holds) -> Json:
         "draining": slot.draining,
         "missing": slot.missing,
         "heldBy": holds.encode(slot),
+        "cleaning": holds.encode_cleaning(slot),
         "outside": slot.outside or None,
     }

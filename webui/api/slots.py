@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -26,6 +27,31 @@ class HolderRecord(TypedDict):
     name: str
     username: str
     idleSince: Time | None
+
+
+class RemainRecord(TypedDict):
+    """A process that is left of a run; `state` is the kernel's letter (`D`: it waits in the kernel)."""
+
+    pid: int
+    user: NotRequired[str]
+    command: NotRequired[str]
+    state: NotRequired[str]
+
+
+class CleaningRecord(TypedDict):
+    """The run that is over and of which processes may live on the slot.
+
+    `failedAt`: since when they are known to survive SIGKILL, so that the host was drained.
+    """
+
+    allocationId: str
+    taskId: str
+    jobId: str
+    name: str
+    username: str
+    since: Time
+    failedAt: Time | None
+    remains: list[RemainRecord]
 
 
 class DeviceRecord(TypedDict):
@@ -51,15 +77,17 @@ class SlotStats(TypedDict):
 
 @dataclass
 class Holds:
-    """What holds each slot now, by the slot's id."""
+    """What holds each slot now, by the slot's id; apart from it, after whom slots are cleaned up."""
 
     by_slot: dict[int, SlotHold] = field(default_factory=dict)
+    cleaned: dict[int, SlotHold] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hosts: Iterable[Host]) -> Holds:
         held = SlotHold.objects.filter(slot__host__in=list(hosts), released_at=None)
-        rows = held.select_related("member__allocation__task__job__owner")
-        return cls({row.slot_id: row for row in rows})
+        rows = list(held.select_related("member__allocation__task__job__owner"))
+        by_slot = {row.slot_id: row for row in rows if row.member.cleaning_since is None}
+        return cls(by_slot, {row.slot_id: row for row in rows if row.slot_id not in by_slot})
 
     def encode(self, slot: Slot) -> Json | None:
         """Who holds the slot, in the words of the console; None when nobody does.
@@ -69,16 +97,31 @@ class Holds:
         hold = self.by_slot.get(slot.pk)
         if hold is None:
             return None
-        task = hold.member.allocation.task
         is_idle = idle_slots.is_idle(slot.idle_since, hold.member.started_at)
-        return {
-            "allocationId": hold.member.allocation_id,
-            "taskId": task.pk,
-            "jobId": str(task.job_id),
-            "name": task.name,
-            "username": task.job.owner.username,
-            "idleSince": encoding.time(slot.idle_since) if is_idle else None,
+        return {**_run(hold), "idleSince": encoding.time(slot.idle_since) if is_idle else None}
+
+    def encode_cleaning(self, slot: Slot) -> Json | None:
+        """After whom the slot is being cleaned up, and what is left there; None when it is not."""
+        hold = self.cleaned.get(slot.pk)
+        if hold is None:
+            return None
+        member = hold.member
+        times = {
+            "since": encoding.time(member.cleaning_since),
+            "failedAt": encoding.time(member.cleaning_failed_at),
         }
+        return {**_run(hold), **times, "remains": member.remains}
+
+
+def _run(hold: SlotHold) -> Json:
+    task = hold.member.allocation.task
+    return {
+        "allocationId": hold.member.allocation_id,
+        "taskId": task.pk,
+        "jobId": str(task.job_id),
+        "name": task.name,
+        "username": task.job.owner.username,
+    }
 
 
 def device_type(kind: str) -> str:

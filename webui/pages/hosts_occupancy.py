@@ -21,6 +21,7 @@ from webui.pages import words
 STATES = {
     "running": "running",
     "preparing": "starting or stopping",
+    "cleaning": "being cleaned up after a run",
     "free": "free",
     "outside": "used from outside the queue",
     "off": "off",
@@ -135,9 +136,10 @@ class Seen:
         """The whole host in a line: for a cell that is pointed at, and for those who hear the page."""
         said = [f"{self.host.name}: {self.word.lower()}", f"{self.held} of {len(self.lamps)} slots held"]
         said += [f"{where} {holder.words}" for where, holder in self.holdings]
+        said += [lamp.text for lamp in self.lamps if lamp.state == "cleaning"]
         said += [lamp.text for lamp in self.lamps if lamp.state in ("outside", "off") and self.is_ready]
-        if not self.is_ready and self.host.state_reason:
-            said.append(self.host.state_reason)
+        if not self.is_ready and self.host.why_not_used:
+            said.append(self.host.why_not_used)
         return "; ".join(said)
 
 
@@ -167,17 +169,17 @@ def present() -> QuerySet[Host]:
 def of(hosts: Iterable[Host]) -> list[Seen]:
     """Hosts of `present()` as they are now."""
     hosts = list(hosts)
-    held = _held(hosts)
+    held, cleaned = _held(hosts), _cleaned(hosts)
     aux = _without_slots(hosts)
     found = []
     for host in hosts:
         state = observe.state_of(host)
-        lamps = [_lamp(slot, held.get(slot.pk), state) for slot in host.slots.all()]
+        lamps = [_lamp(slot, held.get(slot.pk), cleaned.get(slot.pk), state) for slot in host.slots.all()]
         found.append(Seen(host, state, lamps, aux.get(host.pk, [])))
     return found
 
 
-def _lamp(slot: Slot, holder: Holder | None, host_state: str) -> Lamp:
+def _lamp(slot: Slot, holder: Holder | None, cleaned: str | None, host_state: str) -> Lamp:
     switched = (
         "draining" if slot.draining or host_state == "draining" else "disabled" if not slot.enabled else ""
     )
@@ -186,6 +188,8 @@ def _lamp(slot: Slot, holder: Holder | None, host_state: str) -> Lamp:
         running = holder.state == AllocationState.RUNNING
         doing = "" if running else f", {words.state(holder.state).text.lower()}"
         return Lamp(slot, "running" if running else "preparing", f"{holder.words}{doing}{also}", holder)
+    if cleaned:
+        return Lamp(slot, "cleaning", f"being cleaned up after {cleaned}{also}", None)
     if slot.outside:
         who = str(slot.outside.get("user") or "somebody")
         return Lamp(slot, "outside", f"used outside the queue by {who}{also}", None)
@@ -210,9 +214,22 @@ def holder_of(row: tuple[object, ...]) -> Holder:
 
 
 def _held(hosts: list[Host]) -> dict[int, Holder]:
-    rows = SlotHold.objects.filter(released_at=None, slot__host__in=hosts)
+    rows = SlotHold.objects.filter(released_at=None, slot__host__in=hosts, member__cleaning_since=None)
     fields = [name.format("member__") for name in HOLDER_FIELDS]
     return {slot: holder_of(tuple(rest)) for slot, *rest in rows.values_list("slot_id", *fields)}
+
+
+def _cleaned(hosts: list[Host]) -> dict[int, str]:
+    """Slot id -> the run after which it is cleaned up, and what is left of that: "demo (exp 12, ada): pid 4711"."""
+    rows = SlotHold.objects.filter(
+        released_at=None, slot__host__in=hosts, member__cleaning_since__isnull=False
+    )
+    fields = [name.format("member__") for name in HOLDER_FIELDS]
+    found = {}
+    for slot, remains, *rest in rows.values_list("slot_id", "member__remains", *fields):
+        pids = ", ".join(f"pid {process.get('pid')}" for process in remains)
+        found[slot] = f"{holder_of(tuple(rest)).words}{f': {pids}' if pids else ''}"
+    return found
 
 
 def _without_slots(hosts: list[Host]) -> dict[object, list[Holder]]:

@@ -29,10 +29,13 @@ _SENTENCES = {
     (Event.Kind.MEMBER, "LAUNCHED"): "{host}: launched",
     (Event.Kind.MEMBER, "RUNNING"): "{host}: the entrypoint started",
     (Event.Kind.MEMBER, "ENDED"): "{host}: its part ended",
+    (Event.Kind.MEMBER, Reason.CLEANING): "{host}: processes of it may be left, so its slots stay held",
+    (Event.Kind.MEMBER, Reason.STOP_TIMED_OUT): "{host}: what is left of it survived SIGKILL",
+    (Event.Kind.MEMBER, Reason.CLEANED): "{host}: nothing of it is left, and its slots are free",
     (Event.Kind.TASK, "WAITING"): "It stands in the queue",
 }
 #: Reasons that such a sentence already says.
-_SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED}
+_SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED, Reason.CLEANING, Reason.CLEANED}
 _SUBJECTS = {
     Event.Kind.EXPERIMENT: "Experiment {s}",
     Event.Kind.TRIAL: "Trial {s}",

@@ -29,6 +29,7 @@ _CLASSES = {
     "running": "held",
     "preparing": "preparing",
     "free": "free",
+    "cleaning": "cleaning",
     "outside": "outside",
     "off": "off",
 }

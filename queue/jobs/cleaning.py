@@ -1,0 +1,113 @@
+"""Ended members of which processes may still live: their slots stay held; part of `jobs.transitions`, the one writer.
+
+`dispatch.cleaning` ends what is left, and says here what the host found.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from events.announce import announce
+from events.models import Event
+from events.record import record
+from hosts.models import Slot
+from hosts.pools import mark_dirty
+from jobs.models import Member, SlotHold
+from jobs.states import MemberState, Reason
+
+Remains = list[dict[str, Any]]
+
+
+def under_way() -> QuerySet[Member]:
+    """Members that have ended and are being cleaned up."""
+    return Member.objects.filter(cleaning_since__isnull=False)
+
+
+def begin(member: Member, remains: Remains) -> None:
+    """Keep the slots of a member that has ended; its allocation is locked by the caller."""
+    Member.objects.filter(pk=member.pk).update(
+        cleaning_since=timezone.now(), cleaning_failed_at=None, remains=remains
+    )
+    _record(member, Reason.CLEANING, remains)
+
+
+@transaction.atomic
+def again(host_id: uuid.UUID, run_keys: set[tuple[str, int]]) -> int:
+    """Processes of these members, (allocation, index) each, were seen on the host although they have ended.
+
+    They are cleaned up once more, and hold those of their slots that nobody has been given since. The number of them.
+    """
+    rows = Member.objects.select_for_update(of=("self",), no_key=True).filter(
+        host_id=host_id, state=MemberState.ENDED, cleaning_since=None,
+        allocation_id__in=[allocation_id for allocation_id, _ in run_keys],
+    )  # fmt: skip
+    found = [row for row in rows.select_related("host", "allocation__task") if _key(row) in run_keys]
+    for member in found:
+        slots = Slot.objects.select_for_update(of=("self",), no_key=True).filter(holds__member=member)
+        held = set(
+            SlotHold.objects.filter(slot__in=slots, released_at=None).values_list("slot_id", flat=True)
+        )
+        free = [slot for slot in slots.order_by("pk") if slot.pk not in held]
+        with suppress(IntegrityError), transaction.atomic():  # a pass has given one away in this moment
+            SlotHold.objects.filter(member=member, slot__in=free).update(released_at=None)
+        begin(member, [])
+        mark_dirty(member.allocation.pool_id)
+    return len(found)
+
+
+def _key(member: Member) -> tuple[str, int]:
+    return member.allocation_id, member.index
+
+
+@transaction.atomic
+def still_there(member_id: int, remains: Remains) -> None:
+    """Keep what the host found this time, for those who look."""
+    if under_way().filter(pk=member_id).exclude(remains=remains).update(remains=remains):
+        announce("hosts")
+
+
+@transaction.atomic
+def failed(member_id: int) -> bool:
+    """What is left survives SIGKILL. False: that was known, and a person may have decided about it since."""
+    rows = Member.objects.select_for_update(of=("self",), no_key=True).filter(pk=member_id)
+    member = rows.select_related("host", "allocation__task").get()
+    if member.cleaning_since is None or member.cleaning_failed_at is not None:
+        return False
+    Member.objects.filter(pk=member_id).update(cleaning_failed_at=timezone.now())
+    _record(member, Reason.STOP_TIMED_OUT, member.remains)
+    return True
+
+
+@transaction.atomic
+def done(member_id: int) -> bool:
+    """Nothing of the member is left on its host: its slots are free. False: that was known."""
+    rows = Member.objects.select_for_update(of=("self",), no_key=True).filter(pk=member_id)
+    member = rows.select_related("host", "allocation__task").get()
+    if member.cleaning_since is None:
+        return False
+    Member.objects.filter(pk=member_id).update(cleaning_since=None, cleaning_failed_at=None, remains=[])
+    SlotHold.objects.filter(member=member, released_at=None).update(released_at=timezone.now())
+    _record(member, Reason.CLEANED, member.remains)
+    mark_dirty(member.allocation.pool_id)
+    return True
+
+
+def _record(member: Member, reason: Reason, remains: Remains) -> None:
+    task = member.allocation.task
+    record(
+        Event.Kind.MEMBER,
+        member.run_key,
+        to_state=reason,  # of its slots: the member itself stays as it ended
+        reason=reason,
+        actor=f"host:{member.host.name}",
+        detail={"host": member.host.name, "index": member.index, "remains": remains},
+        job_id=task.job_id,
+        task_id=task.pk,
+    )
+    announce("hosts", f"allocation:{member.allocation_id}")

@@ -1,0 +1,134 @@
+"""Runs that are over and of which processes live: they are found without their folder, and ended."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainmaster.conftest import TestHost, kill, wait_until
+from tests.trainmaster.stream_server import StreamServer
+from trainmaster.paths import RunPaths
+from trainmaster.processes import of_run, reference
+from trainmaster.runner.state import read_state
+
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+#: leaves its session and its parent, and forgets all of its environment
+FLEES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir("/")
+        program = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+        os.execve(sys.executable, [sys.executable, "-c", program, %r], {})
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+def remove_folder(paths: RunPaths) -> None:
+    """As a cleaner of temporary files does; the runner and the launcher end by themselves, the training does not."""
+    shutil.rmtree(paths.root, ignore_errors=True)
+    wait_until(lambda: not paths.root.exists())
+
+
+def clean(host: TestHost, key: str, **order: Any) -> dict[str, Any]:
+    order = {"signal": "KILL", "account": None, "devices": [], **order}
+    answer: dict[str, Any] = host.verb("clean", {"runs": {key: order}})["runs"][key]
+    return answer
+
+
+@pytest.mark.survive(13)
+def test_a_run_whose_folder_is_gone_is_seen_while_its_processes_live_and_ended(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script(WAITS)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    [process] = of_run(paths.key)
+    remove_folder(paths)
+    status = host.status(paths)
+    assert (status["state"], status["pids"]) == ("remains", [process["pid"]])
+    assert not host.verb("remove", {"runs": [paths.key]})["runs"][paths.key]["removed"]
+    seen = clean(host, paths.key, signal=None)
+    assert seen["count"] == 1 and seen["left"][0]["pid"] == process["pid"] and seen["left"][0]["user"]
+    assert clean(host, paths.key, signal="TERM") == {"left": [], "count": 0}
+    assert host.status(paths)["state"] == "absent"
+
+
+@pytest.fixture
+def gpu(host: TestHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of "UUID, pid" lines that this host's nvidia-smi says."""
+    users, program = tmp_path / "users", tmp_path / "bin" / "nvidia-smi"
+    users.write_text("")
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat {users}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    yield users
+    for line in users.read_text().splitlines():
+        kill(int(line.split(",")[1]))
+
+
+@pytest.mark.survive(13)
+def test_a_process_that_fled_and_cleared_its_marker_is_known_by_the_gpu_that_it_uses(
+    host: TestHost, stream_server: StreamServer, gpu: Path, tmp_path: Path
+) -> None:
+    fled = tmp_path / "fled"
+    paths = host.run_script(FLEES % str(fled))
+    pid = wait_until(lambda: int(fled.read_text() or 0))
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={})
+    launcher = read_state(paths)["launcher"]["pid"]
+    kill(launcher)  # while it lives, what was orphaned is its child and ends with the run
+    for process in of_run(paths.key):
+        kill(process["pid"])
+    gpu.write_text(f"GPU-1, {pid}\nGPU-2, {stranger.pid}\n")
+    remove_folder(paths)
+    order = {"devices": ["GPU-1"], "launched_seconds": 600.0, "ended_seconds": 0.0}
+    assert host.status(paths)["state"] == "absent", "nothing carries its marker"
+    assert clean(host, paths.key, **{**order, "strangers": [pid]})["count"] == 0
+    assert clean(host, paths.key, **{**order, "launched_seconds": 0.0})["count"] == 0, "it was there before"
+    assert reference(pid) is not None
+    assert clean(host, paths.key, **order, signal=None)["left"][0]["pid"] == pid
+    assert clean(host, paths.key, **order) == {"left": [], "count": 0}
+    assert reference(pid) is None and stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+
+
+def test_what_is_stopped_ends_too_and_the_verb_never_ends_itself(
+    host: TestHost, stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = host.run_script(WAITS)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    [process] = of_run(paths.key)
+    kill(process["pid"], signal.SIGSTOP)
+    host.hang_up()
+    monkeypatch.setenv("TRAINMASTER_RUN", paths.key)  # of whoever serves the verbs from now on
+    assert clean(host, paths.key) == {"left": [], "count": 0}
+    host.hang_up()
+
+
+@pytest.mark.parametrize(
+    "request_", [{}, {"runs": []}, {"runs": {"a/b": {}}}, {"runs": {"x.1.0": 7}}, {"runs": {"x.1.0": None}}]
+)
+def test_a_wrong_request_is_answered_with_a_sentence(host: TestHost, request_: object) -> None:
+    assert host.verb("clean", request_)["error"] == "bad_request"
+
+
+def test_files_of_the_run_that_make_no_sense_break_no_status(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    paths = host.run_script(WAITS)
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    for text in ("[1]", '{"deadline": "soon"}', '{"deadline": true}', '{"deadline": -1e999}'):
+        paths.stop.write_text(text)
+        answer = host.status(paths)
+        assert (answer["state"], answer["killed_seconds"]) == ("running", None)
+    paths.stop.write_text('{"deadline": 1.0}')
+    assert host.status(paths)["killed_seconds"] > 1e9
