@@ -122,6 +122,11 @@ _database = (
 )
 # Under ASGI each request has a thread of its own, so what is kept open is the process's, not the thread's.
 _database_entry = environment.database(environment.text("DATABASE_URL", _database))
+_database_entry["OPTIONS"] = environment.bounded(
+    _database_entry["OPTIONS"],
+    silent_seconds=DATABASE_SILENT_SECONDS,  # noqa: F405
+    idle_transaction_seconds=IDLE_TRANSACTION_SECONDS,  # noqa: F405
+)
 _database_entry["OPTIONS"]["pool"] = {
     "min_size": 1,
     "max_size": int(environment.number("TRAINMASTER_DATABASE_CONNECTIONS", 40)),  # of one process

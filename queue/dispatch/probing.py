@@ -43,12 +43,11 @@ def _claim() -> tuple[list[Host], list[Host]]:
     fresh = now - timedelta(seconds=settings.HOST_PROBE_SECONDS)
     due = Q(probe_after=None) | Q(probe_after__lt=now)
     quiet = Q(last_seen_at=None) | Q(last_seen_at__lt=fresh)
+    waiting = Host.objects.filter(due, quiet, admission=Host.Admission.READY)
+    if not waiting.exists():
+        return [], []
     with transaction.atomic():
-        hosts = list(
-            Host.objects.select_for_update(skip_locked=True).filter(
-                due, quiet, admission=Host.Admission.READY
-            )
-        )
+        hosts = list(waiting.select_for_update(skip_locked=True))
         sampled = [host for host in hosts if host_samples.due(host, now)]
         for host in hosts:
             host.probe_after = now + timedelta(seconds=_pause(host) * random.uniform(0.9, 1.1))

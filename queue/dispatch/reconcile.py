@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from dispatch import host_samples, launch, outsiders, remote, settle, stop, uploads
 from dispatch.going_on import going_on
+from dispatch.open_work import JUST_ENDED
 from hosts import observe, registry
 from hosts.models import Host
 from jobs import transitions
@@ -306,7 +307,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
 
 def merge_event_lines() -> None:
     """Put the newest events of live and just ended tasks into their logs."""
-    recent = timezone.now() - timedelta(minutes=2)
+    recent = timezone.now() - JUST_ENDED
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
     ids |= set(Allocation.objects.filter(ended_at__gt=recent).values_list("task_id", flat=True))
     for task_id in log_store.unmerged(ids):
