@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+#: what names of leases begin with that only show that a worker is there
+WORKER = "worker "
+
 #: A lease taken in the future is of a clock that was set back since, or of a backup: it binds nobody.
 _TAKE = """
 INSERT INTO events_lease AS lease (name, holder, fence, taken_at, expires_at)
@@ -30,6 +33,9 @@ RETURNING fence
 _EXTEND = """
 UPDATE events_lease SET expires_at = clock_timestamp() + %(seconds)s * interval '1 second'
 WHERE name = %(name)s AND fence = %(fence)s
+"""
+_FORGET = """
+DELETE FROM events_lease WHERE starts_with(name, %s) AND expires_at < clock_timestamp() - interval '1 day'
 """
 
 
@@ -106,6 +112,12 @@ def alone(work: str, *, every: float = 0.0) -> Iterator[Lease | None]:
     finally:
         if lease is not None:
             lease.give_back()
+
+
+def forget_workers() -> None:
+    """Remove the rows of workers that have gone. Other leases stay: their fence has to grow."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET, [WORKER])
 
 
 def holder() -> str:

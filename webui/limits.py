@@ -10,6 +10,8 @@ SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
 # nothing was asked for so long is ended by PostgreSQL, with its locks: a frozen worker holds up the others no longer.
 LEASE_SECONDS = environment.number("TRAINMASTER_LEASE_SECONDS", 30.0)
 IDLE_TRANSACTION_SECONDS = environment.number("TRAINMASTER_IDLE_TRANSACTION_SECONDS", 30.0)
+# Each worker sends itself a message so often; when two in a row are not heard it ends, to be replaced.
+CANARY_SECONDS = environment.number("TRAINMASTER_CANARY_SECONDS", 30.0)
 # A connection to PostgreSQL whose other end does not answer is given up after so long, by either end.
 DATABASE_SILENT_SECONDS = environment.number("TRAINMASTER_DATABASE_SILENT_SECONDS", 20.0)
 HOST_SILENT_AFTER_SECONDS = environment.number("TRAINMASTER_HOST_SILENT_AFTER_SECONDS", 30.0)

@@ -251,6 +251,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None
+# A file that a worker touches with each canary, so that who started it sees one that is frozen; empty: none.
+WORKER_SIGN = environment.text("TRAINMASTER_WORKER_SIGN")
 # What a busy worker has fetched, nobody else takes, and no priority overtakes.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BEAT_SCHEDULE = schedule.BEAT

@@ -33,7 +33,7 @@ from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
 from events.announce import wake_all
-from events.leases import alone
+from events.leases import alone, forget_workers
 from experiments import checkpoint_deletion
 from experiments.models import Experiment
 from experiments.states import ExperimentState
@@ -203,6 +203,7 @@ def collect_garbage() -> None:
         if mine is None:
             return
         SessionStore.clear_expired()
+        forget_workers()
         for each in _garbage():
             if not mine.holds():
                 return
