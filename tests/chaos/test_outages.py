@@ -89,6 +89,7 @@ def test_sshd_is_stopped_and_started_25_times(stack: Stack) -> None:
     assert_unharmed(stack, experiment, last, 60)
 
 
+@pytest.mark.survive(23)
 def test_postgresql_is_stopped_at_once_five_times(stack: Stack) -> None:
     experiment, last = begin(stack, 40)
     for _ in range(5):
@@ -104,6 +105,7 @@ def flush(stack: Stack) -> None:
         connection.flushall()
 
 
+@pytest.mark.survive(22)
 @pytest.mark.parametrize("moment", ["launch", "run", "stop"])
 def test_redis_forgets_everything(stack: Stack, moment: str) -> None:
     last = 30

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_a_full_an_empty_and_an_absent_redis_undo_nothing_and_hints_flow_again(o
         pools.append(make_pool("it is back"))
         assert len(messages(own_redis)) == 1
     finally:
-        parts.end(child, 15)
+        parts.end(child, signal.SIGTERM)
     rows = PoolChange.objects.values_list("pool_id", flat=True)
     assert set(rows) >= {pool.pk for pool in pools}, "each change is noted where a tick finds it by itself"
 
