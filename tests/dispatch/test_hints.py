@@ -21,7 +21,7 @@ from hosts.pools import default_pool, mark_dirty
 from jobs.models import Allocation, SlotHold
 from tests.rig import parts
 from tests.rig.world import make_host, submit_experiment
-from webui import schedule
+from webui import beat, schedule
 from webui.embedded import redis
 from webui.embedded.redis import Redis
 
@@ -123,3 +123,21 @@ def test_three_beats_and_three_workers_start_nothing_twice(own_redis: Redis) -> 
     assert not passes.due_pools(default_pool().planned_at).exists(), (
         "a tick with nothing to see asks one statement"
     )
+
+
+@pytest.mark.survive(21, 40)
+def test_a_beat_sends_nothing_while_no_worker_takes_what_waits(own_redis: Redis) -> None:
+    app = announce.current_app
+    app.conf.task_default_queue = QUEUE
+    beating = beat.Scheduler(app)
+    entry = beating.Entry(name="tick", task="dispatch.tasks.tick", schedule=1.0, app=app)
+    with client(own_redis) as asked:
+        for _ in range(2):
+            beating.apply_entry(entry, beating.producer)
+        assert asked.llen(QUEUE) == 2
+        asked.rpush(QUEUE, *[b"a message that nobody took"] * beat.WAITING_MAX)
+        beating.apply_entry(entry, beating.producer)
+        assert asked.llen(QUEUE) == 2 + beat.WAITING_MAX
+        asked.flushall()
+        beating.apply_entry(entry, beating.producer)
+        assert asked.llen(QUEUE) == 1

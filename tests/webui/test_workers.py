@@ -39,7 +39,7 @@ WORKER = [
     "--without-gossip",
     "--without-mingle",
 ]
-BEAT = ["webui.beat", "beat", "--scheduler", "celery.beat:Scheduler", "--pidfile="]
+BEAT = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--pidfile="]
 
 
 class Broker:

@@ -205,7 +205,7 @@ def _start_ours(
             sign_limit_seconds=4 * limits.CANARY_SECONDS,
         )
     )
-    beat = ["webui.beat", "beat", "--scheduler", "celery.beat:Scheduler", "--loglevel", "WARNING"]
+    beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
     supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT))
 
 
