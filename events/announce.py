@@ -63,7 +63,9 @@ def wake(task_name: str, *args: object) -> None:
 
 
 def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
-    """The same for many calls of one task: one message each, over one connection."""
+    """Queue many calls of one task by name after commit: one message each, over one connection."""
+    if not calls:
+        return
     hints = _pending()
     hints.calls.setdefault(task_name, {}).update(dict.fromkeys(calls))
     if not connection.in_atomic_block:
@@ -87,6 +89,4 @@ def _send(calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     with current_app.producer_or_acquire() as producer:
         for name, arguments in calls.items():
             for args in arguments:
-                current_app.send_task(
-                    name, args=args, producer=producer, retry=False, expires=60, ignore_result=True
-                )
+                current_app.send_task(name, args=args, producer=producer, retry=False, ignore_result=True)

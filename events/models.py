@@ -1,4 +1,4 @@
-"""Event rows: one for each change of state, written in the same transaction as the change (law 2)."""
+"""Event rows, one for each change of state, written in the same transaction as the change (law 2); and leases."""
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
@@ -70,3 +70,17 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}: {self.from_state} -> {self.to_state} ({self.reason})"
+
+
+class Lease(models.Model):
+    """Who may do some work now, and until when. `events.leases` alone writes it; times are the database's."""
+
+    name = models.CharField(max_length=128, primary_key=True)
+    #: host name and process, for people
+    holder = models.CharField(max_length=160)
+    fence = models.BigIntegerField()
+    taken_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.holder} until {self.expires_at}"

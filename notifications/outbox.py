@@ -23,6 +23,8 @@ from notifications.triggers import Trigger, fits
 EVENTS_PER_PASS = 1000
 #: A number may have been drawn by a statement that has no transaction number yet, for the blink of an eye.
 _SETTLE_SECONDS = 5.0
+#: the last number that an event row was given, committed or not
+_LAST_NUMBER = "coalesce(pg_sequence_last_value(pg_get_serial_sequence('events_event', 'id')), 0)"
 
 
 def look(now: datetime) -> int:
@@ -35,6 +37,16 @@ def look(now: datetime) -> int:
         made = _tell(_occurrences(events), rules)
         _move(cursor, events, horizon, oldest, now)
     return made
+
+
+def anything_new() -> bool:
+    """Whether an event has been written, or begun, since the cursor came to the end; one statement."""
+    with connection.cursor() as database:
+        database.execute(
+            "SELECT EXISTS (SELECT FROM notifications_cursor WHERE id = 1 AND done >= seen AND seen >= "
+            f"{_LAST_NUMBER})"
+        )
+        return not database.fetchone()[0]
 
 
 def watch(now: datetime) -> int:
@@ -152,11 +164,8 @@ def _transactions() -> tuple[int, int]:
 
 
 def _last_number() -> int:
-    """The last number that an event row was given, committed or not."""
     with connection.cursor() as database:
-        database.execute(
-            "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('events_event', 'id')), 0)"
-        )
+        database.execute(f"SELECT {_LAST_NUMBER}")
         return int(database.fetchone()[0])
 
 

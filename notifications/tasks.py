@@ -6,18 +6,19 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from events.alone import alone
 from events.announce import wake
+from events.leases import alone
 from notifications import outbox, sending
 
 
 @shared_task(name="notifications.tasks.look")
 def look() -> None:
     """Write down what is to be told of, and have it sent."""
-    with alone("look_for_notifications") as mine:
-        if not mine:
-            return
-        outbox.look(timezone.now())
+    if outbox.anything_new():
+        with alone("look_for_notifications") as mine:
+            if mine is None:
+                return
+            outbox.look(timezone.now())
     if sending.due(timezone.now()):
         wake("notifications.tasks.send")
 
@@ -25,8 +26,8 @@ def look() -> None:
 @shared_task(name="notifications.tasks.watch")
 def watch() -> None:
     """The same of what goes on too long; and forget what was told long ago."""
-    with alone("watch_for_notifications") as mine:
-        if mine:
+    with alone("watch_for_notifications", every=settings.NOTIFY_WATCH_SECONDS / 2) as mine:
+        if mine is not None:
             outbox.watch(timezone.now())
             outbox.forget(timezone.now())
 
@@ -35,6 +36,6 @@ def watch() -> None:
 def send() -> None:
     """Send what is due, for a while. One such task at a time: slow receivers hold one thread of the workers."""
     with alone("send_notifications") as mine:
-        more = mine and sending.send_due(settings.NOTIFY_ROUND_SECONDS)
+        more = mine is not None and sending.send_due(settings.NOTIFY_ROUND_SECONDS)
     if more:
         wake("notifications.tasks.send")

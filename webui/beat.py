@@ -1,10 +1,39 @@
 """The beat by itself: it sends the names of tasks (`CELERY_BEAT_SCHEDULE`) and needs none of their code."""
 
+import logging
 import os
+from typing import Any
 
-from celery import Celery
+from celery import Celery, beat
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 
 app = Celery("trainmaster", set_as_current=False)
 app.config_from_object("django.conf:settings", namespace="CELERY")
+
+log = logging.getLogger(__name__)
+
+#: messages that workers take in a few seconds
+WAITING_MAX = 1000
+
+
+class Scheduler(beat.Scheduler):
+    """The usual one, but it sends nothing while many messages wait.
+
+    Messages do not expire, so what is sent while no worker is there would be taken one by one by the first that comes.
+    """
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """Send the entry's message, unless workers are far behind; the next round of the entry is the same."""
+        if self._waiting() > WAITING_MAX:
+            log.info("%s is not sent: workers have more than %d messages to take", entry.task, WAITING_MAX)
+            return
+        super().apply_entry(entry, producer=producer)
+
+    def _waiting(self) -> int:
+        """Messages of the highest priority, which go first. 0: Redis does not say; sending tells why."""
+        try:
+            channel: Any = self.producer.channel
+            return int(channel.client.llen(self.app.conf.task_default_queue))
+        except Exception:  # kombu and redis-py have many; what is lost here is one round
+            return 0

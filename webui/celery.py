@@ -4,8 +4,12 @@ import os
 
 from celery import Celery
 
+from webui import canary
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 
 app = Celery("trainmaster")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+__all__ = ["app", "canary"]  # the canary hears of this process by signals, if it is a worker

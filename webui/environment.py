@@ -129,3 +129,33 @@ def database(url: str) -> dict[str, Any]:
         "PORT": str(parts.port or options.pop("port", "")),
         "OPTIONS": options,
     }
+
+
+def bounded(
+    options: dict[str, Any], *, silent_seconds: float, idle_transaction_seconds: float
+) -> dict[str, Any]:
+    """Options of a PostgreSQL connection that neither end waits on for ever; what `options` has itself stays.
+
+    Both ends give up the other after `silent_seconds`, and the server ends a transaction in which nothing was asked
+    for `idle_transaction_seconds`. With 0 of these nothing is asked of the server, as some poolers demand.
+    """
+    between = max(1, round(silent_seconds / 4))
+    silent_ms = round(silent_seconds * 1000)
+    ours: dict[str, Any] = {
+        "connect_timeout": max(2, round(silent_seconds)),
+        "keepalives_idle": between,
+        "keepalives_interval": between,
+        "keepalives_count": 3,
+        "tcp_user_timeout": silent_ms,
+    }
+    if idle_transaction_seconds > 0:
+        asked = {
+            "idle_in_transaction_session_timeout": round(idle_transaction_seconds * 1000),
+            "tcp_keepalives_idle": between,
+            "tcp_keepalives_interval": between,
+            "tcp_keepalives_count": 3,
+            "tcp_user_timeout": silent_ms,
+        }
+        words = [f"-c {name}={value}" for name, value in asked.items()]
+        ours["options"] = " ".join([*words, options.get("options", "")]).strip()
+    return {**options, **ours, **{name: options[name] for name in options if name != "options"}}

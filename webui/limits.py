@@ -8,6 +8,14 @@ TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
 SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
 # A part of the server that has not stamped its row for so long was away; what was seen before is not evidence any more.
 PRESENCE_GAP_SECONDS = environment.number("TRAINMASTER_PRESENCE_GAP_SECONDS", max(15.0, 3 * SWEEP_SECONDS))
+# Work that one worker at a time does is another's when its worker was not heard for so long, and a transaction in which
+# nothing was asked for so long is ended by PostgreSQL, with its locks: a frozen worker holds up the others no longer.
+LEASE_SECONDS = environment.number("TRAINMASTER_LEASE_SECONDS", 30.0)
+IDLE_TRANSACTION_SECONDS = environment.number("TRAINMASTER_IDLE_TRANSACTION_SECONDS", 30.0)
+# Each worker sends itself a message so often; when two in a row are not heard it ends, to be replaced.
+CANARY_SECONDS = environment.number("TRAINMASTER_CANARY_SECONDS", 30.0)
+# A connection to PostgreSQL whose other end does not answer is given up after so long, by either end.
+DATABASE_SILENT_SECONDS = environment.number("TRAINMASTER_DATABASE_SILENT_SECONDS", 20.0)
 HOST_SILENT_AFTER_SECONDS = environment.number("TRAINMASTER_HOST_SILENT_AFTER_SECONDS", 30.0)
 SSH_CONNECT_TIMEOUT_SECONDS = environment.number("TRAINMASTER_SSH_CONNECT_TIMEOUT_SECONDS", 15.0)
 SSH_KEEPALIVE_SECONDS = environment.number("TRAINMASTER_SSH_KEEPALIVE_SECONDS", 9.0)

@@ -3,18 +3,19 @@
 from webui import limits
 
 
-def _every(seconds: float, task: str, *, counts_for: float = 1.0) -> dict[str, object]:
-    """An entry of the beat. A message is dropped when nobody took it within `counts_for` rounds.
+def _every(seconds: float, task: str) -> dict[str, object]:
+    """An entry of the beat.
 
-    One that waits behind launches still counts for a while.
+    Its messages do not expire: that time would be of one machine's clock and be judged by another's. What waited in
+    Redis for a worker is cheap instead, for each task first asks the database whether anything is due.
     """
-    return {"task": task, "schedule": seconds, "options": {"expires": counts_for * seconds}}
+    return {"task": task, "schedule": seconds}
 
 
 BEAT = {
-    "tick": _every(limits.TICK_SECONDS, "dispatch.tasks.tick", counts_for=5),
-    "sweep": _every(limits.SWEEP_SECONDS, "dispatch.tasks.sweep", counts_for=5),
-    "notify": _every(limits.NOTIFY_SECONDS, "notifications.tasks.look", counts_for=5),
+    "tick": _every(limits.TICK_SECONDS, "dispatch.tasks.tick"),
+    "sweep": _every(limits.SWEEP_SECONDS, "dispatch.tasks.sweep"),
+    "notify": _every(limits.NOTIFY_SECONDS, "notifications.tasks.look"),
     "notify_watch": _every(limits.NOTIFY_WATCH_SECONDS, "notifications.tasks.watch"),
     "merge_cold_logs": _every(limits.LOG_MERGE_EVERY_SECONDS, "dispatch.tasks.merge_cold_logs"),
     "merge_samples": _every(limits.SAMPLE_MERGE_EVERY_SECONDS, "dispatch.tasks.merge_samples"),

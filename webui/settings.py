@@ -122,6 +122,11 @@ _database = (
 )
 # Under ASGI each request has a thread of its own, so what is kept open is the process's, not the thread's.
 _database_entry = environment.database(environment.text("DATABASE_URL", _database))
+_database_entry["OPTIONS"] = environment.bounded(
+    _database_entry["OPTIONS"],
+    silent_seconds=DATABASE_SILENT_SECONDS,  # noqa: F405
+    idle_transaction_seconds=IDLE_TRANSACTION_SECONDS,  # noqa: F405
+)
 _database_entry["OPTIONS"]["pool"] = {
     "min_size": 1,
     "max_size": int(environment.number("TRAINMASTER_DATABASE_CONNECTIONS", 40)),  # of one process
@@ -242,10 +247,14 @@ CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)  # as kom
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "trainmaster"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # it may be away for longer than the hundred tries of the default
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a Redis that is full is one to try again: without it, workers end
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 10, "socket_keepalive": True}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None
+# A file that a worker touches with each canary, so that who started it sees one that is frozen; empty: none.
+WORKER_SIGN = environment.text("TRAINMASTER_WORKER_SIGN")
 # What a busy worker has fetched, nobody else takes, and no priority overtakes.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BEAT_SCHEDULE = schedule.BEAT

@@ -7,7 +7,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('events', '0002_commands_have_events'),
+        ('events', '0004_lease'),
     ]
 
     operations = [

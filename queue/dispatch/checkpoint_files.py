@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Callable
 
 from dispatch import stored_files
 from dispatch.going_on import going_on
@@ -19,18 +20,19 @@ from experiments.states import CheckpointState
 
 log = logging.getLogger(__name__)
 
-#: For `events.alone`: one worker removes files at a time, and none while a backup copies them.
+#: The lease (events.leases) of these removals: one worker removes files at a time, and none while a backup copies them.
 REMOVAL = "remove_checkpoint_files"
 
 
-def remove_due(seconds: float) -> bool:
+def remove_due(seconds: float, may_continue: Callable[[], bool] = lambda: True) -> bool:
     """Remove files for about so long, of each checkpoint once; True when the time was up before all had been tried.
 
-    What has failed before is tried again with the next beat, so it asks for no further round.
+    What has failed before is tried again with the next beat, so it asks for no further round. Before each checkpoint
+    `may_continue` is asked: a backup may have begun while this process was stopped.
     """
     until = time.monotonic() + seconds
     tried: set[uuid.UUID] = set()
-    while checkpoint := _next(tried):
+    while may_continue() and (checkpoint := _next(tried)):
         if time.monotonic() > until:
             return not checkpoint.deletion_waits_for
         tried.add(checkpoint.pk)

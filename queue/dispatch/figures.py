@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from events import leases
 from hosts.models import Host
 
 #: A statement that takes longer is given up: who watches a struggling database must not add to its load.
@@ -70,7 +71,8 @@ WHERE schemaname = current_schema() AND relname ~ '^(events|logs|metrics)_' ORDE
 """
 _DATABASE = """
 SELECT pg_database_size(current_database()), (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
-  current_setting('max_connections')::int
+  current_setting('max_connections')::int,
+  (SELECT count(*) FROM events_lease WHERE starts_with(name, %(worker)s) AND expires_at > clock_timestamp())
 """
 
 
@@ -111,6 +113,7 @@ class Figures:
     database_bytes: int
     connections: int
     max_connections: int
+    workers: int  # that took a message of their own lately (webui.canary)
 
 
 def read() -> Figures:
@@ -134,7 +137,7 @@ def _bounded() -> Iterator[_Rows]:
         cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
 
         def rows(statement: str) -> list[tuple[Any, ...]]:
-            cursor.execute(statement, {"removed": Host.Admission.REMOVED})
+            cursor.execute(statement, {"removed": Host.Admission.REMOVED, "worker": leases.WORKER})
             return list(cursor.fetchall())
 
         yield rows

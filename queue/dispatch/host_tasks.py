@@ -9,6 +9,7 @@ from celery import shared_task, signals
 from dispatch import admission, pairs, probing, reconcile, tunnel
 from dispatch import doctor as host_doctor
 from events import presence
+from events.announce import wake_all
 from events.presence import Part
 from hosts import admitting, pair_checks
 
@@ -39,10 +40,8 @@ def probe_all() -> None:
     """Ask the hosts that nobody else asks, declare lost those that rules give up, and go on with what a killed worker
     has left: admissions, tests of pairs."""
     presence.stamp(Part.WORKERS)
-    for host_id in admitting.forgotten():
-        admit.apply_async((str(host_id),), expires=30, retry=False)
-    for pool_id in pair_checks.forgotten():
-        examine_pairs.apply_async((pool_id,), expires=30, retry=False)
+    wake_all("dispatch.host_tasks.admit", [(str(host_id),) for host_id in admitting.forgotten()])
+    wake_all("dispatch.host_tasks.examine_pairs", [(pool_id,) for pool_id in pair_checks.forgotten()])
     probing.probe_due()
     reconcile.declare_lost_hosts()
 

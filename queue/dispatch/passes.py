@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from dispatch import plans, survey
@@ -60,12 +60,25 @@ def run(pool_id: int) -> int:
     return passes
 
 
-def _due(pool: ResourcePool, now: datetime) -> bool:
-    if pool.planned_at is None or now - pool.planned_at > timedelta(seconds=IDLE_PASS_SECONDS):
-        return True
-    return Task.objects.filter(
-        job__pool=pool, state=TaskState.WAITING, not_before__gt=pool.planned_at, not_before__lte=now
-    ).exists()
+def due_pools(now: datetime) -> QuerySet[ResourcePool]:
+    """The pools that a pass may change: something was noted, a task's time has come, or the plan has grown old.
+
+    A plan from the future was stored by a worker whose clock is ahead, and says nothing of what happened since.
+    """
+    idle = timedelta(seconds=IDLE_PASS_SECONDS)
+    come = Task.objects.filter(
+        job__pool=OuterRef("pk"),
+        state=TaskState.WAITING,
+        not_before__gt=OuterRef("planned_at"),
+        not_before__lte=now,
+    )
+    return ResourcePool.objects.filter(
+        Q(planned_at=None)
+        | Q(planned_at__lt=now - idle)
+        | Q(planned_at__gt=now + idle)
+        | Exists(PoolChange.objects.filter(pool=OuterRef("pk")))
+        | Exists(come)
+    )
 
 
 def one(pool_id: int) -> Made | None:
@@ -92,7 +105,7 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
         return None
     # Read before the snapshot: what commits later stays, and the next pass sees it.
     seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))
-    if not seen and not _due(pool, now):
+    if not seen and not due_pools(now).filter(pk=pool_id).exists():
         return None
     times: dict[str, float] = {}
     with no_garbage_collection():

@@ -50,8 +50,11 @@ def _claim() -> tuple[list[Host], list[Host]]:
     living = Member.objects.filter(host=OuterRef("pk")).exclude(state=MemberState.ENDED)
     # one whose new admission failed may still have runs, and somebody has to hear of it again
     wanted = Q(admission=Host.Admission.READY) | Q(Exists(living), admission=Host.Admission.FAILED)
+    waiting = Host.objects.filter(due, quiet, wanted)
+    if not waiting.exists():
+        return [], []
     with transaction.atomic():
-        hosts = list(Host.objects.select_for_update(skip_locked=True).filter(due, quiet, wanted))
+        hosts = list(waiting.select_for_update(skip_locked=True))
         sampled = [host for host in hosts if host_samples.due(host, now)]
         for host in hosts:
             host.probe_after = now + timedelta(seconds=_pause(host, now) * random.uniform(0.9, 1.1))

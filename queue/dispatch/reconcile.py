@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from dispatch import cleaning, host_samples, outsiders, remote, settle, stop, uploads
 from dispatch.going_on import going_on
+from dispatch.open_work import JUST_ENDED
 from events import presence
 from events.presence import Part
 from hosts import evidence, observe, registry
@@ -361,7 +362,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
 
 def merge_event_lines() -> None:
     """Put the newest events of live and just ended tasks into their logs."""
-    recent = timezone.now() - timedelta(minutes=2)
+    recent = timezone.now() - JUST_ENDED
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
     ids |= set(Allocation.objects.filter(settled_at__gt=recent).values_list("task_id", flat=True))
     for task_id in log_store.unmerged(ids):

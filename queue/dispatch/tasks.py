@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 from celery import shared_task
 from django.conf import settings
@@ -11,6 +13,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db.models import Q
 from django.utils import timezone
 
+from commands import services
 from dispatch import (
     checkpoint_files,
     deletion,
@@ -20,6 +23,7 @@ from dispatch import (
     idle_gpus,
     idle_services,
     log_retention,
+    open_work,
     passes,
     pool_history,
     reconcile,
@@ -30,25 +34,31 @@ from dispatch import launch as launching
 from dispatch import stop as stopping
 from dispatch.going_on import going_on
 from events import presence
-from events.alone import alone
+from events.announce import wake_all
+from events.leases import alone, forget_workers
 from events.presence import Part
 from experiments import checkpoint_deletion
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
-from hosts.models import Host, ResourcePool
+from hosts.models import Host
 from logs import merging
 from logs import store as log_store
 from metrics import sample_merging, timing_merging
 
 __all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
 
+#: Of work that the beat asks for once a minute, messages that come sooner than this one after another are one.
+_MINUTELY = 30.0
+
 
 @shared_task(name="dispatch.tasks.tick")
 def tick(pool_id: int | None = None) -> None:
     """Bring the plan of one pool, or of every pool, up to date."""
-    pools = [pool_id] if pool_id is not None else list(ResourcePool.objects.values_list("pk", flat=True))
-    for pk in pools:
+    pools = (
+        [pool_id] if pool_id is not None else passes.due_pools(timezone.now()).values_list("pk", flat=True)
+    )
+    for pk in list(pools):
         passes.run(pk)
 
 
@@ -78,16 +88,16 @@ def merge_logs(task_ids: list[str]) -> None:
 @shared_task(name="dispatch.tasks.merge_cold_logs")
 def merge_cold_logs() -> None:
     """Make small chunks of logs large once they are cold, a few seconds' worth of them."""
-    with alone("merge_cold_logs") as mine:
-        if mine:
+    with alone("merge_cold_logs", every=settings.LOG_MERGE_EVERY_SECONDS / 2) as mine:
+        if mine is not None:
             merging.merge_cold(settings.LOG_MERGE_SECONDS)
 
 
 @shared_task(name="dispatch.tasks.merge_samples")
 def merge_samples() -> None:
     """Make chunks of samples and timings large, thin and remove old ones, a few seconds' worth of each."""
-    with alone("merge_samples") as mine:
-        if mine:
+    with alone("merge_samples", every=settings.SAMPLE_MERGE_EVERY_SECONDS / 2) as mine:
+        if mine is not None:
             for merging_of in (sample_merging, timing_merging):
                 merging_of.merge_due(settings.SAMPLE_MERGE_SECONDS)
                 merging_of.remove_due(settings.SAMPLE_MERGE_SECONDS)
@@ -105,10 +115,11 @@ def sweep() -> None:
 
     One sweep at a time, however many beats ask for it: sweeps on top of each other would be all that workers do.
     """
-    with alone("sweep") as mine:
-        if not mine:
+    with alone("sweep", every=settings.SWEEP_SECONDS / 2) as mine:
+        if mine is None:
             return
         presence.stamp(Part.WORKERS)
+        is_work = open_work.exists()
         for step in (
             _ask_hosts,
             reconcile.note_silence,
@@ -119,6 +130,10 @@ def sweep() -> None:
             _watch_time,
             reconcile.merge_event_lines,
         ):
+            if step in _ABOUT_WORK and not is_work:
+                continue
+            if not mine.holds():  # this process was stopped for a while, and another sweeps now
+                return
             with going_on(step.__name__):
                 step()
 
@@ -126,18 +141,31 @@ def sweep() -> None:
 @shared_task(name="dispatch.tasks.stop_unused")
 def stop_unused() -> None:
     """Apart from the sweep, since notebooks are asked, and may let us wait."""
+    if not services.unused().exists():
+        return
     with alone("stop_unused") as mine:
-        if mine:
+        if mine is not None:
             idle_services.stop_unused()
 
 
 def _ask_hosts() -> None:
-    for host_id in reconcile.hosts_to_ask():
-        sweep_host.apply_async((str(host_id),), expires=30, retry=False)
+    wake_all("dispatch.tasks.sweep_host", [(str(host_id),) for host_id in reconcile.hosts_to_ask()])
 
 
 def _watch_time() -> None:
     time_limits.watch(presence.database_now())
+
+
+#: steps of a sweep that look at attempts and their uploads alone
+_ABOUT_WORK = (
+    _ask_hosts,
+    reconcile.finish_lost_hosts,
+    reconcile.forgotten,
+    detached.give_up_silent,
+    reconcile.leave_disabled_hosts,
+    _watch_time,
+    reconcile.merge_event_lines,
+)
 
 
 @shared_task(name="dispatch.tasks.sweep_host")
@@ -153,8 +181,8 @@ def host_lost(host_id: str) -> None:
 @shared_task(name="dispatch.tasks.look_back")
 def look_back() -> None:
     """Count the pools for their history, and look which GPUs stood idle in the hands of their jobs."""
-    with alone("look_back") as mine:
-        if not mine:
+    with alone("look_back", every=_MINUTELY) as mine:
+        if mine is None:
             return
         now = timezone.now()
         for step in (pool_history.count, pool_history.thin, idle_gpus.look):
@@ -166,7 +194,7 @@ def look_back() -> None:
 def clean_logs() -> None:
     """Remove logs that have been kept long enough, for a while; what is left is taken up at once by another task."""
     with alone("clean_logs") as mine:
-        more = mine and log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS).more
+        more = mine is not None and log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS).more
     if more:
         log_retention.go_on()
 
@@ -174,19 +202,38 @@ def clean_logs() -> None:
 @shared_task(name="dispatch.tasks.collect_garbage")
 def collect_garbage() -> None:
     """Run folders that nobody needs any more, deletions that were interrupted, logins that have ended, old events."""
-    SessionStore.clear_expired()
-    with going_on("the removal of old event rows"):
-        event_retention.remove_old(timezone.now())
+    with alone("collect_garbage", every=_MINUTELY) as mine:
+        if mine is None:
+            return
+        SessionStore.clear_expired()
+        forget_workers()
+        for each in _garbage():
+            if not mine.holds():
+                return
+            each()
+    remove_checkpoint_files()
+
+
+def _garbage() -> Iterator[Callable[[], None]]:
+    """What there is to remove, a piece at a time."""
+    yield _remove_old_events
     reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
-        reconcile.remove_folders(host_id)
+        yield partial(reconcile.remove_folders, host_id)
     for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
-        with going_on(f"the deletion of experiment {pk}"):
-            delete_experiment(pk)
+        yield partial(_removed, f"the deletion of experiment {pk}", delete_experiment, pk)
     for pk in Experiment.objects.filter(collect_due=True).values_list("pk", flat=True):
-        with going_on(f"the superfluous checkpoints of experiment {pk}"):
-            collect_checkpoints(pk)
-    remove_checkpoint_files()
+        yield partial(_removed, f"the superfluous checkpoints of experiment {pk}", collect_checkpoints, pk)
+
+
+def _remove_old_events() -> None:
+    with going_on("the removal of old event rows"):
+        event_retention.remove_old(timezone.now())
+
+
+def _removed(what: str, remove: Callable[[int], None], pk: int) -> None:
+    with going_on(what):
+        remove(pk)
 
 
 @shared_task(name="dispatch.tasks.collect_checkpoints")
@@ -200,7 +247,9 @@ def collect_checkpoints(experiment_id: int) -> None:
 def remove_checkpoint_files() -> None:
     """Remove the files of checkpoints that were marked for deletion, for a while; then another task goes on."""
     with alone(checkpoint_files.REMOVAL) as mine:
-        more = mine and checkpoint_files.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS)
+        more = mine is not None and checkpoint_files.remove_due(
+            settings.CHECKPOINT_REMOVAL_ROUND_SECONDS, mine.holds
+        )
     if more:
         checkpoint_files.go_on()
 

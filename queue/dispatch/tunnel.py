@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Q
-from django.utils import timezone
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
 
 from dispatch import connections, remote
 from dispatch.addresses import local_url, server_address
@@ -70,10 +71,9 @@ class Tunnels:
 
     def _take(self, host_id: uuid.UUID) -> bool:
         """Get the lease if it is free, run out, or ours already."""
-        now = timezone.now()
-        until = now + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
+        until = _end_of_lease()
         rows = TunnelLease.objects.filter(host_id=host_id)
-        if rows.filter(Q(holder=self.holder) | Q(expires_at__lt=now)).update(
+        if rows.filter(Q(holder=self.holder) | Q(expires_at__lt=Now())).update(
             holder=self.holder, expires_at=until
         ):
             return True
@@ -131,12 +131,11 @@ class Tunnels:
 
         A dead one is opened again by a task of its own, here or in another worker.
         """
-        until = timezone.now() + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
         mine = TunnelLease.objects.filter(holder=self.holder, host__server_route=ROUTE).exclude(
             host__admission__in=[Host.Admission.REMOVED, Host.Admission.LOST]
         )
         alive = [host_id for host_id, forward in list(self._open.items()) if forward.alive]
-        mine.filter(host_id__in=alive).update(expires_at=until)
+        mine.filter(host_id__in=alive).update(expires_at=_end_of_lease())
         kept = set(mine.filter(host_id__in=alive).values_list("host_id", flat=True))
         gone = self._open.keys() - kept
         for host_id in gone:
@@ -150,7 +149,7 @@ class Tunnels:
         self._untold.discard(host_id)
         if forward and forward.alive:
             connections.close_forward(forward)
-        TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=timezone.now())
+        TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=Now())
 
     def close_all(self) -> None:
         for host_id in list(self._open):
@@ -158,6 +157,11 @@ class Tunnels:
                 self.close(host_id)
             except (remote.RemoteError, DatabaseError) as error:
                 log.info("tunnel of host %s is left to its lease: %s", host_id, error)
+
+
+def _end_of_lease() -> CombinedExpression:
+    """By the database's clock, which all workers share."""
+    return Now() + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
 
 
 def _url(remote_port: int) -> str:
@@ -194,7 +198,7 @@ def open_for(host: Host) -> str:
 
 def ensure_tunnels() -> None:
     """Take over tunnels that nobody keeps. A host that does not let us is left for the next sweep."""
-    kept = TunnelLease.objects.filter(expires_at__gt=timezone.now()).values("host_id")
+    kept = TunnelLease.objects.filter(expires_at__gt=Now()).values("host_id")
     mine = TunnelLease.objects.filter(holder=of_this_process().holder).values("host_id")
     hosts = list(
         Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY).filter(

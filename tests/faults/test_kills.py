@@ -32,7 +32,7 @@ def assert_unharmed(stack: Stack, experiment: int) -> None:
     stack.assert_nothing_runs(stack.run_keys(experiment))
 
 
-@pytest.mark.survive(6)
+@pytest.mark.survive(6, 22, 23)
 @pytest.mark.parametrize("part", ["web", "worker", "beat", "redis", "postgres"])
 def test_a_killed_part_of_the_server_harms_no_run(stack: Stack, part: str) -> None:
     experiment = begin(stack)

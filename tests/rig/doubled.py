@@ -25,7 +25,7 @@ def _again(
 ) -> None:
     if "doubled" not in headers:
         args, kwargs, _embed = body
-        app.send_task(headers["task"], args, kwargs, headers={"doubled": True}, retry=False, expires=60)
+        app.send_task(headers["task"], args, kwargs, headers={"doubled": True}, retry=False)
 
 
 @signals.worker_init.connect

@@ -26,7 +26,7 @@ from django.conf import settings
 from django.db import connection
 
 from dispatch import checkpoint_files
-from events.alone import alone
+from events.leases import alone
 from webui.embedded import postgres_client
 
 FORMAT = 1
@@ -74,13 +74,22 @@ def _fill(file: io.BufferedWriter, beside: Path) -> int:
         _add(archive, SECRET, settings.SECRET_KEY.encode())
         _wait_for_removals()
         with alone(checkpoint_files.REMOVAL) as nobody_removes:
-            if not nobody_removes:
+            if nobody_removes is None:
                 raise CannotBackUp("Files of checkpoints are being removed just now; try again in a minute.")
-            with tempfile.TemporaryDirectory(prefix=".trainmaster-dump-", dir=beside) as folder:
-                dump = Path(folder, DUMP)
-                postgres_client.dump(settings.DATABASES["default"], dump)
-                archive.add(dump, DUMP, filter=_ours)
-            return sum(_copy(archive, path, name) for path, name in _files())
+            with nobody_removes.kept():
+                count = _contents(archive, beside)
+            if not nobody_removes.renew():
+                raise CannotBackUp("This process was stopped for too long while it copied files; try again.")
+            return count
+
+
+def _contents(archive: tarfile.TarFile, beside: Path) -> int:
+    """The database, then the files of the data folder; the number of these."""
+    with tempfile.TemporaryDirectory(prefix=".trainmaster-dump-", dir=beside) as folder:
+        dump = Path(folder, DUMP)
+        postgres_client.dump(settings.DATABASES["default"], dump)
+        archive.add(dump, DUMP, filter=_ours)
+    return sum(_copy(archive, path, name) for path, name in _files())
 
 
 def _about() -> dict[str, object]:
@@ -98,7 +107,7 @@ def _wait_for_removals() -> None:
     limit = time.monotonic() + _REMOVAL_LIMIT_SECONDS
     while time.monotonic() < limit:
         with alone(checkpoint_files.REMOVAL) as nobody_removes:
-            if nobody_removes:
+            if nobody_removes is not None:
                 return
         time.sleep(0.5)
 

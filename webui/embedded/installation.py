@@ -13,6 +13,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+from webui import limits
 from webui.embedded import account, folder, lock, ports, postgres, processes, redis, tls
 from webui.embedded.supervise import CannotStart, Part, Supervisor
 from webui.environment import read_origin
@@ -193,8 +194,18 @@ def _start_ours(
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
     worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle"]
-    supervisor.start(Part("worker", [*celery, *worker], environment, folder=ROOT))
-    beat = ["webui.beat", "beat", "--scheduler", "celery.beat:Scheduler", "--loglevel", "WARNING"]
+    sign = Path(environment["TRAINMASTER_DATA_DIR"], "worker.sign")
+    supervisor.start(
+        Part(
+            "worker",
+            [*celery, *worker],
+            {**environment, "TRAINMASTER_WORKER_SIGN": str(sign)},
+            folder=ROOT,
+            sign=sign,
+            sign_limit_seconds=4 * limits.CANARY_SECONDS,
+        )
+    )
+    beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
     supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT))
 
 

@@ -142,8 +142,7 @@ def _connected(database: dict[str, Any]) -> psycopg.Connection[Any]:
             user=database["USER"] or None,
             password=database["PASSWORD"] or None,
             dbname=database["NAME"],
-            connect_timeout=10,
-            **database["OPTIONS"],
+            **{"connect_timeout": 10, **database["OPTIONS"]},
         )
     except psycopg.OperationalError as error:
         raise CannotRestore(f"The database does not answer: {error}") from error

@@ -24,6 +24,7 @@ FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first backoff
 SHOWN_LINES = 5
+FIRST_SIGN_SECONDS = 180.0  # a slow machine starts slowly
 
 
 class Stop(BaseException):
@@ -36,7 +37,11 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """What to run as one child. `stop_limit_seconds` passes before SIGKILL."""
+    """What to run as one child. `stop_limit_seconds` passes before SIGKILL.
+
+    One with a `sign` touches this file while it lives. When it was not touched for `sign_limit_seconds` the child is
+    frozen, and killed.
+    """
 
     name: str
     command: list[str]
@@ -48,6 +53,8 @@ class Part:
     stop_limit_seconds: float = 10.0
     on_parent_death: signal.Signals = signal.SIGKILL
     before_start: Callable[[], None] | None = None
+    sign: Path | None = None
+    sign_limit_seconds: float = 120.0
 
 
 @dataclass
@@ -57,6 +64,8 @@ class _Child:
     started_at: float = 0.0
     failures: int = 0
     restart_at: float = field(default=0.0)
+    sign: float = 0.0  # the file's time, by its own clock
+    sign_seen_at: float = 0.0  # when it was seen to have changed, or may do so for the first time
 
 
 class Supervisor:
@@ -128,6 +137,7 @@ class Supervisor:
         limit = time.monotonic() + limit_seconds
         while not until() and time.monotonic() < limit:
             self.pause(0.5)
+            self._end_frozen()
             self._restart_dead()
             self._limit_logs()
 
@@ -141,6 +151,7 @@ class Supervisor:
         part = child.part
         if part.before_start is not None:
             part.before_start()
+        child.sign = _touched_at(part.sign)  # by the one before it
         child.process = processes.spawn(
             part.command,
             self.log(part.name),
@@ -151,7 +162,23 @@ class Supervisor:
             on_parent_death=part.on_parent_death,
         )
         child.started_at = time.monotonic()
+        child.sign_seen_at = child.started_at + FIRST_SIGN_SECONDS
         self._register.add(part.name, child.process.pid)
+
+    def _end_frozen(self) -> None:
+        """Kill children whose sign stands still. What they held is free then, and `_restart_dead` starts them again."""
+        now = time.monotonic()
+        for child in self._children.values():
+            if child.part.sign is None or child.process is None or child.process.poll() is not None:
+                continue
+            if (sign := _touched_at(child.part.sign)) != child.sign:
+                child.sign, child.sign_seen_at = sign, now
+            if now - child.sign_seen_at > child.part.sign_limit_seconds:
+                self._say(
+                    f"{child.part.name} gave no sign of life for {child.part.sign_limit_seconds:.0f} s; ending it."
+                )
+                child.process.kill()
+                child.process.wait()
 
     def _restart_dead(self) -> None:
         now = time.monotonic()
@@ -220,6 +247,14 @@ class Supervisor:
             with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: the next `up` sees it
                 process.wait(5)
         return hurry
+
+
+def _touched_at(sign: Path | None) -> float:
+    """0: it was never touched."""
+    try:
+        return sign.stat().st_mtime if sign is not None else 0.0
+    except FileNotFoundError:
+        return 0.0
 
 
 def _how(process: "subprocess.Popen[bytes]") -> str:

@@ -68,6 +68,9 @@ class ClusterCollector(Collector):
                 if (value := value_of(pool)) is not None:
                     family.add_metric([pool.name], value)
             yield family
+        yield GaugeMetricFamily(
+            "trainmaster_workers", "Workers that took a message of their own lately.", value=read.workers
+        )
         yield from _storage(read)
 
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hosts', '0011_machines_of_detached_runs'),
+        ('hosts', '0012_failed_contacts'),
     ]
 
     operations = [

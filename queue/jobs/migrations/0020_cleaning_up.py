@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('hosts', '0011_machines_of_detached_runs'),
-        ('jobs', '0017_metric_missing_label'),
+        ('jobs', '0019_failed_starts'),
     ]
 
     operations = [

@@ -7,11 +7,13 @@ from typing import Any
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
+from django.db.backends.utils import CursorWrapper
 
 from webui import collected
 
 LOCK_KEY = 0x7472_6D67  # "trmg": of migrations alone
 DATABASE_LIMIT_SECONDS = 60.0
+MIGRATION_LIMIT_SECONDS = 1800.0
 
 
 class Command(BaseCommand):
@@ -24,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         _wait_for_database()
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+            _lock(cursor)
             try:
                 call_command("migrate", interactive=False, verbosity=0)
                 call_command("create_admin", if_none=True, stdout=self.stdout)
@@ -32,6 +34,20 @@ class Command(BaseCommand):
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
         if not options["no_static"]:
             collected.collect()
+
+
+def _lock(cursor: CursorWrapper) -> None:
+    """No lease: its table may be made by what follows. Raises CommandError when another is at it for too long."""
+    cursor.execute(f"SET lock_timeout = '{MIGRATION_LIMIT_SECONDS:.0f}s'")
+    try:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+    except OperationalError as error:
+        raise CommandError(
+            f"Another process has been preparing this database for {MIGRATION_LIMIT_SECONDS / 60:.0f} minutes. "
+            "Wait until it is done, or end it if it hangs, and start again."
+        ) from error
+    finally:
+        cursor.execute("RESET lock_timeout")
 
 
 def _wait_for_database() -> None:

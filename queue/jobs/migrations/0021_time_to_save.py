@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0017_metric_missing_label'),
+        ('jobs', '0020_cleaning_up'),
     ]
 
     operations = [

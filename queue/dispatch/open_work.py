@@ -1,0 +1,39 @@
+"""Whether a sweep has anything to look at besides hosts: one statement, so that an idle server stays idle."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models import Exists, Q
+from django.utils import timezone
+
+from dispatch import uploads
+from events.models import Presence
+from experiments.models import Experiment, Trial
+from experiments.states import ExperimentState, TrialState
+from hosts.models import Host
+from jobs import cleaning
+from jobs.models import Allocation, Member
+from jobs.states import AllocationState, MemberState
+
+#: What has ended is looked at for so long: its last events are still to be written into its log.
+JUST_ENDED = timedelta(minutes=2)
+
+
+def exists() -> bool:
+    """Whether an attempt, its cleanup, an upload or a detached run is open, or an attempt has just ended.
+
+    Of a control plane that has stamped its presence, as each sweep does first.
+    """
+    recent = Q(settled_at__gt=timezone.now() - JUST_ENDED)
+    unmanaged = Trial.objects.filter(experiment__unmanaged=True, state=TrialState.ACTIVE)
+    is_open = (
+        Exists(Member.objects.exclude(state=MemberState.ENDED))
+        | Exists(Allocation.objects.filter(~Q(state=AllocationState.TERMINATED) | recent))
+        | Exists(uploads.awaited())
+        | Exists(cleaning.under_way())
+        | Exists(Host.objects.exclude(drain_reason=""))
+        | Exists(Experiment.objects.filter(unmanaged=True, state=ExperimentState.ACTIVE))
+        | Exists(unmanaged)
+    )
+    return Presence.objects.filter(is_open).exists()

@@ -1,0 +1,143 @@
+"""Messages are hints: no machine's clock judges them, and a Redis that is away, full or empty costs no row."""
+
+import base64
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as redis_client
+from celery import Celery
+from django.conf import LazySettings
+from django.db import connection, transaction
+
+from dispatch import passes, tasks
+from events import announce
+from hosts.models import PoolChange, ResourcePool
+from hosts.pools import default_pool, mark_dirty
+from jobs.models import Allocation, SlotHold
+from tests.rig import parts
+from tests.rig.world import make_host, submit_experiment
+from webui import beat, schedule
+from webui.embedded import redis
+from webui.embedded.redis import Redis
+
+#: kombu's name of the list of messages without a priority
+QUEUE = "celery"
+
+
+@pytest.fixture
+def own_redis(settings: LazySettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Redis]:
+    """A Redis of this test alone, which hints go to."""
+    with parts.private_folder("redis") as path, parts.running_redis(path) as server:
+        settings.REDIS_URL = server.url()
+        app = Celery(broker=server.url().replace("unix://", "redis+socket://", 1), set_as_current=False)
+        monkeypatch.setattr(announce, "current_app", app)
+        yield server
+        app.close()
+
+
+def client(server: Redis) -> redis_client.Redis:
+    return redis_client.Redis.from_url(server.url())
+
+
+def messages(server: Redis) -> list[dict[str, Any]]:
+    with client(server) as asked:
+        return [json.loads(each) for each in asked.lrange(QUEUE, 0, -1)]  # type: ignore[union-attr]
+
+
+def make_pool(name: str) -> ResourcePool:
+    """A row, and in its transaction a hint of it."""
+    with transaction.atomic():
+        pool = ResourcePool.objects.create(name=name)
+        mark_dirty(pool.pk)
+        announce.wake("dispatch.tasks.tick", pool.pk)
+    return pool
+
+
+@pytest.mark.survive(10)
+@pytest.mark.django_db(transaction=True)
+def test_no_message_expires_by_the_clock_of_who_sends_or_takes_it(own_redis: Redis) -> None:
+    pool = make_pool("a")
+    (message,) = messages(own_redis)
+    assert json.loads(base64.b64decode(message["body"]))[0] == [pool.pk]
+    assert message["headers"]["expires"] is None and message["headers"]["eta"] is None
+    assert not [name for name, entry in schedule.BEAT.items() if "expires" in str(entry)]
+
+
+@pytest.mark.survive(22)
+@pytest.mark.django_db(transaction=True)
+def test_a_full_an_empty_and_an_absent_redis_undo_nothing_and_hints_flow_again(own_redis: Redis) -> None:
+    with client(own_redis) as asked:
+        asked.config_set("maxmemory-policy", "noeviction")
+        asked.set("what others keep there", bytes(2**21))
+        asked.config_set("maxmemory", "1mb")
+        pools = [make_pool("while it is full")]
+        assert messages(own_redis) == [], "it was not full"
+        asked.config_set("maxmemory", "256mb")
+        pools.append(make_pool("there is space again"))
+        assert len(messages(own_redis)) == 1
+        asked.flushall()
+        pools.append(make_pool("it was emptied"))
+        assert len(messages(own_redis)) == 1
+        asked.shutdown(nosave=True)
+    pools.append(make_pool("while it is away"))
+    child = redis.start(own_redis, Path(own_redis.socket).parent / "redis.log")
+    try:
+        pools.append(make_pool("it is back"))
+        assert len(messages(own_redis)) == 1
+    finally:
+        parts.end(child, signal.SIGTERM)
+    rows = PoolChange.objects.values_list("pool_id", flat=True)
+    assert set(rows) >= {pool.pk for pool in pools}, "each change is noted where a tick finds it by itself"
+
+
+@pytest.mark.survive(19, 20)
+@pytest.mark.django_db(transaction=True)
+def test_three_beats_and_three_workers_start_nothing_twice(own_redis: Redis) -> None:
+    make_host("gpu1", 4)
+    for _ in range(6):
+        submit_experiment()
+    ready = threading.Barrier(3)
+
+    def worker() -> None:
+        try:
+            ready.wait()
+            for _beat in range(3):
+                tasks.tick()
+                tasks.sweep()
+        finally:
+            connection.close()
+
+    workers = [threading.Thread(target=worker) for _ in range(3)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    held = list(SlotHold.objects.filter(released_at=None).values_list("slot_id", flat=True))
+    assert len(held) == len(set(held)) == Allocation.objects.count() == 4
+    passes.run(default_pool().pk)
+    assert not passes.due_pools(default_pool().planned_at).exists(), (
+        "a tick with nothing to see asks one statement"
+    )
+
+
+@pytest.mark.survive(21, 40)
+def test_a_beat_sends_nothing_while_no_worker_takes_what_waits(own_redis: Redis) -> None:
+    app = announce.current_app
+    app.conf.task_default_queue = QUEUE
+    beating = beat.Scheduler(app)
+    entry = beating.Entry(name="tick", task="dispatch.tasks.tick", schedule=1.0, app=app)
+    with client(own_redis) as asked:
+        for _ in range(2):
+            beating.apply_entry(entry, beating.producer)
+        assert asked.llen(QUEUE) == 2
+        asked.rpush(QUEUE, *[b"a message that nobody took"] * beat.WAITING_MAX)
+        beating.apply_entry(entry, beating.producer)
+        assert asked.llen(QUEUE) == 2 + beat.WAITING_MAX
+        asked.flushall()
+        beating.apply_entry(entry, beating.producer)
+        assert asked.llen(QUEUE) == 1

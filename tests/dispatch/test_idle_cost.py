@@ -1,0 +1,60 @@
+"""What a server that has nothing to do asks of PostgreSQL: a beat brings hundreds of messages a minute."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from dispatch import host_tasks, passes, tasks
+from hosts.pools import default_pool
+from notifications import outbox
+from notifications import tasks as notifications
+from tests.rig.world import make_host, submit_experiment
+
+pytestmark = pytest.mark.django_db
+
+#: task -> the most statements that it needs to see that there is nothing to do
+STATEMENTS: list[tuple[Callable[[], Any], int]] = [
+    (tasks.tick, 1),
+    (notifications.look, 2),
+    (tasks.stop_unused, 1),
+    (host_tasks.keep_tunnels, 1),
+    (host_tasks.probe_all, 3),
+    (
+        tasks.sweep,
+        7,
+    ),  # its lease, whether there is work, which hosts are silent (in a transaction), which are lost
+]
+
+
+@pytest.mark.parametrize(("task", "most"), STATEMENTS)
+def test_an_idle_server_asks_little(
+    task: Callable[[], Any], most: int, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    make_host("gpu1", 1)
+    while passes.run(default_pool().pk):
+        pass
+    for _ in range(2):  # the cursor comes to the end of what has happened in two looks
+        outbox.look(timezone.now())
+    with django_assert_max_num_queries(most):
+        task()
+
+
+def test_what_is_open_is_looked_at_in_every_sweep(
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    make_host("gpu1", 1)
+    submit_experiment()
+    passes.run(default_pool().pk)
+    with django_assert_max_num_queries(100) as asked:
+        tasks.sweep()
+    assert len(asked) > 10
+
+
+def test_notifications_look_when_an_event_was_written() -> None:
+    outbox.look(timezone.now())
+    make_host("gpu1", 1)
+    submit_experiment()
+    assert outbox.anything_new()
