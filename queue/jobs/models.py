@@ -193,6 +193,14 @@ class Member(models.Model):
     class Meta:
         ordering = ["index"]
         constraints = [models.UniqueConstraint(fields=["allocation", "index"], name="member_index_once")]
+        indexes = [
+            # a few among all that have ended: every sweep asks for them
+            models.Index(
+                fields=["host"],
+                condition=Q(outbox_bytes__isnull=False, finished_at__isnull=True),
+                name="members_with_more_to_come",
+            )
+        ]
 
     @property
     def run_key(self) -> str:
