@@ -211,7 +211,13 @@ class Member(models.Model):
         indexes = [
             models.Index(
                 fields=["host"], condition=Q(cleaning_since__isnull=False), name="members_cleaned_up"
-            )
+            ),
+            # a few among all that have ended: every sweep asks for them
+            models.Index(
+                fields=["host"],
+                condition=Q(outbox_bytes__isnull=False, finished_at__isnull=True),
+                name="members_with_more_to_come",
+            ),
         ]
 
     @property

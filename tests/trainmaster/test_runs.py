@@ -83,7 +83,7 @@ def test_a_job_that_ends_during_an_outage_is_shipped_afterwards(
     host: TestHost, stream_server: StreamServer
 ) -> None:
     paths = host.run_script(UNTIL_TOLD + "\nraise SystemExit(3)\n")
-    stream_server.wait_for(lambda: stream_server.data)
+    stream_server.wait_for(lambda: stream_server.texts("rank0.stdout"))
     stream_server.down()
     (paths.root / "enough").touch()
     wait_until(paths.exit.exists)

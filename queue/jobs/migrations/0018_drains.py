@@ -25,6 +25,14 @@ class Migration(migrations.Migration):
             name='outbox_bytes',
             field=models.BigIntegerField(null=True),
         ),
+        migrations.AddIndex(
+            model_name='member',
+            index=models.Index(
+                condition=models.Q(('finished_at__isnull', True), ('outbox_bytes__isnull', False)),
+                fields=['host'],
+                name='members_with_more_to_come',
+            ),
+        ),
         migrations.RunSQL(
             "UPDATE jobs_allocation SET settled_at = ended_at WHERE ended_at IS NOT NULL", migrations.RunSQL.noop
         ),
