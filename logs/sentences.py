@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from events.models import Event
-from jobs import exits
+from jobs import cleaning, exits
 from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reason, TaskState
 from jobs.time_limits import in_words
 from logs.alerts import alert_of
@@ -142,11 +142,10 @@ def _of_member(event: Event) -> Sentence | None:
 
 def _of_remains(event: Event) -> Sentence | None:
     """Processes that have outlived the run; nothing where none was seen."""
-    remains = [process for process in event.detail.get("remains") or [] if process.get("pid")]
-    if not remains:
+    pids = cleaning.in_words(event.detail.get("remains") or [])
+    if not pids:
         return None
     level, text = _OF_REMAINS[event.to_state]
-    pids = ", ".join(f"pid {process['pid']}" for process in remains)
     return Sentence(level, text.format(host=event.detail.get("host"), pids=pids))
 
 

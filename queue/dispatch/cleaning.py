@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 30.0
 #: of a run's launch, by which the clocks of rows and hosts may differ
 _SLACK_SECONDS = 5.0
+_MOST_NOTED = 16
 
 
 def due(host: Host) -> list[Member]:
@@ -112,5 +113,5 @@ def overdue(run: Mapping[str, Any]) -> bool:
 
 
 def remains_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The processes in the host's answer to `status`, as far as it names them."""
-    return [{"pid": pid} for pid in run.get("pids") or ()]
+    """The first processes in the host's answer to `status`; `clean` says more of them."""
+    return [{"pid": pid} for pid in list(run.get("pids") or ())[:_MOST_NOTED]]

@@ -20,8 +20,14 @@ from hosts.models import Slot
 from hosts.pools import mark_dirty
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
+from scheduling.reasons import listed
 
 Remains = list[dict[str, Any]]
+
+
+def in_words(remains: Remains) -> str:
+    """`pid 7`, `pid 7, pid 8, pid 9 and 5 more`; empty without any."""
+    return listed(f"pid {process['pid']}" for process in remains if process.get("pid"))
 
 
 def under_way() -> QuerySet[Member]:

@@ -30,8 +30,9 @@ def used_by(slot: Json) -> str:
     cleaned = slot.get("cleaning")
     if not isinstance(cleaned, dict):
         return holder(slot.get("heldBy"))
-    pids = ", ".join(f"pid {process.get('pid')}" for process in cleaned.get("remains") or [])
-    return f"being cleaned up after {holder(cleaned)}{f': {pids}' if pids else ''}"
+    pids = [f"pid {process.get('pid')}" for process in cleaned.get("remains") or []]
+    more = f" and {len(pids) - 3} more" if len(pids) > 3 else ""
+    return f"being cleaned up after {holder(cleaned)}{': ' if pids else ''}{', '.join(pids[:3])}{more}"
 
 
 def where(row: Json) -> str:

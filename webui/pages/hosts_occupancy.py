@@ -13,6 +13,7 @@ from django.db.models import Prefetch, QuerySet
 
 from hosts import observe, registry
 from hosts.models import Host, Slot
+from jobs import cleaning
 from jobs.models import Job, Member, SlotHold
 from jobs.states import AllocationState, MemberState
 from webui.pages import words
@@ -227,7 +228,7 @@ def _cleaned(hosts: list[Host]) -> dict[int, str]:
     fields = [name.format("member__") for name in HOLDER_FIELDS]
     found = {}
     for slot, remains, *rest in rows.values_list("slot_id", "member__remains", *fields):
-        pids = ", ".join(f"pid {process.get('pid')}" for process in remains)
+        pids = cleaning.in_words(remains)
         found[slot] = f"{holder_of(tuple(rest)).words}{f': {pids}' if pids else ''}"
     return found
 
