@@ -61,6 +61,7 @@ def wait_until_one_waits_for_a_lock(thread: threading.Thread) -> None:
     raise AssertionError("nobody waits for a lock")
 
 
+@pytest.mark.survive(26)
 @pytest.mark.parametrize(
     ("wish", "kind"),
     [
@@ -84,6 +85,7 @@ def test_a_wish_that_meets_a_pass_stops_the_attempt_that_the_pass_makes(
     assert trial_of(experiment).task.state == "RUNNING"
 
 
+@pytest.mark.survive(26)
 def test_a_pass_that_meets_a_kill_places_nothing() -> None:
     make_host("gpu0", 1)
     experiment = submit_experiment()

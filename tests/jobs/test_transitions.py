@@ -117,6 +117,7 @@ def test_slots_are_free_when_the_member_has_ended_and_ports_when_the_allocation_
     assert not PortLease.objects.exists()
 
 
+@pytest.mark.survive(20)
 def test_a_launch_is_claimed_by_one_worker() -> None:
     member = assign(trial_of(submit_experiment()).task).members.get()
     assert transitions.claim_launch(member.pk, 60)

@@ -39,6 +39,7 @@ def starts(paths: RunPaths) -> int:
     return len(written.read_text().split())
 
 
+@pytest.mark.survive(20)
 def test_a_second_launch_finds_the_first(host: TestHost) -> None:
     spec = host.spec(COUNT_STARTS)
     first = host.launch_spec(spec, code_archive({"a": "b"}))
@@ -50,6 +51,7 @@ def test_a_second_launch_finds_the_first(host: TestHost) -> None:
     assert starts(paths) == 1
 
 
+@pytest.mark.survive(20)
 def test_launches_at_the_same_time_start_one(host: TestHost) -> None:
     spec = host.spec(COUNT_STARTS)
     host.keys.append(spec["run_key"])
@@ -60,6 +62,7 @@ def test_launches_at_the_same_time_start_one(host: TestHost) -> None:
     assert sorted(answer["state"] for answer in answers) == ["already", "already", "already", "launched"]
 
 
+@pytest.mark.survive(20)
 @pytest.mark.parametrize("delay_ms", [0, 20, 40, 60, 70, 80, 90, 100, 120])
 def test_a_launch_killed_at_any_moment_can_be_repeated(delay_ms: int, host: TestHost) -> None:
     spec = host.spec(COUNT_STARTS)
