@@ -1,5 +1,7 @@
 """A host that cannot start anything is left out: first by the task that failed there, then by everybody."""
 
+from pathlib import Path
+
 import pytest
 from django.conf import LazySettings
 from django.utils import timezone
@@ -152,3 +154,18 @@ def test_a_task_that_could_start_begins_its_count_anew(settings: LazySettings) -
     transitions.member_running(member.pk)
     settle.member_over(member.pk, reason=Reason.HOST_RESTARTED)
     assert trial_of(experiment).task.failed_starts == []
+
+
+@pytest.mark.survive(44)
+def test_a_host_where_no_folder_can_be_made_is_drained_by_its_own_word(
+    settings: LazySettings, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    make_host("broken", 1)
+    Host.objects.update(workdir=str(tmp_path / "file" / "workdir"))
+    experiments = [submit_experiment(name=f"job{n}") for n in range(settings.HOST_FAILED_STARTS)]
+    for _ in experiments:
+        launch.launch(attempt(at_once=False)["broken"].pk)
+    broken = Host.objects.get()
+    assert broken.draining and "Not a directory" in broken.state_reason
+    assert all(state_of(each) == ExperimentState.ACTIVE for each in experiments)

@@ -61,6 +61,7 @@ def wait_until_one_waits_for_a_lock(thread: threading.Thread) -> None:
     raise AssertionError("nobody waits for a lock")
 
 
+@pytest.mark.survive(26)
 @pytest.mark.parametrize(
     ("wish", "kind"),
     [

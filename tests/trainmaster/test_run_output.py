@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainmaster.conftest import TestHost, wait_until
+from tests.trainmaster.conftest import TestHost, code_archive, wait_until
 from tests.trainmaster.counting_ranks import finish
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.paths import RunPaths
@@ -113,6 +113,18 @@ def small_disk(host: TestHost) -> Iterator[Path]:
     yield runs
     host.end_everything()
     subprocess.run(["umount", "-l", str(runs)], check=True)
+
+
+@pytest.mark.survive(9)
+@pytest.mark.parametrize("account", [None, "nobody"])
+def test_a_launch_on_a_full_disk_names_it_and_leaves_nothing(
+    account: str | None, small_disk: Path, host: TestHost
+) -> None:
+    code = code_archive({"big": os.urandom(2_000_000).hex()})
+    answer = host.launch_spec(host.spec(["true"], unix_user=account), code)
+    assert answer["error"] == "disk"
+    assert f"The disk is full at gpu1:{small_disk}." in answer["message"]
+    assert not list(small_disk.iterdir())
 
 
 @pytest.mark.survive(9)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
-from typing import IO, Any, Dict, cast
+from typing import IO, Any, Dict, Iterator, cast
 
 from trainmaster.host import launch_lock
 from trainmaster.host.accounts import account, by_sudo, is_other, under
@@ -15,6 +16,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.protocol import ProtocolError, ServerAddress, Spec, check_spec
 from trainmaster.runner.detached import start_detached
+from trainmaster.runner.full_disk import FULL, place_of
 from trainmaster.runner.state import read_state
 
 _START_SECONDS = 60.0
@@ -39,11 +41,12 @@ def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict
     if user is not None and is_other(user) and os.getuid() != 0:
         workdir.runs.chmod(SHARED_MODE)
         return by_sudo(account(user), "launch", request, workdir, more=cast("IO[bytes]", code))
-    lock = launch_lock.take(workdir.lock(spec["run_key"]), _START_SECONDS)
     try:
-        if lock is None:
-            return {"run_key": spec["run_key"], "state": "starting"}
-        return _launch_locked(spec, server, code, workdir, lock)
+        with _naming_a_full_disk(workdir, spec):
+            lock = launch_lock.take(workdir.lock(spec["run_key"]), _START_SECONDS)
+            if lock is None:
+                return {"run_key": spec["run_key"], "state": "starting"}
+            return _launch_locked(spec, server, code, workdir, lock)
     finally:
         code.drain()
 
@@ -64,7 +67,7 @@ def _launch_locked(
                 for made in (unfinished.root, workdir.lock(key)):
                     os.chown(made, entry.pw_uid, entry.pw_gid)
             try:
-                under(user, lambda: _prepare(unfinished, spec, server, code))
+                under(user, lambda: _prepare(workdir, unfinished, spec, server, code))
             finally:
                 code.left = 0  # read there, perhaps by a child whose count this process does not see
             _refuse_revoked(paths)
@@ -109,18 +112,33 @@ def make_workdir(workdir: Workdir) -> None:
         workdir.runs.chmod(0o711)
 
 
-def _prepare(paths: RunPaths, spec: Spec, server: ServerAddress, code: Limited) -> Dict[str, Any]:
+def _prepare(
+    workdir: Workdir, paths: RunPaths, spec: Spec, server: ServerAddress, code: Limited
+) -> Dict[str, Any]:
     """Fill the folder that will become the run's."""
-    for folder in (paths.code, paths.control, paths.spool, paths.checkpoints):
-        folder.mkdir(mode=0o700)
-    try:
-        if code.left:
-            unpack(code, paths.code)
-    finally:
-        code.drain()
-    write_json(paths.server, server)
-    write_json(paths.spec, spec)
+    with _naming_a_full_disk(workdir, spec):
+        for folder in (paths.code, paths.control, paths.spool, paths.checkpoints):
+            folder.mkdir(mode=0o700)
+        try:
+            if code.left:
+                unpack(code, paths.code)
+        finally:
+            code.drain()
+        write_json(paths.server, server)
+        write_json(paths.spec, spec)
     return {}
+
+
+@contextlib.contextmanager
+def _naming_a_full_disk(workdir: Workdir, spec: Spec) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        where = place_of(workdir.runs, spec["host"]["name"])
+        sentence = f"The disk is full at {where}. Free space there, or move the workdir to a larger disk."
+        raise VerbError("disk", sentence) from error
 
 
 def _start(paths: RunPaths, lock: int) -> Dict[str, Any]:

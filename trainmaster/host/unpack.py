@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Callable, Set, Tuple, cast
 
 from trainmaster.host.errors import VerbError
+from trainmaster.runner.full_disk import FULL
 
 
 class Limited:
@@ -38,7 +39,10 @@ class Limited:
 
 
 def unpack(archive: Limited, folder: Path) -> None:
-    """Unpack a tar.gz into the existing empty `folder`. VerbError `unsafe_archive` names the member at fault."""
+    """Unpack a tar.gz into the existing empty `folder`. VerbError `unsafe_archive` names the member at fault.
+
+    OSError: the disk is full.
+    """
     links: Set[Tuple[str, ...]] = set()
     try:
         with tarfile.open(fileobj=cast("IO[bytes]", archive), mode="r|gz", errorlevel=2) as tar:
@@ -47,6 +51,8 @@ def unpack(archive: Limited, folder: Path) -> None:
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise VerbError("bad_archive", f"The context folder's archive cannot be read: {error}.") from error
     except OSError as error:
+        if error.errno in FULL:
+            raise
         if isinstance(error, tarfile.ReadError) or "gzip" in str(error).lower():
             raise VerbError(
                 "bad_archive", f"The context folder's archive cannot be read: {error}."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 _ROOM_BYTES = 64 * 1024
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FullDisk:
@@ -27,7 +27,7 @@ class FullDisk:
 
     def refused(self, error: OSError) -> None:
         """A write of ours failed."""
-        if error.errno in _FULL:
+        if error.errno in FULL:
             self._refused = True
             self._begin()
 
@@ -53,12 +53,13 @@ class FullDisk:
 
     def _begin(self) -> None:
         if self.where is None:
-            self.where = f"{self._host}:{_mount_of(self._folder)}"
+            self.where = place_of(self._folder, self._host)
             self._since = time.monotonic()
 
 
-def _mount_of(folder: Path) -> Path:
+def place_of(folder: Path, host: str) -> str:
+    """`<host>:<mount point>` of the disk with `folder`."""
     folder = folder.resolve()
     while not os.path.ismount(folder):
         folder = folder.parent
-    return folder
+    return f"{host}:{folder}"
