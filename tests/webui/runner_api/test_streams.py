@@ -171,9 +171,13 @@ def test_the_long_poll_answers_as_soon_as_something_is_ordered(runner: httpx.Cli
     poller.join(60)
     assert answers[0][1] == {"preempt": {"reason": "preempted"}, "stop": None}
     assert answers[0][0] - ordered < 20, "long before the poll is over"
+    member.refresh_from_db()
+    assert member.preempt_told_at is None, "that answer may have been lost on its way"
     begin = time.monotonic()
     assert runner.get(path, params={"wait": 1, "have": "preempt"}).status_code == 200
     assert time.monotonic() - begin >= 1
+    member.refresh_from_db()
+    assert member.preempt_told_at is not None, "the runner has the order"
 
 
 def test_a_lost_wake_up_costs_a_second(runner: httpx.Client) -> None:
