@@ -220,6 +220,8 @@ def _what_follows(allocation: Allocation) -> list[str]:
     if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED:
         return []
     if event.reason in NEVER_STARTED:
+        if any(failed["final"] for failed in allocation.task.failed_starts):
+            return ["It is not tried again: whatever starts it crashes."]
         tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row could not start"
         return [f"It is not tried again: {tries}. Mend that and continue it, or fork it with another config."]
     return [

@@ -16,6 +16,7 @@ from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState
+from logs import why_stopped
 from tests.rig.ports import free_port
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 from trainmaster.host import launch_lock
@@ -171,3 +172,4 @@ def test_a_launch_that_kills_its_worker_is_tried_three_times_and_then_says_so(
     allocation = Allocation.objects.get()
     assert allocation.exit_detail["sentence"] == "The launch crashed the server's worker 3 times."
     assert trial_of(Experiment.objects.get()).state == TrialState.ERROR
+    assert "It is not tried again: whatever starts it crashes." in why_stopped._what_follows(allocation)
