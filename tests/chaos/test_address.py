@@ -3,10 +3,10 @@
 import pytest
 
 from tests.chaos.test_outages import assert_unharmed, begin, passes
+from tests.rig.pace import wait_until
 from tests.rig.server import Server
 from tests.rig.stack import Stack
 from tests.trainmaster.stranger import Stranger
-from webui.embedded.processes import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts, pytest.mark.survive(41)]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.hosts import HostRig, processes_with_marker
+from tests.rig.pace import wait_until
 from tests.rig.stack import Json, Stack, config, halting, running_stack
 from trainmaster.processes import state_of
-from webui.embedded.processes import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts]
 

@@ -20,9 +20,9 @@ from events import leases
 from events.models import Lease
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool, mark_dirty
-from tests.rig import parts
+from tests.rig import pace, parts
 from tests.rig.web import ROOT, database_url
-from webui.embedded import folder, processes, redis
+from webui.embedded import folder, redis
 from webui.embedded.redis import Redis
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,7 +118,7 @@ def wait_planned(log: Path, what: str) -> None:
         connection.close()  # it may be one of those that were cut
         return not PoolChange.objects.filter(pool=pool).exists()
 
-    assert processes.wait_until(planned, LIMIT_SECONDS), f"{what}\n{log.read_text()[-3000:]}"
+    assert pace.wait_until(planned, LIMIT_SECONDS), f"{what}\n{log.read_text()[-3000:]}"
 
 
 @pytest.mark.survive(22)
@@ -135,7 +135,7 @@ def test_redis_full_emptied_and_restarted(
         asked.config_set("maxmemory-policy", "noeviction")
         asked.config_set("maxmemory", "1mb")
         worker.send_signal(signal.SIGCONT)
-        assert processes.wait_until(lambda: "used memory" in log.read_text(), LIMIT_SECONDS), "nobody noticed"
+        assert pace.wait_until(lambda: "used memory" in log.read_text(), LIMIT_SECONDS), "nobody noticed"
         asked.config_set("maxmemory", "256mb")
         wait_planned(log, "after it was full")
         asked.flushall()
@@ -165,13 +165,13 @@ def test_a_deaf_worker_ends_and_one_that_hears_does_not(
     worker: "subprocess.Popen[bytes]", broker: Broker, log: Path
 ) -> None:
     """The last of the tests of this worker, which it ends."""
-    assert processes.wait_until(lambda: figures.read().workers == 1, LIMIT_SECONDS), log.read_text()[-3000:]
+    assert pace.wait_until(lambda: figures.read().workers == 1, LIMIT_SECONDS), log.read_text()[-3000:]
     assert log.with_name("sign").exists() and worker.poll() is None
     with Celery(broker=broker.url.replace("unix://", "redis+socket://", 1), set_as_current=False) as asks:
         for queues in asks.control.inspect().active_queues().values():
             for queue in queues:  # answers pings, and takes nothing
                 asks.control.cancel_consumer(queue["name"])
-    assert processes.wait_until(lambda: worker.poll() is not None, LIMIT_SECONDS)
+    assert pace.wait_until(lambda: worker.poll() is not None, LIMIT_SECONDS)
     assert "This worker takes no messages" in log.read_text()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE events_lease SET expires_at = expires_at - interval '2 days'")

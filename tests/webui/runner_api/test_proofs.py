@@ -12,11 +12,11 @@ from dispatch import spec
 from jobs.models import Allocation, Member
 from jobs.run import Run
 from jobs.states import AllocationState
+from tests.rig.pace import wait_until
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
 from trainmaster.http import ServerClient, Unproved
 from trainmaster.identity import CHALLENGE_HEADER, PROOF_HEADER, Identity, identity_of
-from webui.embedded.processes import wait_until
 from webui.runner_api import limits, proofs
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.survive(41)]
