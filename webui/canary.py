@@ -68,13 +68,15 @@ class Canary:
             self._presence = leases.take(leases.WORKER + leases.holder(), seconds)
 
     def _watch(self) -> None:
-        while not self._done.wait(settings.CANARY_SECONDS):
+        while True:
             if settings.WORKER_SIGN:
                 with suppress(OSError):  # a full disk, which is not our ears
                     Path(settings.WORKER_SIGN).touch()
             if self._unheard >= LOST and self._busy < self._threads:
                 self._leave()
             self._send()
+            if self._done.wait(settings.CANARY_SECONDS):
+                return
 
     def _send(self) -> None:
         try:

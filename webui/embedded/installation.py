@@ -202,7 +202,7 @@ def _start_ours(
             {**environment, "TRAINMASTER_WORKER_SIGN": str(sign)},
             folder=ROOT,
             sign=sign,
-            sign_limit_seconds=4 * limits.CANARY_SECONDS,
+            sign_limit_seconds=3 * limits.CANARY_SECONDS,
         )
     )
     beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
