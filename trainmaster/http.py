@@ -388,4 +388,6 @@ def _decoded(content: bytes, response: http.client.HTTPResponse) -> bytes:
 def _reason(error: BaseException) -> str:
     if isinstance(error, socket.timeout):
         return "no answer in time"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection was closed before the end"
     return str(error) or type(error).__name__

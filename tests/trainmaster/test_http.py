@@ -49,7 +49,9 @@ class Echo(BaseHTTPRequestHandler):
         self.send_response(status)
         if status == 429:
             self.send_header("Retry-After", "7")
-        self.send_header("Content-Length", str(len(answer)))
+        missing = 10 if parts[1] == "broken" else 0
+        self.close_connection = self.close_connection or bool(missing)
+        self.send_header("Content-Length", str(len(answer) + missing))
         self.end_headers()
         self.wfile.write(answer)
 
@@ -139,6 +141,8 @@ def test_what_cannot_be_reached_is_one_error(echo: ThreadingHTTPServer) -> None:
         ServerClient(url(echo), timeout=0.2).get("/slow")
     with pytest.raises(Unreachable, match="cannot be reached"):
         ServerClient("http://127.0.0.1:1").get("/")
+    with pytest.raises(Unreachable, match="broke off: the connection was closed before the end"):
+        ServerClient(url(echo)).get("/broken")
     with pytest.raises(Unreachable):
         ServerClient(url(echo, "https")).get("/")
     with pytest.raises(ValueError, match="is not http"):
