@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db.models import Exists, Q
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from dispatch import uploads
 from events.models import Presence
@@ -25,7 +25,7 @@ def exists() -> bool:
 
     Of a control plane that has stamped its presence, as each sweep does first.
     """
-    recent = Q(settled_at__gt=timezone.now() - JUST_ENDED)
+    recent = Q(settled_at__gt=Now() - JUST_ENDED)
     unmanaged = Trial.objects.filter(experiment__unmanaged=True, state=TrialState.ACTIVE)
     is_open = (
         Exists(Member.objects.exclude(state=MemberState.ENDED))
