@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 
 from dispatch import uploads
 from events.models import Presence
-from experiments.models import Experiment, Trial
-from experiments.states import ExperimentState, TrialState
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import CheckpointState, ExperimentState, TrialState
 from hosts.models import Host
 from jobs import cleaning
 from jobs.models import Allocation, Member
@@ -26,13 +26,15 @@ def exists() -> bool:
     Of a control plane that has stamped its presence, as each sweep does first.
     """
     recent = Q(settled_at__gt=Now() - JUST_ENDED)
+    gone = Q(host__admission__in=uploads.GONE)  # nobody is asked there
     unmanaged = Trial.objects.filter(experiment__unmanaged=True, state=TrialState.ACTIVE)
     is_open = (
         Exists(Member.objects.exclude(state=MemberState.ENDED))
         | Exists(Allocation.objects.filter(~Q(state=AllocationState.TERMINATED) | recent))
-        | Exists(uploads.awaited())
-        | Exists(cleaning.under_way())
-        | Exists(Host.objects.exclude(drain_reason=""))
+        | Exists(uploads.awaited().exclude(gone))
+        | Exists(Checkpoint.objects.filter(state=CheckpointState.PARTIAL))
+        | Exists(cleaning.under_way().exclude(gone))
+        | Exists(Host.objects.exclude(drain_reason="").exclude(admission__in=uploads.GONE))
         | Exists(Experiment.objects.filter(unmanaged=True, state=ExperimentState.ACTIVE))
         | Exists(unmanaged)
     )
