@@ -45,8 +45,8 @@ def clean(host: Host) -> None:
     """Signal what is left of these members, and note what has become of it."""
     members = due(host)
     if not members:
-        if host.drain_reason:  # whoever let go of the last slot was killed before this
-            registry.lift_drain(host.pk, actor="server")
+        if host.drain_cause == Host.Drain.CLEANUP:  # whoever let go of the last slot was killed before this
+            registry.lift_drain(host.pk)
         return
     now = presence.database_now()
     orders = {member.run_key: _order(member, now) for member in members}
@@ -87,9 +87,9 @@ def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Ma
         elif "left" in found:
             cleaning.still_there(member.pk, found["left"])
             if _seconds(member, now) > limit and cleaning.failed(member.pk):
-                registry.drain(host_id, actor="server", sentence=_sentence(member, found["left"]))
+                registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
     if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
-        registry.lift_drain(host_id, actor="server")
+        registry.lift_drain(host_id)
 
 
 def _sentence(member: Member, left: list[dict[str, Any]]) -> str:

@@ -34,7 +34,7 @@ def exists() -> bool:
         | Exists(uploads.awaited().exclude(gone))
         | Exists(Checkpoint.objects.filter(state=CheckpointState.PARTIAL))
         | Exists(cleaning.under_way().exclude(gone))
-        | Exists(Host.objects.exclude(drain_reason="").exclude(admission__in=uploads.GONE))
+        | Exists(Host.objects.filter(drain_cause=Host.Drain.CLEANUP).exclude(admission__in=uploads.GONE))
         | Exists(Experiment.objects.filter(unmanaged=True, state=ExperimentState.ACTIVE))
         | Exists(unmanaged)
     )

@@ -61,7 +61,7 @@ def hosts_to_ask() -> list[uuid.UUID]:
             Q(members__in=Member.objects.exclude(state=MemberState.ENDED))
             | Q(members__in=uploads.awaited())
             | Q(members__in=cleanings.under_way())
-            | ~Q(drain_reason="")
+            | Q(drain_cause=Host.Drain.CLEANUP)
         )
         .exclude(admission__in=uploads.GONE)
         .exclude(contact=Host.Contact.SILENT)
