@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
 from dispatch import remote
+from events import presence
 from hosts import registry
 from hosts.models import Host, Slot
 from jobs import cleaning
@@ -44,10 +45,11 @@ def clean(host: Host) -> None:
     """Signal what is left of these members, and note what has become of it."""
     members = due(host)
     if not members:
-        if host.drain_reason:  # whoever let go of the last slot was killed before this
-            registry.lift_drain(host.pk, actor="server")
+        if host.drain_cause == Host.Drain.CLEANUP:  # whoever let go of the last slot was killed before this
+            registry.lift_drain(host.pk)
         return
-    orders = {member.run_key: _order(member) for member in members}
+    now = presence.database_now()
+    orders = {member.run_key: _order(member, now) for member in members}
     try:
         answer = remote.verb(host, "clean", {"runs": orders}, timeout_seconds=_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
@@ -56,11 +58,10 @@ def clean(host: Host) -> None:
     take_in(host.pk, members, answer["runs"])
 
 
-def _order(member: Member) -> dict[str, Any]:
-    now = timezone.now()
+def _order(member: Member, now: datetime) -> dict[str, Any]:
     slots = list(Slot.objects.filter(holds__member=member, holds__released_at=None).exclude(uuid=""))
     order: dict[str, Any] = {
-        "signal": "TERM" if _seconds(member) < settings.CLEANING_GRACE_SECONDS else "KILL",
+        "signal": "TERM" if _seconds(member, now) < settings.CLEANING_GRACE_SECONDS else "KILL",
         "account": account_of(member),
         "devices": [slot.uuid for slot in slots],
         "strangers": [slot.outside["pid"] for slot in slots if slot.outside.get("pid")],
@@ -71,23 +72,24 @@ def _order(member: Member) -> dict[str, Any]:
     return order
 
 
-def _seconds(member: Member) -> float:
-    return (timezone.now() - (member.cleaning_since or timezone.now())).total_seconds()
+def _seconds(member: Member, now: datetime) -> float:
+    """For how long it has been cleaned up, by the database's clock."""
+    return (now - (member.cleaning_since or now)).total_seconds()
 
 
 def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Mapping[str, Any]]) -> None:
     """What the host answered of each; one that it could not look at stays as it is."""
-    limit = settings.CLEANING_GRACE_SECONDS + settings.UNKILLABLE_SECONDS
+    limit, now = settings.CLEANING_GRACE_SECONDS + settings.UNKILLABLE_SECONDS, presence.database_now()
     for member in members:
         found = runs.get(member.run_key, {})
         if found.get("count") == 0:
             cleaning.done(member.pk)
         elif "left" in found:
             cleaning.still_there(member.pk, found["left"])
-            if _seconds(member) > limit and cleaning.failed(member.pk):
-                registry.drain(host_id, actor="server", sentence=_sentence(member, found["left"]))
+            if _seconds(member, now) > limit and cleaning.failed(member.pk):
+                registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
     if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
-        registry.lift_drain(host_id, actor="server")
+        registry.lift_drain(host_id)
 
 
 def _sentence(member: Member, left: list[dict[str, Any]]) -> str:

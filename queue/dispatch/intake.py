@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from commands import services
@@ -143,9 +144,10 @@ def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[
 
 def _heard(member: Member) -> None:
     """Its host has spoken, or the user who runs it (dispatch.detached), and its stream has moved: the member lives."""
-    now = timezone.now()
-    if member.heartbeat_at is None or now - member.heartbeat_at > _SIGN_EVERY:
-        Member.objects.filter(pk=member.pk).update(heartbeat_at=now)
+    # the database's time: where the clock here differs, it is written with each batch
+    heard = member.heartbeat_at
+    if heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY:
+        Member.objects.filter(pk=member.pk).update(heartbeat_at=Now())
     if member.host.transport != Host.Transport.NONE:
         observe.heartbeat_of(member.host)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
 from dispatch import kinds, remote, settle, spec
 from dispatch.addresses import server_address
@@ -93,9 +91,7 @@ def _may_be_sent_again(member: Member) -> bool:
 
 
 def _awaited(member: Member, sentence: str) -> None:
-    transitions.note_launch_awaited(
-        member.pk, sentence, timezone.now() + timedelta(seconds=LOOK_SECONDS * random.uniform(0.8, 1.2))
-    )
+    transitions.note_launch_awaited(member.pk, sentence, LOOK_SECONDS * random.uniform(0.8, 1.2))
 
 
 def _order(member: Member) -> tuple[dict[str, Any], bytes]:
@@ -130,9 +126,9 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
         give_up(member, Reason.LAUNCH_FAILED, str(error), _fault(error))
         return
     if in_doubt or (error.may_pass and member.launch_attempts < settings.LAUNCH_ATTEMPTS):
-        transitions.note_launch_error(member.pk, str(error), _retry_at(member), in_doubt=in_doubt)
+        transitions.note_launch_error(member.pk, str(error), _retry_seconds(member), in_doubt=in_doubt)
         return
-    transitions.note_launch_error(member.pk, str(error), timezone.now(), in_doubt=False)
+    transitions.note_launch_error(member.pk, str(error), 0.0, in_doubt=False)
     _over(member, Reason.LAUNCH_FAILED, str(error), _fault(error))
 
 
@@ -144,9 +140,8 @@ def _fault(error: remote.RemoteError) -> Fault:
     return Fault.HOST
 
 
-def _retry_at(member: Member) -> datetime:
-    pause = RETRY_SECONDS * min(member.launch_attempts, 10) * random.uniform(0.8, 1.2)
-    return timezone.now() + timedelta(seconds=pause)
+def _retry_seconds(member: Member) -> float:
+    return RETRY_SECONDS * min(member.launch_attempts, 10) * random.uniform(0.8, 1.2)
 
 
 def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = Fault.RUN) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db.models import Exists, Q
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from dispatch import uploads
 from events.models import Presence
-from experiments.models import Experiment, Trial
-from experiments.states import ExperimentState, TrialState
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import CheckpointState, ExperimentState, TrialState
 from hosts.models import Host
 from jobs import cleaning
 from jobs.models import Allocation, Member
@@ -25,14 +25,16 @@ def exists() -> bool:
 
     Of a control plane that has stamped its presence, as each sweep does first.
     """
-    recent = Q(settled_at__gt=timezone.now() - JUST_ENDED)
+    recent = Q(settled_at__gt=Now() - JUST_ENDED)
+    gone = Q(host__admission__in=uploads.GONE)  # nobody is asked there
     unmanaged = Trial.objects.filter(experiment__unmanaged=True, state=TrialState.ACTIVE)
     is_open = (
         Exists(Member.objects.exclude(state=MemberState.ENDED))
         | Exists(Allocation.objects.filter(~Q(state=AllocationState.TERMINATED) | recent))
-        | Exists(uploads.awaited())
-        | Exists(cleaning.under_way())
-        | Exists(Host.objects.exclude(drain_reason=""))
+        | Exists(uploads.awaited().exclude(gone))
+        | Exists(Checkpoint.objects.filter(state=CheckpointState.PARTIAL))
+        | Exists(cleaning.under_way().exclude(gone))
+        | Exists(Host.objects.filter(drain_cause=Host.Drain.CLEANUP).exclude(admission__in=uploads.GONE))
         | Exists(Experiment.objects.filter(unmanaged=True, state=ExperimentState.ACTIVE))
         | Exists(unmanaged)
     )

@@ -37,7 +37,7 @@ WITH host AS MATERIALIZED (
 SELECT json_build_array(
   (SELECT json_agg(json_build_array(
       id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}',
-      draining AND state_reason <> '', failed_starts_era)
+      drain_cause = '{Host.Drain.FAILED_STARTS}', failed_starts_era)
       ORDER BY name) FROM host),
   (SELECT json_agg(json_build_array(
       s.host_id, s.id, s.index, s.kind, s.enabled AND NOT s.missing, s.draining,

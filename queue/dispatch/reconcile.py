@@ -61,7 +61,7 @@ def hosts_to_ask() -> list[uuid.UUID]:
             Q(members__in=Member.objects.exclude(state=MemberState.ENDED))
             | Q(members__in=uploads.awaited())
             | Q(members__in=cleanings.under_way())
-            | ~Q(drain_reason="")
+            | Q(drain_cause=Host.Drain.CLEANUP)
         )
         .exclude(admission__in=uploads.GONE)
         .exclude(contact=Host.Contact.SILENT)
@@ -201,7 +201,7 @@ def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None
     member.refresh_from_db(fields=["heartbeat_at"])  # batches may have come while the host was asked
     known_for = _seen_seconds(member) if run.get("unshipped_bytes") else settings.DRAIN_SECONDS
     heard_ago = (
-        (timezone.now() - member.heartbeat_at).total_seconds()
+        (presence.database_now() - member.heartbeat_at).total_seconds()
         if member.heartbeat_at
         else settings.DRAIN_SECONDS
     )
@@ -250,9 +250,9 @@ def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
 def _ended_seconds(member: Member, ended_at: float | None) -> float:
     """How long ago it ended; of a killed launcher, how long ago its runner was heard, which still brings the rest."""
     if ended_at:
-        return timezone.now().timestamp() - float(ended_at) + (member.host.clock_skew_seconds or 0.0)
+        return presence.database_now().timestamp() - float(ended_at) + (member.host.clock_skew_seconds or 0.0)
     heard = member.heartbeat_at or member.launched_at
-    return (timezone.now() - heard).total_seconds() if heard else settings.DRAIN_SECONDS
+    return (presence.database_now() - heard).total_seconds() if heard else settings.DRAIN_SECONDS
 
 
 def leave_disabled_hosts() -> None:
@@ -335,7 +335,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
 
     By force: whoever still has something to bring is among those that are awaited.
     """
-    before = timezone.now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
+    before = presence.database_now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
     members = {
         member.run_key: member
         for member in Member.objects.filter(
@@ -362,7 +362,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
 
 def merge_event_lines() -> None:
     """Put the newest events of live and just ended tasks into their logs."""
-    recent = timezone.now() - JUST_ENDED
+    recent = presence.database_now() - JUST_ENDED
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
     ids |= set(Allocation.objects.filter(settled_at__gt=recent).values_list("task_id", flat=True))
     for task_id in log_store.unmerged(ids):

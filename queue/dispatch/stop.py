@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from dispatch import launch, remote
 from dispatch.going_on import going_on
+from events import presence
 from hosts.models import Host
 from jobs import leaving, transitions
 from jobs.models import Allocation, Member
@@ -30,18 +31,19 @@ def stop(allocation_id: str) -> None:
     asked = allocation.members.exclude(state=MemberState.ENDED).exclude(host__transport=Host.Transport.NONE)
     members = asked.select_related("host", "allocation__task__job")
     by_host: dict[Host, list[Member]] = defaultdict(list)
+    now = presence.database_now()
     for member in members:
         if member.state == MemberState.ASSIGNED:
             launch.launch(member.pk)  # claims it, sees the stop, and ends it
-        elif _due(member):
+        elif _due(member, now):
             by_host[member.host].append(member)
     for host, here in by_host.items():
         _tell(host, allocation, here)
 
 
-def _due(member: Member) -> bool:
+def _due(member: Member, now: datetime) -> bool:
     sent = member.stop_sent_at
-    return sent is None or timezone.now() - sent > timedelta(seconds=RESEND_SECONDS)
+    return sent is None or now - sent > timedelta(seconds=RESEND_SECONDS)
 
 
 def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
@@ -59,7 +61,7 @@ def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
     except remote.RemoteError as error:
         log.warning("%s of %s on %s: %s", verb, allocation.pk, host.name, error)
         return
-    Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=timezone.now())
+    Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=Now())
     told = [m.pk for m in members if answer.get("runs", {}).get(m.run_key, {}).get("preempting")]
     leaving.preempt_told(told)
 

@@ -32,18 +32,16 @@ def note(host_id: uuid.UUID, task_id: str, sentence: str) -> int:
     if len(host.failed_starts) >= settings.HOST_FAILED_STARTS:
         host.failed_starts_era += 1
         host.failed_starts = host.failed_starts[-settings.HOST_FAILED_STARTS :]
-        if host.enabled and not host.draining:
+        if host.enabled and (not host.draining or host.drain_cause == Host.Drain.CLEANUP):
             _drain(host)
-    host.save(
-        update_fields=["failed_starts", "failed_starts_era", "draining", "state_reason"],
-    )
+    host.save(update_fields=[*FIELDS, "draining", "drain_cause", "drain_reason"])
     return era
 
 
 def _drain(host: Host) -> None:
     tasks = len(host.failed_starts)
-    host.draining = True
-    host.state_reason = (
+    host.draining, host.drain_cause = True, Host.Drain.FAILED_STARTS
+    host.drain_reason = (
         f"The server drains it: it could not start {tasks} {'tasks' if tasks > 1 else 'task'} in a row. The last "
         f"failure: {host.failed_starts[-1]['sentence'].rstrip('.')}. Fix that, then enable the host."
     )
@@ -52,7 +50,7 @@ def _drain(host: Host) -> None:
         host.pk,
         reason=REASON,
         actor="server",
-        detail={"name": host.name, "sentence": host.state_reason},
+        detail={"name": host.name, "sentence": host.drain_reason},
     )
     announce("hosts")
     mark_dirty(host.pool_id)
@@ -60,8 +58,9 @@ def _drain(host: Host) -> None:
 
 def forget(host: Host) -> None:
     """The host has started something: what failed there before was not in a row with what fails next."""
-    if host.failed_starts and not host.draining:
-        Host.with_machines.filter(pk=host.pk, draining=False).update(failed_starts=[])
+    if host.failed_starts and host.drain_cause != Host.Drain.FAILED_STARTS:
+        rows = Host.with_machines.filter(pk=host.pk).exclude(drain_cause=Host.Drain.FAILED_STARTS)
+        rows.update(failed_starts=[])
         host.failed_starts = []
 
 
@@ -69,8 +68,7 @@ def clear(host: Host) -> None:
     """A clean slate, for the host and for all tasks that avoid it. The caller has locked the row and saves FIELDS."""
     host.failed_starts = []
     host.failed_starts_era += 1
-    host.state_reason = "" if host.admission == Host.Admission.READY else host.state_reason
 
 
 #: what `clear` changes
-FIELDS = ["failed_starts", "failed_starts_era", "state_reason"]
+FIELDS = ["failed_starts", "failed_starts_era"]

@@ -122,6 +122,12 @@ class Host(models.Model):
         LOST = "lost"  # declared by a person or by the pool's rule; its runs are over
         REMOVED = "removed"  # taken out by a person; the row stays for the history that points at it
 
+    class Drain(models.TextChoices):
+        """Why the server itself drains the host; a person's drain has no cause."""
+
+        CLEANUP = "cleanup"  # processes survive SIGKILL there; lifted once they are gone
+        FAILED_STARTS = "failed_starts"  # it can start nothing; lifted by whoever enables the host
+
     class Contact(models.TextChoices):
         UNKNOWN = "unknown"
         REACHABLE = "reachable"
@@ -150,10 +156,11 @@ class Host(models.Model):
 
     enabled = models.BooleanField(default=True)
     draining = models.BooleanField(default=False)
-    #: a sentence, while it is the server that drains it: that drain is lifted with its reason
+    #: while it is the server that drains it: why, and the same as a sentence
+    drain_cause = models.CharField(max_length=16, choices=Drain.choices, blank=True)
     drain_reason = models.TextField(blank=True)
     admission = models.CharField(max_length=12, choices=Admission.choices, default=Admission.ADMITTING)
-    #: a sentence that says why it is not ready, or why the server drains it
+    #: a sentence that says why it is not ready
     state_reason = models.TextField(blank=True)
     #: [{"task", "sentence"}]: the tasks that it could not start, one after the other, since it last started one
     failed_starts = models.JSONField(default=list)

@@ -28,7 +28,7 @@ LOST = "dispatch.tasks.host_lost"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
-_SWITCHES = ["enabled", "draining", "drain_reason"]
+_SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
 
 
 class Refused(ValueError):
@@ -81,7 +81,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         for name, value in vars(new).items():
             setattr(host, name, value)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
-        host.enabled, host.draining, host.drain_reason = True, False, ""
+        _switch(host, enabled=True)
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor = {}, {}
@@ -205,7 +205,7 @@ def enable(host_id: uuid.UUID, *, actor: str) -> Host:
     """New work may be placed again, whatever could not be started there before."""
     host = _locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
-        host.enabled, host.draining, host.drain_reason = True, False, ""
+        _switch(host, enabled=True)
         failed_starts.clear(host)
         host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
         _changed(host, "enabled", actor)
@@ -217,40 +217,50 @@ def disable(host_id: uuid.UUID, *, actor: str) -> Host:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = _locked(host_id)
     if host.enabled:
-        host.enabled, host.draining, host.drain_reason = False, False, ""
+        _switch(host, enabled=False)
         host.save(update_fields=_SWITCHES)
         _changed(host, "disabled", actor)
     return host
 
 
 @transaction.atomic
-def drain(host_id: uuid.UUID, *, actor: str, sentence: str = "") -> Host:
-    """Nothing new is placed; what runs there ends in its own time.
-
-    With a `sentence` it is the server's own doing, which says why; it ends by `lift_drain`. A host that a person has
-    drained or disabled stays that person's.
-    """
+def drain(host_id: uuid.UUID, *, actor: str) -> Host:
+    """Nothing new is placed; what runs there ends in its own time. It stays so until someone enables the host."""
     host = _locked(host_id)
-    is_a_persons = not host.enabled or (host.draining and not host.drain_reason)
-    if sentence and is_a_persons:
-        return host
-    if not host.draining or host.drain_reason != sentence:
-        host.draining, host.enabled, host.drain_reason = True, True, sentence
+    if not host.draining or host.drain_cause:
+        _switch(host, enabled=True, draining=True)
         host.save(update_fields=_SWITCHES)
-        _changed(host, "draining", actor, detail={"sentence": sentence} if sentence else None)
+        _changed(host, "draining", actor)
     return host
 
 
+def _switch(host: Host, *, enabled: bool, draining: bool = False) -> None:
+    """Set the switches of a locked row as a person wishes, or as they are once the server lifts its own drain."""
+    host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", ""
+
+
 @transaction.atomic
-def lift_drain(host_id: uuid.UUID, *, actor: str) -> bool:
-    """The reason for which the server had drained the host is gone. False: a person has, or nobody."""
-    drained = Host.objects.select_for_update().filter(pk=host_id, draining=True).exclude(drain_reason="")
+def drain_for_cleanup(host_id: uuid.UUID, sentence: str) -> None:
+    """The server drains the host until `lift_drain`. One that is drained or disabled for another reason stays so."""
+    host = _locked(host_id)
+    is_anothers = not host.enabled or (host.draining and host.drain_cause != Host.Drain.CLEANUP)
+    if is_anothers or host.drain_reason == sentence:
+        return
+    host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.CLEANUP, sentence
+    host.save(update_fields=_SWITCHES)
+    _changed(host, "draining", "server", detail={"sentence": sentence})
+
+
+@transaction.atomic
+def lift_drain(host_id: uuid.UUID) -> bool:
+    """Nothing is left of what the server had drained the host for. False: it is not drained, or for another reason."""
+    drained = Host.objects.select_for_update().filter(pk=host_id, drain_cause=Host.Drain.CLEANUP)
     host = drained.first()
     if host is None:
         return False
-    host.draining, host.drain_reason = False, ""
+    _switch(host, enabled=host.enabled)
     host.save(update_fields=_SWITCHES)
-    _changed(host, "enabled", actor)
+    _changed(host, "enabled", "server")
     return True
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from events.announce import announce
 from events.models import Event
@@ -37,9 +37,7 @@ def under_way() -> QuerySet[Member]:
 
 def begin(member: Member, remains: Remains) -> None:
     """Keep the slots of a member that has ended; its allocation is locked by the caller."""
-    Member.objects.filter(pk=member.pk).update(
-        cleaning_since=timezone.now(), cleaning_failed_at=None, remains=remains
-    )
+    Member.objects.filter(pk=member.pk).update(cleaning_since=Now(), cleaning_failed_at=None, remains=remains)
     _record(member, Reason.CLEANING, remains)
 
 
@@ -63,7 +61,7 @@ def again(host_id: uuid.UUID, run_keys: set[tuple[str, int]]) -> int:
         with suppress(IntegrityError), transaction.atomic():  # a pass has given one away in this moment
             SlotHold.objects.filter(member=member, slot__in=free).update(released_at=None)
         begin(member, [])
-        mark_dirty(member.allocation.pool_id)
+        mark_dirty(member.host.pool_id)
     return len(found)
 
 
@@ -85,7 +83,7 @@ def failed(member_id: int) -> bool:
     member = rows.select_related("host", "allocation__task").get()
     if member.cleaning_since is None or member.cleaning_failed_at is not None:
         return False
-    Member.objects.filter(pk=member_id).update(cleaning_failed_at=timezone.now())
+    Member.objects.filter(pk=member_id).update(cleaning_failed_at=Now())
     _record(member, Reason.STOP_TIMED_OUT, member.remains)
     return True
 
@@ -98,9 +96,9 @@ def done(member_id: int) -> bool:
     if member.cleaning_since is None:
         return False
     Member.objects.filter(pk=member_id).update(cleaning_since=None, cleaning_failed_at=None, remains=[])
-    SlotHold.objects.filter(member=member, released_at=None).update(released_at=timezone.now())
+    SlotHold.objects.filter(member=member, released_at=None).update(released_at=Now())
     _record(member, Reason.CLEANED, member.remains)
-    mark_dirty(member.allocation.pool_id)
+    mark_dirty(member.host.pool_id)
     return True
 
 

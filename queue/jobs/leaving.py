@@ -1,7 +1,8 @@
 """The time that preempted work has to save in: it counts from when its hosts were told, not from the wish.
 
 A host may be away when someone pauses a job, and its code is asked to save only once the host is back. So a preemption
-has no deadline until everything of it that runs is known to have been told.
+has no deadline until everything of it that runs is known to have been told. All times are the database's, since web
+processes and workers of many machines write and compare them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from django.db.models import (
     Q,
     Value,
 )
-from django.db.models.functions import Coalesce
-from django.utils import timezone
+from django.db.models.functions import Coalesce, Now
 
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
@@ -30,7 +30,7 @@ from jobs.states import AllocationState, MemberState, StopKind
 def preempt_told(member_ids: Iterable[int]) -> int:
     """Keep that the hosts of these members have confirmed the order to save and leave; how many were new."""
     untold = Member.objects.filter(preempt_told_at=None, allocation__stop_kind=StopKind.PREEMPT)
-    return untold.filter(pk__in=list(member_ids)).update(preempt_told_at=timezone.now())
+    return untold.filter(pk__in=list(member_ids)).update(preempt_told_at=Now())
 
 
 def all_told() -> list[str]:
@@ -61,5 +61,5 @@ def start_countdown(allocation_id: str) -> None:
 
 def overdue() -> list[Allocation]:
     """Preempted allocations whose time to save is over."""
-    late = Allocation.objects.filter(stop_kind=StopKind.PREEMPT, stop_deadline_at__lt=timezone.now())
+    late = Allocation.objects.filter(stop_kind=StopKind.PREEMPT, stop_deadline_at__lt=Now())
     return list(late.exclude(state=AllocationState.TERMINATED))

@@ -12,11 +12,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max, Q
+from django.db.models import Max
 from django.db.models.functions import Now
-from django.utils import timezone
 
-from events.announce import announce, wake, wake_all
+from events.announce import announce, wake
 from events.models import Event
 from events.presence import database_now
 from events.record import record
@@ -36,6 +35,11 @@ from jobs.job_transitions import revive_job as revive_job
 from jobs.job_transitions import set_job_state as set_job_state
 from jobs.job_transitions import set_task_state as set_task_state
 from jobs.job_transitions import unblock as unblock
+from jobs.launch_claims import ask_for_launches_again as ask_for_launches_again
+from jobs.launch_claims import claim_launch as claim_launch
+from jobs.launch_claims import note_launch_awaited as note_launch_awaited
+from jobs.launch_claims import note_launch_error as note_launch_error
+from jobs.launch_claims import note_launch_sent as note_launch_sent
 from jobs.models import Allocation, Member, SlotHold
 from jobs.states import (
     ALLOCATION_STEPS,
@@ -104,7 +108,6 @@ def request_stop(
         return kind == StopKind.STOP and _stop_sooner(allocation, grace_seconds)
     if allocation.stop_kind == kind:
         return _leave_sooner(allocation, preemption_timeout_seconds, reason, actor)
-    now = timezone.now()
     timeout = (
         preemption_timeout_seconds
         if preemption_timeout_seconds is not None
@@ -114,7 +117,7 @@ def request_stop(
         "stop_kind": kind,
         "stop_reason": reason,
         "stop_actor": actor,
-        "stop_requested_at": now,
+        "stop_requested_at": Now(),
         "stop_for_task": for_task_id,
         "stop_grace_seconds": grace_seconds if grace_seconds is not None else settings.STOP_GRACE_SECONDS,
         "stop_save_seconds": timeout if kind == StopKind.PREEMPT else None,
@@ -137,7 +140,7 @@ def _leave_sooner(allocation: Allocation, seconds: float | None, reason: Reason,
     if seconds is None:
         return False
     if deadline is not None:
-        sooner = timezone.now() + timedelta(seconds=seconds)
+        sooner = database_now() + timedelta(seconds=seconds)
         if sooner >= deadline:
             return False
         Allocation.objects.filter(pk=allocation.pk).update(stop_deadline_at=sooner)
@@ -159,7 +162,7 @@ def _stop_sooner(allocation: Allocation, grace_seconds: float | None) -> bool:
     if grace_seconds is None or grace is None or grace_seconds >= grace:
         return False
     Allocation.objects.filter(pk=allocation.pk).update(
-        stop_requested_at=timezone.now(), stop_grace_seconds=grace_seconds
+        stop_requested_at=Now(), stop_grace_seconds=grace_seconds
     )
     Member.objects.filter(allocation=allocation).update(stop_sent_at=None)
     wake("dispatch.tasks.stop", allocation.pk)
@@ -172,7 +175,7 @@ def warn_of_limit(allocation_id: str, *, seconds_left: float) -> bool:
     allocation = lock_allocation(allocation_id)
     if allocation.state == AllocationState.TERMINATED or allocation.time_warned_at or allocation.stop_kind:
         return False
-    Allocation.objects.filter(pk=allocation_id).update(time_warned_at=timezone.now())
+    Allocation.objects.filter(pk=allocation_id).update(time_warned_at=Now())
     record_allocation(
         allocation, allocation.state, allocation.state, Reason.TIME_NEARLY_UP, "server",
         {"seconds_left": round(seconds_left), "max_time_seconds": allocation.task.max_time_seconds},
@@ -195,9 +198,7 @@ def log_policy_matched(allocation: Allocation, detail: dict[str, Any]) -> None:
 def asked_to_preempt(allocation_id: str) -> bool:
     """The training code has asked whether it should stop, so it can save when it is told to. Kept once."""
     return bool(
-        Allocation.objects.filter(pk=allocation_id, asked_preempt_at=None).update(
-            asked_preempt_at=timezone.now()
-        )
+        Allocation.objects.filter(pk=allocation_id, asked_preempt_at=None).update(asked_preempt_at=Now())
     )
 
 
@@ -205,7 +206,7 @@ def asked_to_preempt(allocation_id: str) -> bool:
 def preempt_acknowledged(allocation_id: str) -> bool:
     """The training code has seen the signal and will save and leave."""
     asked = Allocation.objects.filter(pk=allocation_id, stop_kind=StopKind.PREEMPT, preempt_acked_at=None)
-    heard = bool(asked.update(preempt_acked_at=timezone.now()))
+    heard = bool(asked.update(preempt_acked_at=Now()))
     if heard:  # pages say now that it saves
         pool_id = Allocation.objects.values_list("pool_id", flat=True).get(pk=allocation_id)
         announce(f"allocation:{allocation_id}", f"pool:{pool_id}")
@@ -213,59 +214,6 @@ def preempt_acknowledged(allocation_id: str) -> bool:
 
 
 # --- members --------------------------------------------------------------------------------------
-
-
-@transaction.atomic
-def claim_launch(member_id: int, seconds: float) -> bool:
-    """Take the launch of a member for some seconds, so that a redelivered message does nothing."""
-    now = timezone.now()
-    free = Q(launch_claimed_until=None) | Q(launch_claimed_until__lt=now)
-    return bool(
-        Member.objects.filter(free, pk=member_id, state=MemberState.ASSIGNED).update(
-            launch_claimed_until=now + timedelta(seconds=seconds),
-            launch_attempts=F("launch_attempts") + 1,
-            launch_crashes=F("launch_crashes") + 1,
-        )
-    )
-
-
-@transaction.atomic
-def ask_for_launches_again(after_seconds: float) -> int:
-    """Send a message for each member that nobody launches although one was sent so long ago; the number of them.
-
-    Not in every sweep: where workers are behind, messages sent anew all the time would put them further behind.
-    """
-    now = timezone.now()
-    unclaimed = Q(launch_claimed_until=None) | Q(launch_claimed_until__lt=now)
-    due = Member.objects.filter(
-        unclaimed, state=MemberState.ASSIGNED, launch_asked_at__lt=now - timedelta(seconds=after_seconds)
-    )
-    ids = list(due.select_for_update(no_key=True, skip_locked=True).values_list("pk", flat=True))
-    Member.objects.filter(pk__in=ids).update(launch_asked_at=now)
-    wake_all("dispatch.tasks.launch", [(pk,) for pk in ids])
-    return len(ids)
-
-
-def note_launch_sent(member_id: int) -> bool:
-    """From now on until an answer comes nobody but the host knows whether the run was started. False: it is over."""
-    return bool(Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(launch_in_doubt=True))
-
-
-def note_launch_error(member_id: int, sentence: str, retry_at: datetime, *, in_doubt: bool) -> None:
-    """Keep the sentence for the pages and free the claim at `retry_at`."""
-    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(
-        last_error=sentence, launch_claimed_until=retry_at, launch_in_doubt=in_doubt, launch_crashes=0
-    )
-
-
-def note_launch_awaited(member_id: int, sentence: str, look_again_at: datetime) -> None:
-    """The claim was only used to ask the host about a launch in doubt: that was no attempt."""
-    Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED, launch_attempts__gt=0).update(
-        last_error=sentence,
-        launch_claimed_until=look_again_at,
-        launch_attempts=F("launch_attempts") - 1,
-        launch_crashes=0,
-    )
 
 
 def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fields: Any) -> bool:
@@ -392,7 +340,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
     if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
         return False
     ports.release(allocation)
-    now = timezone.now()
+    now = database_now()
     ended_at = allocation.members.aggregate(last=Max("ended_at"))["last"] or now
     late_seconds = (now - ended_at).total_seconds()
     detail = {

@@ -23,8 +23,8 @@ from jobs import shares, transitions
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
 from logs import sentences
-from logs.models import Stream
 from tests.dispatch.test_probing import ready_host
+from tests.rig.clocks import clock_ahead
 from tests.rig.world import attempt_of, members_of, submit_experiment, trial_of
 from trainmaster.cli import host_rows
 from webui.api import agents
@@ -156,7 +156,7 @@ def test_a_killed_launcher_leaves_a_gpu_that_is_looked_at_before_it_is_free(mach
     member = running(max_restarts=0)
     settle.member_exited(member.pk, code=None, signal=None, ended_at=None, first_failure=None)
     assert held() == 1
-    order = cleaning._order(again(member))
+    order = cleaning._order(again(member), timezone.now())
     assert order["devices"] == ["GPU-1"] and order["launched_seconds"] > 30 > order["ended_seconds"]
     reconcile.host(machine.pk)
     assert held() == 0
@@ -166,17 +166,17 @@ def test_a_killed_launcher_leaves_a_gpu_that_is_looked_at_before_it_is_free(mach
 def test_processes_that_survive_sigkill_end_the_run_hold_its_slots_and_drain_the_host(
     machine: Host, settings: LazySettings
 ) -> None:
-    settings.UNKILLABLE_SECONDS = 60.0
+    settings.UNKILLABLE_SECONDS, settings.DRAIN_SECONDS = 60.0, 0.0
     member = running()
     experiments.kill(experiment_of(member).pk, actor="user:ada")
-    answer = {"state": "running", "pids": [4711], "exit": None, "unshipped_bytes": 12}
+    answer = {"state": "running", "pids": [4711], "exit": None, "unshipped_bytes": 12, "outbox_bytes": 12}
     reconcile._settle(again(member), {**answer, "killed_seconds": 59.0}, "", timezone.now())
     assert again(member).state == MemberState.RUNNING
     reconcile._settle(again(member), {**answer, "killed_seconds": 61.0}, "", timezone.now())
     member = again(member)
     assert (member.state, member.exit_reason) == (MemberState.ENDED, Reason.STOP_TIMED_OUT)
     assert experiment_of(member).state == ExperimentState.CANCELED and held() == 1
-    assert Stream.objects.get(member=member).missing_bytes == 12
+    assert member.outbox_bytes == 12, "what is missing is still taken in"
 
     left = [{"pid": 4711, "user": "alice", "command": "python train.py", "state": "D"}]
     found = {member.run_key: {"left": left, "count": 1}}
@@ -201,6 +201,25 @@ def test_processes_that_survive_sigkill_end_the_run_hold_its_slots_and_drain_the
     cleaning.take_in(machine.pk, [again(member)], found)
     machine.refresh_from_db()
     assert observe.state_of(machine) == "ready" and not machine.drain_reason, "a person said otherwise"
+
+
+@pytest.mark.survive(10, 14)
+@pytest.mark.parametrize("seconds", [7200.0, -7200.0])
+def test_a_clock_that_is_wrong_drains_no_host_for_a_cleanup_that_has_just_begun(
+    seconds: float, machine: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = running(max_restarts=0)
+    with clock_ahead(monkeypatch, seconds):
+        settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None, left=[])
+    with clock_ahead(monkeypatch, -seconds):
+        cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [{"pid": 7}], "count": 1}})
+    machine.refresh_from_db()
+    assert not machine.draining
+    Member.objects.update(cleaning_since=timezone.now() - timedelta(hours=1))
+    with clock_ahead(monkeypatch, seconds):
+        cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [{"pid": 7}], "count": 1}})
+    machine.refresh_from_db()
+    assert machine.draining
 
 
 @pytest.mark.survive(14)

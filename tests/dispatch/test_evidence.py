@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -33,6 +32,7 @@ from tests.commands.test_services import made, unused_for
 from tests.commands.test_services import running as run_of
 from tests.dispatch.sshd import Sshd
 from tests.dispatch.test_time_limits import running
+from tests.rig.clocks import clock_ahead
 from tests.rig.ports import free_port
 from tests.rig.world import attempt_of, be_whole, make_host, make_project, make_user
 
@@ -91,15 +91,6 @@ def silent(*hosts: Host) -> None:
 
 def contacts() -> set[tuple[str, str]]:
     return set(Host.objects.values_list("admission", "contact"))
-
-
-@contextmanager
-def clock_ahead(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[None]:
-    """A worker or web process whose own clock is ahead of the database's; behind it, if negative."""
-    real = timezone.now
-    with monkeypatch.context() as patch:
-        patch.setattr(timezone, "now", lambda: real() + timedelta(seconds=seconds))
-        yield
 
 
 def is_suspect(host: Host) -> bool:

@@ -11,7 +11,7 @@ from dispatch.contact_errors import LoginRefused, RemoteError, Unreachable, Verb
 from events.models import Event
 from experiments.models import Experiment
 from experiments.states import ExperimentState
-from hosts import failed_starts, registry
+from hosts import admitting, failed_starts, registry
 from hosts.models import Host
 from hosts.pools import default_pool
 from jobs import transitions
@@ -101,16 +101,16 @@ def test_a_host_that_fails_every_start_is_drained_and_nobody_else_pays(
     for _ in experiments:
         failing(attempt(at_once=False)["broken"], error)
     broken.refresh_from_db()
-    assert broken.draining and str(error).rstrip(".") in broken.state_reason
+    assert broken.draining and str(error).rstrip(".") in broken.drain_reason
     event = Event.objects.get(reason=failed_starts.REASON, actor="server", subject=str(broken.pk))
     told = occurrences.of_event(event)
-    assert told is not None and broken.state_reason in told.facts["sentence"]
+    assert told is not None and broken.drain_reason in told.facts["sentence"]
     assert attempt() == {}
     assert all(state_of(each) == ExperimentState.ACTIVE for each in experiments)
     assert "broken is draining after failed starts" in sentences(experiments[0])
     registry.enable(broken.pk, actor="user:root")
     broken.refresh_from_db()
-    assert (broken.draining, broken.failed_starts, broken.state_reason) == (False, [], "")
+    assert (broken.draining, broken.failed_starts, broken.drain_reason) == (False, [], "")
     for _ in range(settings.LAUNCH_ATTEMPTS - 1):  # none of what was before counts
         failing(attempt()["broken"], error)
     assert all(state_of(each) == ExperimentState.ACTIVE for each in experiments)
@@ -167,5 +167,47 @@ def test_a_host_where_no_folder_can_be_made_is_drained_by_its_own_word(
     for _ in experiments:
         launch.launch(attempt(at_once=False)["broken"].pk)
     broken = Host.objects.get()
-    assert broken.draining and "Not a directory" in broken.state_reason
+    assert broken.draining and "Not a directory" in broken.drain_reason
     assert all(state_of(each) == ExperimentState.ACTIVE for each in experiments)
+
+
+def drained_for_failed_starts(settings: LazySettings, number: int = 3) -> Host:
+    """A host that the server drains since it could start nothing."""
+    settings.HOST_FAILED_STARTS = number
+    host = make_host("gpu1", 1)
+    for each in range(number):
+        failed_starts.note(host.pk, f"task{each}", str(DISK_FULL))
+    host.refresh_from_db()
+    return host
+
+
+@pytest.mark.survive(14, 44)
+@pytest.mark.parametrize("first", ["cleanup", "failed starts"])
+def test_a_host_that_fails_every_start_stays_drained_when_its_cleanup_is_over(
+    first: str, settings: LazySettings
+) -> None:
+    settings.HOST_FAILED_STARTS = 2
+    host = make_host("gpu1", 1)
+    if first == "cleanup":
+        registry.drain_for_cleanup(host.pk, "pid 7 survived SIGKILL.")
+    for task in ("one", "other"):
+        failed_starts.note(host.pk, task, str(DISK_FULL))
+    registry.drain_for_cleanup(host.pk, "pid 7 survived SIGKILL.")
+    assert not registry.lift_drain(host.pk)
+    host.refresh_from_db()
+    assert host.draining and str(DISK_FULL).rstrip(".") in host.why_not_used
+    registry.enable(host.pk, actor="user:root")
+    host.refresh_from_db()
+    assert (host.draining, host.drain_cause, host.why_not_used) == (False, "", "")
+
+
+@pytest.mark.survive(44)
+def test_a_drained_host_says_why_until_a_person_decides(settings: LazySettings) -> None:
+    host = drained_for_failed_starts(settings)
+    registry.admit_again(host.pk, actor="user:root")
+    assert admitting.ready(host.pk, [])
+    host.refresh_from_db()
+    assert host.draining and "could not start 3 tasks in a row" in host.why_not_used
+    registry.disable(host.pk, actor="user:root")
+    host.refresh_from_db()
+    assert not host.why_not_used, "a person has disabled it: the server drains it no more"

@@ -17,6 +17,7 @@ from jobs import transitions
 from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState
 from logs import why_stopped
+from tests.rig.clocks import clock_ahead
 from tests.rig.ports import free_port
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 from trainmaster.host import launch_lock
@@ -173,3 +174,17 @@ def test_a_launch_that_kills_its_worker_is_tried_three_times_and_then_says_so(
     assert allocation.exit_detail["sentence"] == "The launch crashed the server's worker 3 times."
     assert trial_of(Experiment.objects.get()).state == TrialState.ERROR
     assert "It is not tried again: whatever starts it crashes." in why_stopped._what_follows(allocation)
+
+
+@pytest.mark.survive(10, 20)
+def test_a_worker_whose_clock_is_wrong_neither_takes_a_claim_away_nor_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = assigned()
+    with clock_ahead(monkeypatch, -3600):
+        assert transitions.claim_launch(member.pk, 60)
+    assert not transitions.claim_launch(member.pk, 60), "another worker is at it"
+    with clock_ahead(monkeypatch, 3600):
+        assert not transitions.claim_launch(member.pk, 60)
+        transitions.note_launch_error(member.pk, "No route to host.", 0.0, in_doubt=False)
+    assert transitions.claim_launch(member.pk, 60)

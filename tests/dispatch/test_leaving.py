@@ -11,6 +11,7 @@ from hosts.models import Host
 from jobs import leaving, transitions
 from jobs.models import Allocation, Member
 from jobs.states import MemberState, Reason, StopKind
+from tests.rig.clocks import clock_ahead
 from tests.rig.rows import make_gang
 
 pytestmark = [pytest.mark.django_db, pytest.mark.survive(15)]
@@ -117,3 +118,20 @@ def test_a_shorter_grace_counts_however_long_ago_the_stop_was_asked_for(gang: li
         "the host is still away: it will count from when it is told"
     )
     assert attempt().stop_grace_seconds == 5
+
+
+@pytest.mark.survive(10)
+@pytest.mark.parametrize("seconds", [7200.0, -7200.0])
+def test_a_clock_that_is_wrong_neither_cuts_nor_lengthens_the_time_to_save(
+    seconds: float, gang: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Allocation.objects.update(stop_save_seconds=600)
+    with clock_ahead(monkeypatch, seconds):
+        leaving.preempt_told([member.pk for member in gang])
+        assert stop.escalate() == 0
+    assert stop.escalate() == 0
+    deadline = attempt().stop_deadline_at
+    assert deadline is not None and abs(deadline - timezone.now()) < timedelta(seconds=601)
+    Allocation.objects.update(stop_deadline_at=timezone.now() - timedelta(seconds=1))
+    with clock_ahead(monkeypatch, seconds):
+        assert stop.escalate() == 1

@@ -5,15 +5,18 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
-from dispatch import intake, passes, reconcile, uploads
+from dispatch import intake, open_work, passes, reconcile, tasks, uploads
+from events import presence
+from events.presence import Part
 from experiments import checkpoints
 from experiments import transitions as experiments
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState
 from hosts import registry
 from hosts.models import Host
-from jobs.models import Member
+from jobs.models import Allocation, Member
 from jobs.states import MemberState, Reason, TaskState
 from tests.dispatch.test_intake import batch, core
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
@@ -114,6 +117,31 @@ def test_a_removed_host_brings_nothing() -> None:
     reconcile.finish_lost_hosts()
     assert Checkpoint.objects.get().state == CheckpointState.ERROR
     assert not trial_of(experiment).task.blocked_by
+
+
+@pytest.mark.survive(6)
+def test_a_sweep_gives_up_what_a_killed_worker_had_found_hopeless_although_nothing_else_is_open() -> None:
+    experiment, _ = paused_with_checkpoints(1)
+    uploads.awaited().update(finished_at=timezone.now())  # and there its worker was killed
+    Allocation.objects.update(settled_at=timezone.now() - 2 * open_work.JUST_ENDED)
+    tasks.sweep()
+    assert Checkpoint.objects.get().state == CheckpointState.ERROR
+    assert not trial_of(experiment).task.blocked_by
+    assert not open_work.exists()
+
+
+def test_what_is_left_on_a_removed_host_is_no_work_for_ever() -> None:
+    make_host("gpu0", 1)
+    experiment = submit_experiment(max_restarts=0)
+    passes.run(experiment.job.pool_id)
+    (member,) = members_of(experiment)
+    registry.declare_lost(member.host_id, actor="user:admin")
+    reconcile.host_lost(member.host_id)
+    experiments.kill(experiment.pk, actor="user:ada")
+    Allocation.objects.update(settled_at=timezone.now() - 2 * open_work.JUST_ENDED)
+    assert Member.objects.filter(cleaning_since__isnull=False).exists()
+    presence.stamp(Part.WORKERS)
+    assert not open_work.exists()
 
 
 def test_a_declaration_of_loss_whose_message_was_lost_is_carried_out_by_the_sweep() -> None:
