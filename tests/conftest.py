@@ -59,9 +59,22 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start servers and hosts come first: a long one begun last would leave the other workers idle."""
-    hosts = {item.path for item in items if item.get_closest_marker("hosts")}
-    items.sort(key=lambda item: item.path not in hosts and item.path.parent.name not in WITH_SERVERS)
+    """Files with servers and hosts come first: a long one begun last would leave the other workers idle."""
+    borrowing = {item.path for item in items if _borrows(item)}
+    first = borrowing | {item.path for item in items if item.path.parent.name in WITH_SERVERS}
+    items.sort(key=lambda item: (item.path not in borrowing, item.path not in first))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Those who borrow come first, so an idle server would only take time from the others."""
+    if not _borrows(item):
+        lending.end()
+        browser.end()
+
+
+def _borrows(item: pytest.Item) -> bool:
+    """Whether it uses a whole server or the hosts."""
+    return bool({"server_address", "host_rig"} & set(getattr(item, "fixturenames", ())))
 
 
 @pytest.fixture(scope="session")
