@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import uuid
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from trainmaster import bounded_json
+
+#: Files that Trainmaster writes are far smaller.
+READ_BYTES_MAX = 64 * 1024 * 1024
+#: What opening a path says when its owner has put something else in the place of the file, or has locked it away.
+_SPOILED = (errno.EACCES, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 
 
 def write_json(path: Path, value: object, mode: int = 0o600) -> None:
@@ -38,8 +45,34 @@ def make_json(path: Path, value: object, mode: int = 0o600) -> bool:
 
 
 def read_json(path: Path) -> Optional[Any]:
-    """The value in `path`, or None when it is not there; ValueError when it is not JSON."""
+    """The value in `path`, or None when it is not there; ValueError when it is not a file of JSON."""
     try:
-        return bounded_json.loads(path.read_text(encoding="utf-8"))
+        return bounded_json.loads(_text(path))
     except FileNotFoundError:
         return None
+
+
+def read_object(path: Path) -> Dict[str, Any]:
+    """The object in a file that the job can write; empty when it is not there, and when it is anything else."""
+    try:
+        found = read_json(path)
+    except ValueError:
+        return {}
+    except OSError as error:
+        if error.errno not in _SPOILED:
+            raise
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(path: Path) -> str:
+    """Raises ValueError for a pipe in the place of the file, where reading would wait forever, and for a huge file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > READ_BYTES_MAX:
+            raise ValueError(f"{path} is not a regular file of at most {READ_BYTES_MAX} bytes")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(READ_BYTES_MAX).decode("utf-8")
+    finally:
+        os.close(descriptor)

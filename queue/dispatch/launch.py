@@ -72,7 +72,7 @@ def _may_be_sent_again(member: Member) -> bool:
         return False
     run = answer["runs"].get(member.run_key) or {"state": "absent"}
     state = run.get("state")
-    if state in {"running", "ended"}:
+    if state in {"running", "ended", "remains"}:
         boot_id = str(run.get("boot_id") or answer.get("boot_id", ""))
         transitions.member_launched(member.pk, boot_id=boot_id)
     elif state == "starting" and run.get("starting_seconds", 0.0) < settings.LAUNCH_GIVE_UP_SECONDS:

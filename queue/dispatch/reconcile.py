@@ -131,7 +131,11 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
             stop.stop(member.allocation_id)
     elif state == "ended":
         _settle_ended(member, run, boot_id)
-    elif state in {"absent", "incomplete", "remains"} and member.launched_at and member.launched_at < asked:
+    elif (
+        state in {"absent", "incomplete", "remains", "starting"}
+        and member.launched_at
+        and member.launched_at < asked
+    ):
         restarted = member.boot_id and boot_id and member.boot_id != boot_id
         settle.member_over(
             member.pk,

@@ -1,6 +1,7 @@
 """Launches whose outcome is not known: nothing is taken for dead that may run, nothing waits that cannot."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from experiments.states import TrialState
 from hosts.models import Host
 from jobs import transitions
 from jobs.models import Allocation, Member, SlotHold
-from jobs.states import MemberState
+from jobs.states import MemberState, Reason
 from logs import why_stopped
 from tests.rig.clocks import clock_ahead
 from tests.rig.ports import free_port
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 from trainmaster.host import launch_lock
+from trainmaster.protocol import MARKER
 
 pytestmark = pytest.mark.django_db
 
@@ -112,6 +114,16 @@ def test_a_host_that_cannot_look_at_one_run_settles_nothing_of_it() -> None:
     assert member.state == MemberState.LAUNCHED
 
 
+@pytest.mark.survive(43)
+def test_a_run_that_holds_its_launch_lock_after_its_start_has_vanished_all_the_same() -> None:
+    member = assigned()
+    transitions.member_launched(member.pk, boot_id="boot")
+    member.refresh_from_db()
+    reconcile._settle(member, {"state": "starting", "pids": []}, "boot", timezone.now())
+    member.refresh_from_db()
+    assert (member.state, member.exit_reason) == (MemberState.ENDED, Reason.RUN_VANISHED)
+
+
 def launched_again(member: Member) -> Member:
     Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
     launch.launch(member.pk)
@@ -130,6 +142,19 @@ def test_a_host_that_knows_nothing_after_the_last_attempt_ends_the_launch_for_go
     assert member.state == MemberState.ASSIGNED, "it may be on its way"
     assert launched_again(member).state == MemberState.ENDED
     assert (tmp_path / "runs" / f".{member.run_key}.revoked").exists()
+
+
+@pytest.mark.survive(13, 20)
+def test_a_launch_in_doubt_whose_ranks_live_without_a_folder_is_not_sent_again(tmp_path: Path) -> None:
+    member = attempted(assigned(tmp_path), Unreachable("It did not answer.", delivered=True))
+    ranks = subprocess.Popen(["sleep", "600"], env={MARKER: member.run_key})
+    try:
+        member = launched_again(member)
+    finally:
+        ranks.kill()
+        ranks.wait()
+    assert member.state == MemberState.LAUNCHED
+    assert not (tmp_path / "runs").exists(), "it was only asked about"
 
 
 @pytest.mark.survive(20)

@@ -48,6 +48,8 @@ class StreamServer:
         #: not 0: the answer to the exit record is lost, batches get 410 from then on, and uploads 503 before so many
         self.ends_with_410s = 0
         self.said_410 = 0
+        self.beats_are_refused = False  # heartbeats and polls get 410, as of a run whose end is known
+        self.uploads_wait = False  # they get 503
         self.proves = True  # a proxy in front of it that asks for a login answers without a proof
         self.files: dict[str, bytes] = {}
         self.completed: dict[str, dict[str, int]] = {}
@@ -252,6 +254,14 @@ class Handler(BaseHTTPRequestHandler):
         status = self.stream_server.refuse_with
         if status is None and "/parts/" in self.path and self.stream_server.waits_for_410s:
             status = 503
+        if status is None and "/parts/" in self.path and self.stream_server.uploads_wait:
+            status = 503
+        if self.stream_server.beats_are_refused and urlsplit(self.path).path.endswith(
+            ("/heartbeat", "/signals")
+        ):
+            status = 410
+            with self.stream_server.lock:
+                self.stream_server.said_410 += 1
         if status is None and self.headers["Authorization"] != f"Bearer {TOKEN}":
             status = 401
         if status is not None:

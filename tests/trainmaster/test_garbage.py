@@ -1,6 +1,12 @@
 """A job writes garbage into files of its folder that the host's part reads."""
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +15,11 @@ import pytest
 from tests.trainmaster.stream_server import TOKEN
 from trainmaster.host import controlling
 from trainmaster.paths import RunPaths, Workdir
+from trainmaster.protocol import MARKER
+from trainmaster.runner import state
 from trainmaster.runner.link import Link, Weather
-from trainmaster.runner.state import read_exit
+from trainmaster.runner.state import locked, read_exit, read_server, read_shipped
+from trainmaster.runner.stopping import read_stop
 from trainmaster.runner.uploads import Uploads
 
 pytestmark = pytest.mark.survive(43)
@@ -40,13 +49,94 @@ def test_garbage_of_one_run_keeps_the_status_of_no_other(name: str, tmp_path: Pa
     getattr(bad, name).write_text(DEEP)
     answer = controlling.status({"runs": ["1.bad.1.0", "1.good.1.0"]}, workdir)["runs"]
     assert answer["1.good.1.0"]["state"] == "ended" and good.root.exists()
-    assert answer["1.bad.1.0"].get("state") == "ended" or "cannot be read" in answer["1.bad.1.0"]["message"]
+    assert answer["1.bad.1.0"]["state"] == ("incomplete" if name == "state" else "ended")
+
+
+HUGE = "1" + 400 * "0"
+#: what a job may put in the place of a file that a verb reads or locks
+IN_ITS_PLACE: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "nothing that may be opened": lambda path: path.touch(mode=0),
+    "a device without an end": lambda path: path.symlink_to("/dev/zero"),
+    "itself": lambda path: path.symlink_to(path),
+    "a sparse file": lambda path: path.open("wb").truncate(1 << 40),
+    "wrong types": lambda path: path.write_text(
+        '{"boot_id": "b", "bundle": [], "launcher": {"pid": "1/../.."}, "runner": 7, "urls": 3, "offset": "far"}'
+    ),
+    "huge numbers": lambda path: path.write_text(
+        f'{{"deadline": {HUGE}, "grace_seconds": 1, "reason": "", "code": {HUGE}, "signal": null, '
+        f'"ended_at": {HUGE}, "stopped": true, "offset": -1, "finished": false}}'
+    ),
+    "no number": lambda path: path.write_text('{"deadline": NaN, "grace_seconds": 1, "reason": ""}'),
+}
+
+
+@pytest.mark.parametrize("what", IN_ITS_PLACE)
+@pytest.mark.parametrize("name", ["exit", "shipped", "state", "stop", "runner_log"])
+def test_no_verb_waits_or_breaks_for_what_a_run_put_in_place_of_a_file(
+    name: str, what: str, tmp_path: Path
+) -> None:
+    workdir = Workdir(tmp_path)
+    bad, good = run(workdir, "1.bad.1.0"), run(workdir, "1.good.1.0")
+    getattr(bad, name).unlink(missing_ok=True)
+    IN_ITS_PLACE[what](getattr(bad, name))
+    keys = {"1.bad.1.0": {}, "1.good.1.0": {}}
+    read_exit(bad), read_shipped(bad), read_stop(bad), read_server(bad)
+    answer = controlling.status({"runs": list(keys)}, workdir)["runs"]
+    assert answer["1.good.1.0"]["state"] == "ended"
+    assert answer["1.bad.1.0"]["state"] in ("incomplete", "ended")
+    for verb in (controlling.preempt, controlling.stop):
+        assert "error" not in verb({"runs": keys}, workdir)["runs"]["1.good.1.0"]
+    removed = controlling.remove({"runs": list(keys), "force": True, "bundles": True}, workdir)
+    assert removed["runs"]["1.good.1.0"]["removed"] and not good.root.exists()
+
+
+def ranks_of(key: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"], env={MARKER: key}, start_new_session=True)
+
+
+def spoil_state(paths: RunPaths) -> None:
+    paths.state.write_text("{")
+
+
+def spoil_control(paths: RunPaths) -> None:
+    paths.control.rmdir()
+    paths.control.write_text("no folder")
+
+
+@contextlib.contextmanager
+def hold_lock(paths: RunPaths) -> Iterator[None]:
+    """The order of a stop is there, and whoever would change it waits for the run."""
+    paths.stop.write_text('{"deadline": 1e11, "grace_seconds": 1, "reason": ""}')
+    with locked(paths.state_lock):
+        yield
+
+
+@pytest.mark.parametrize("spoil", [spoil_state, spoil_control, hold_lock])
+def test_a_run_that_spoils_its_folder_is_seen_and_ended_by_its_marker(
+    spoil: Callable[[RunPaths], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "LOCK_SECONDS", 0.05)
+    workdir, key = Workdir(tmp_path), f"1.{uuid.uuid4().hex}.1.0"
+    paths = run(workdir, key)
+    ranks = ranks_of(key)
+    try:
+        with spoil(paths) or contextlib.nullcontext():
+            answer = controlling.status({"runs": [key]}, workdir)["runs"][key]
+            assert answer["state"] == ("remains" if spoil is spoil_state else "running")
+            assert answer["pids"] == [ranks.pid]
+            assert controlling.stop({"runs": {key: {"grace_seconds": 0.0}}}, workdir)["runs"][key]["stopping"]
+        assert ranks.wait(60) == -signal.SIGKILL
+    finally:
+        ranks.kill()
+        ranks.wait()
 
 
 @pytest.mark.parametrize("uuid", ["", "..", "a/b", "\0", "\ud800", "x" * 300, "a?b"])
 def test_a_checkpoint_whose_name_no_address_holds_is_not_queued(uuid: str, tmp_path: Path) -> None:
     paths, weather = run(Workdir(tmp_path), "1.t.1.0"), Weather()
-    spec: Any = {"token": TOKEN, "allocation_id": "1.t.1", "member": 0}
+    spec: Any = {"token": TOKEN, "allocation_id": "1.t.1", "member": 0, "cluster": {"id": "c"}}
     uploads = Uploads(paths, Link(paths, spec, weather), weather, 1)
     uploads.on_core({"type": "checkpoint", "uuid": uuid, "resources": {"w": 1}, "storage": "server"})
     assert uploads.pending() == 0

@@ -19,8 +19,8 @@ from tests.trainmaster.stream_server import StreamServer
 from trainmaster.bundle import host_command
 from trainmaster.host import launch_lock, launching
 from trainmaster.paths import RunPaths
-from trainmaster.processes import alive, marked, of_run
-from trainmaster.protocol import KEEPER_MARKER, check_spec
+from trainmaster.processes import alive, boot_id, marked, of_run
+from trainmaster.protocol import KEEPER_MARKER, MARKER, check_spec
 from trainmaster.runner.state import read_shipped, read_state
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
@@ -476,6 +476,23 @@ def test_the_launch_of_a_run_of_another_account_is_given_up(host: TestHost) -> N
     spec = host.spec(COUNT_STARTS, unix_user=OTHER)
     assert revoked(host, spec["run_key"], unix_user=OTHER) == "revoked"
     assert host.launch_spec(spec, code_archive({}))["error"] == "revoked"
+
+
+@pytest.mark.survive(13, 20)
+def test_nothing_is_started_and_no_launch_is_given_up_while_ranks_of_the_run_live(host: TestHost) -> None:
+    spec = host.spec(["true"])
+    key = spec["run_key"]
+    ranks = subprocess.Popen(["sleep", "600"], env={MARKER: key})
+    try:
+        launched = host.launch_spec(spec, code_archive({}))
+        assert (launched["state"], launched["boot_id"]) == ("already", boot_id())
+        assert not host.workdir.run(key).root.exists()
+        assert host.verb("revoke", {"run_key": key, "unix_user": None})["state"] == "begun"
+        assert ranks.poll() is None
+    finally:
+        ranks.kill()
+        ranks.wait()
+    assert host.verb("revoke", {"run_key": key, "unix_user": "no-such-account"})["state"] == "revoked"
 
 
 @pytest.mark.parametrize("account", [None, pytest.param(OTHER, marks=needs_root)])

@@ -130,5 +130,5 @@ def test_files_of_the_run_that_make_no_sense_break_no_status(
         paths.stop.write_text(text)
         answer = host.status(paths)
         assert (answer["state"], answer["killed_seconds"]) == ("running", None)
-    paths.stop.write_text('{"deadline": 1.0}')
+    paths.stop.write_text('{"deadline": 1.0, "grace_seconds": 0, "reason": ""}')
     assert host.status(paths)["killed_seconds"] > 1e9

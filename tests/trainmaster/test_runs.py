@@ -12,8 +12,9 @@ import pytest
 from tests.trainmaster.conftest import TestHost, code_archive, kill, wait_until
 from tests.trainmaster.counting_ranks import assert_complete, finish, ranks
 from tests.trainmaster.stream_server import PROOF_KEY, StreamServer
+from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import alive, marked
+from trainmaster.processes import alive, marked, of_run
 from trainmaster.runner.state import read_shipped, read_state
 
 
@@ -339,6 +340,39 @@ def test_a_server_that_is_done_with_the_stream_still_gets_the_checkpoint(
     assert finish(stream_server, paths)["code"] == 0
     assert list(stream_server.completed) == ["abc"]
     assert stream_server.files["abc/sub dir/w.bin"] == b"w" * 3000000
+
+
+LEAVES_A_CHILD = """
+import subprocess, time
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+while not os.path.exists("go"): time.sleep(0.05)
+print("last", flush=True)
+"""
+
+
+@pytest.mark.survive(13, 42)
+def test_heartbeats_that_are_refused_after_the_end_cost_neither_the_last_lines_nor_a_checkpoint(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    stream_server.uploads_wait = True
+    paths = host.run_script(SAVES + LEAVES_A_CHILD)
+    stream_server.wait_for(lambda: stream_server.records("core"))
+    launcher = read_state(paths)["launcher"]["pid"]
+    kill(
+        launcher, signal.SIGSTOP
+    )  # it does not end the child, which so lives on as one that SIGKILL cannot end
+    (paths.code / "go").touch()
+    write_json(paths.exit, {"code": 0, "signal": None, "ended_at": time.time(), "stopped": False})
+    stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
+    stream_server.beats_are_refused = True
+    stream_server.wait_for(lambda: stream_server.said_410 > 15)  # of heartbeats for 3 s: believed after one
+    assert stream_server.exit() is None and of_run(paths.key)
+    for process in of_run(paths.key):
+        kill(process["pid"])
+    stream_server.wait_for(stream_server.exit)
+    stream_server.uploads_wait = False
+    stream_server.wait_for(lambda: list(stream_server.completed) == ["abc"])
+    kill(launcher, signal.SIGCONT)
 
 
 PRINTS_TWICE = """

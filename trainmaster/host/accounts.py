@@ -11,6 +11,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, List, Optional
 
@@ -35,6 +36,14 @@ def account(name: str) -> pwd.struct_passwd:
         ) from None
 
 
+def is_known(name: str) -> bool:
+    """Whether this host has an account of that name."""
+    try:
+        return account(name) is not None
+    except VerbError:
+        return False
+
+
 def is_other(name: Optional[str]) -> bool:
     """True if work for the account `name` must leave the account of this process."""
     return name is not None and account(name).pw_uid != os.getuid()
@@ -45,11 +54,15 @@ def in_account(entry: pwd.struct_passwd, work: Callable[[], Dict[str, Any]]) -> 
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reader)
-        _become(entry)
-        with os.fdopen(writer, "w") as answer:
-            json.dump(_outcome(work), answer)
-        os._exit(0)
+        try:
+            os.close(reader)
+            _become(entry)
+            with os.fdopen(writer, "w") as answer:
+                json.dump(_outcome(work), answer)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)  # whatever was raised: what called this goes on in the parent alone
     os.close(writer)
     with os.fdopen(reader) as pipe:
         text = pipe.read()

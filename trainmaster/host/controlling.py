@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.host import launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
@@ -14,14 +15,22 @@ from trainmaster.host.gpu_users import gpu_users
 from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
-from trainmaster.processes import alive, boot_id, kill, marked
-from trainmaster.protocol import KEEPER_MARKER, ProcessRef, ProtocolError, check_run_key
+from trainmaster.processes import alive, boot_id, kill, marked, of_run
+from trainmaster.protocol import (
+    KEEPER_MARKER,
+    ExitFile,
+    ProcessRef,
+    ProtocolError,
+    StopOrder,
+    check_run_key,
+)
 from trainmaster.runner.detached import start_detached
+from trainmaster.runner.full_disk import FULL
 from trainmaster.runner.state import read_exit, read_shipped, read_state
 from trainmaster.runner.stopping import begin_stop, read_stop
 
-#: what reading a folder into which a job may have written anything can raise
-_UNREADABLE = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError)
+#: what work on a folder into which a job may have put anything can raise
+_SPOILED = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 
 
 def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -106,43 +115,53 @@ def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
         raise VerbError("bad_request", str(error)) from error
 
 
-def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    processes, answers = marked(), {}
-    stored, starting = request.get("stored") or {}, request["starting"]
+def _each(request: Dict[str, Any], answer_of: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+    """The answer for each run; what is wrong with the folder of one is the answer for that one alone."""
+    answers: Dict[str, Any] = {}
     for key in request["runs"]:
         try:
-            answers[key] = _status_of(workdir, key, processes.get(key, []), stored.get(key))
-        except _UNREADABLE as error:
-            message = f"The folder of {key} cannot be read: {type(error).__name__}: {error}."
+            answers[key] = answer_of(key)
+        except _SPOILED as error:
+            message = f"The folder of {key} cannot be used: {type(error).__name__}: {error}."
             answers[key] = {"error": "folder", "message": message}
-    for key, answer in answers.items():
-        if key in starting and answer.get("state") in ("absent", "incomplete"):
-            answer.update(state="starting", starting_seconds=starting[key])
     return {"runs": answers}
+
+
+def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
+    processes, stored, starting = marked(), request.get("stored") or {}, request["starting"]
+
+    def status_of(key: str) -> Dict[str, Any]:
+        answer = _status_of(workdir, key, processes.get(key, []), stored.get(key))
+        if key in starting and answer["state"] in ("absent", "incomplete"):
+            answer.update(state="starting", starting_seconds=starting[key])
+        return answer
+
+    return _each(request, status_of)
 
 
 def _status_of(
     workdir: Workdir, key: str, processes: List[ProcessRef], stored: Optional[int]
 ) -> Dict[str, Any]:
     paths = workdir.run(key)
-    answer: Dict[str, Any] = {"exit": read_exit(paths), "pids": [process["pid"] for process in processes]}
+    ended = read_exit(paths)
+    answer: Dict[str, Any] = {"exit": ended, "pids": [process["pid"] for process in processes]}
     state = read_state(paths)
     if not paths.root.exists() or not state:
         prepared = paths.root.exists() or workdir.unfinished(key).exists()
         answer["state"] = "remains" if processes else "incomplete" if prepared else "absent"
         return answer
-    waits = answer["exit"] is None and (alive(state, "launcher") or alive(state, "entrypoint"))
+    waits = ended is None and (alive(state, "launcher") or alive(state, "entrypoint"))
     answer["state"] = "running" if processes or waits else "ended"
     answer["boot_id"], answer["bundle"] = state.get("boot_id"), state.get("bundle")
     if processes:
-        answer["killed_seconds"] = _killed_seconds(paths, answer["exit"])
+        answer["killed_seconds"] = _killed_seconds(paths, ended)
     shipped = read_shipped(paths)
     size = paths.outbox.stat().st_size if paths.outbox.exists() else 0
     if isinstance(stored, int) and shipped["finished"] and shipped["refused"] is None and stored < size:
         shipped = {"offset": stored, "finished": False, "refused": None}
         write_json(paths.shipped, shipped)
     answer["outbox_bytes"] = size
-    answer["spool_bytes"] = sum(entry.stat().st_blocks * 512 for entry in paths.spool.iterdir())
+    answer["spool_bytes"] = _spool_bytes(paths)
     answer["unshipped_bytes"] = max(0, size - shipped["offset"])
     answer["finished"], answer["refused"] = shipped["finished"], shipped["refused"]
     if not shipped["finished"] and not alive(state, "runner") and not alive(state, "launcher"):
@@ -151,65 +170,79 @@ def _status_of(
     return answer
 
 
-def _killed_seconds(paths: RunPaths, ended: object) -> Optional[float]:
+def _spool_bytes(paths: RunPaths) -> int:
+    """What the spool takes on the disk; its files come and go meanwhile."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in paths.spool.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                total += entry.lstat().st_blocks * 512
+    return total
+
+
+def _killed_seconds(paths: RunPaths, ended: Optional[ExitFile]) -> Optional[float]:
     """For how long all that is left of the run has been sent SIGKILL; None while it may still run.
 
     That is from the deadline of its stop on, or else from the end of its entrypoint. The run itself could write both
     files: it can hasten its own end by that, and break nothing here.
     """
-    order: object = read_stop(paths)
-    since = (
-        order.get("deadline")
-        if isinstance(order, dict)
-        else ended.get("ended_at")
-        if isinstance(ended, dict)
-        else None
-    )
-    if isinstance(since, bool) or not isinstance(since, (int, float)):
-        return None
-    seconds = time.time() - since
-    return seconds if 0 <= seconds < float("inf") else None
+    order = read_stop(paths)
+    since = order["deadline"] if order else ended["ended_at"] if ended else None
+    seconds = time.time() - since if since is not None else -1.0
+    return seconds if seconds >= 0 else None
 
 
 def _stop_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    answers: Dict[str, Any] = {}
-    for key, order in request["runs"].items():
-        paths = workdir.run(key)
-        if not paths.state.exists():
-            answers[key] = {"stopping": False, "message": f"The run {key} was never started on this host."}
-            continue
-        grace = float(order.get("grace_seconds", 30.0))
-        begin_stop(paths, {"grace_seconds": grace, "reason": str(order.get("reason", ""))})
-        answers[key] = {"stopping": True}
-    return {"runs": answers}
+    return _each(request, lambda key: _stop(workdir.run(key), request["runs"][key]))
+
+
+def _stop(paths: RunPaths, order: Dict[str, Any]) -> Dict[str, Any]:
+    """By the marker alone where the run has spoiled its folder, so that its grace cannot be kept there."""
+    wanted: StopOrder = {
+        "grace_seconds": float(order.get("grace_seconds", 30.0)),
+        "reason": str(order.get("reason", "")),
+    }
+    try:
+        if read_state(paths):
+            begin_stop(paths, wanted)
+            return {"stopping": True}
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+    living = of_run(paths.key)
+    for process in living:
+        kill(process, boot_id())
+    if not living:
+        return {"stopping": False, "message": f"The run {paths.key} is not running on this host."}
+    return {"stopping": True}
 
 
 def _preempt_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    answers: Dict[str, Any] = {}
-    for key, order in request["runs"].items():
+    def preempt_one(key: str) -> Dict[str, Any]:
         paths = workdir.run(key)
         if not paths.control.is_dir():
-            answers[key] = {"preempting": False, "message": f"The run {key} is not on this host."}
-            continue
-        make_json(paths.preempt, {"reason": str(order.get("reason", ""))})
-        answers[key] = {"preempting": True}
-    return {"runs": answers}
+            return {"preempting": False, "message": f"The run {key} is not on this host."}
+        make_json(paths.preempt, {"reason": str(request["runs"][key].get("reason", ""))})
+        return {"preempting": True}
+
+    return _each(request, preempt_one)
 
 
 def _server_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    answers: Dict[str, Any] = {}
-    for key in request["runs"]:
+    def tell(key: str) -> Dict[str, Any]:
         paths = workdir.run(key)
         if paths.root.is_dir():
             write_json(paths.server, request["server"])
-        answers[key] = {"written": paths.root.is_dir()}
-    return {"runs": answers}
+        return {"written": paths.root.is_dir()}
+
+    return _each(request, tell)
 
 
 def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """{"removed": True} for runs that may go; with force their launcher and runner are ended here."""
-    processes, answers = marked(), {}
-    for key in request["runs"]:
+    processes = marked()
+
+    def check(key: str) -> Dict[str, Any]:
         paths = workdir.run(key)
         state = read_state(paths)
         message = None
@@ -219,8 +252,9 @@ def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any
             _end_own_processes(paths)
         elif state and not read_shipped(paths)["finished"]:
             message = f"The run {key} has output that the server does not have yet. Use force to lose it."
-        answers[key] = {"removed": False, "message": message} if message else {"removed": True}
-    return {"runs": answers}
+        return {"removed": False, "message": message} if message else {"removed": True}
+
+    return _each(request, check)
 
 
 def _end_own_processes(paths: RunPaths) -> None:
@@ -234,7 +268,7 @@ def _end_own_processes(paths: RunPaths) -> None:
 def _remove_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     answer = _check_removable(request, workdir)
     for key, run in answer["runs"].items():
-        if run["removed"]:
+        if run.get("removed"):
             _delete(workdir, key)
     return answer
 

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Optional
 
+from trainmaster.runner.state import lock_until
+
 _POLL_SECONDS = 0.003
 
 
@@ -20,7 +22,7 @@ def take(path: Path, seconds: float) -> Optional[int]:
     until = time.monotonic() + seconds
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if not _locked(descriptor, fcntl.LOCK_EX, until):
+        if not lock_until(descriptor, fcntl.LOCK_EX, until, _POLL_SECONDS):
             os.close(descriptor)
             return None
         with contextlib.suppress(FileNotFoundError):
@@ -42,7 +44,7 @@ def wait(path: Path, seconds: float) -> bool:
     except FileNotFoundError:
         return True
     try:
-        return _locked(descriptor, fcntl.LOCK_SH, time.monotonic() + seconds)
+        return lock_until(descriptor, fcntl.LOCK_SH, time.monotonic() + seconds, _POLL_SECONDS)
     finally:
         os.close(descriptor)
 
@@ -58,14 +60,3 @@ def held_seconds(path: Path) -> Optional[float]:
         return max(0.0, time.time() - path.stat().st_mtime)
     except OSError:
         return None
-
-
-def _locked(descriptor: int, kind: int, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_POLL_SECONDS)

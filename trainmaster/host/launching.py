@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import stat
-from typing import IO, Any, Dict, Iterator, cast
+from typing import IO, Any, Dict, Iterator, Optional, cast
 
 from trainmaster.host import launch_lock
 from trainmaster.host.accounts import account, by_sudo, is_other, under
@@ -14,6 +14,7 @@ from trainmaster.host.errors import VerbError
 from trainmaster.host.unpack import Limited, unpack
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths, Workdir
+from trainmaster.processes import boot_id, marked
 from trainmaster.protocol import ProtocolError, ServerAddress, Spec, check_spec
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL, place_of
@@ -56,6 +57,9 @@ def _launch_locked(
 ) -> Dict[str, Any]:
     key, user = spec["run_key"], spec["unix_user"]
     paths, unfinished = workdir.run(key), RunPaths(workdir.unfinished(key))
+    if marked().get(key):  # it has begun, whatever has become of its folder since
+        os.close(lock)
+        return {"boot_id": boot_id(), **_state_of(paths, user), "run_key": key, "state": "already"}
     if not paths.root.exists():
         _refuse_revoked(paths)
         code.moved = lambda: launch_lock.goes_on(lock)
@@ -87,7 +91,7 @@ def _outcome(spec: Spec, workdir: Workdir, started: bool) -> Dict[str, Any]:
     paths = workdir.run(key)
     try:
         over = not started or launch_lock.wait(workdir.lock(key), _START_SECONDS)
-        state = under(user, lambda: dict(read_state(paths)))
+        state = _state_of(paths, user)
     except OSError:
         return {"run_key": key, "state": "starting"}
     if state:
@@ -98,6 +102,10 @@ def _outcome(spec: Spec, workdir: Workdir, started: bool) -> Dict[str, Any]:
         "launcher",
         f"The launcher of {key} ended before it began: {under(user, lambda: _log(paths))['log']}",
     )
+
+
+def _state_of(paths: RunPaths, user: Optional[str]) -> Dict[str, Any]:
+    return under(user, lambda: dict(read_state(paths)))
 
 
 def _refuse_revoked(paths: RunPaths) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from trainmaster.host import launch_lock
-from trainmaster.host.accounts import account, by_sudo, is_other, under
+from trainmaster.host.accounts import account, by_sudo, is_known, is_other, under
 from trainmaster.host.errors import VerbError
 from trainmaster.host.launching import SHARED_MODE, make_workdir
 from trainmaster.paths import Workdir
@@ -23,14 +23,17 @@ _POLL_SECONDS = 0.02
 def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """Answer {"run_key", "boot_id", "state"} for {"run_key", "unix_user"}.
 
-    `revoked`: no launch of the run starts anything from now on. `begun`: its launcher has written state.json, so it
-    goes the way of every run. `starting`: a process that launches it does not end although it was killed; ask again.
+    `revoked`: no launch of the run starts anything from now on. `begun`: its launcher has written state.json, or
+    processes of it live, so it goes the way of every run. `starting`: a process that launches it does not end although
+    it was killed; ask again.
     """
     try:
         key = check_run_key(str(request.get("run_key")))
     except ProtocolError as error:
         raise VerbError("bad_request", str(error)) from error
     user: Optional[str] = request.get("unix_user")
+    if user is not None and not is_known(user):  # so none of its launches can have come far, nor can one
+        user = None
     make_workdir(workdir)
     if user is not None and is_other(user) and os.getuid() != 0:
         workdir.runs.chmod(SHARED_MODE)
@@ -53,11 +56,10 @@ def _state(workdir: Workdir, key: str, user: Optional[str]) -> str:
     while time.monotonic() < until:
         lock = launch_lock.take(workdir.lock(key), 0.0)
         try:
-            if not ended and under(user, lambda: {"begun": paths.state.exists()})["begun"]:
+            ranks = marked().get(key, [])
+            if not ended and (ranks or under(user, lambda: {"begun": paths.state.exists()})["begun"]):
                 return "begun"
-            ours = marked(KEEPER_MARKER).get(key, [])
-            if ended:  # its launcher may have begun just before it was killed
-                ours += marked().get(key, [])
+            ours = marked(KEEPER_MARKER).get(key, []) + ranks  # the launcher may have begun as it was killed
             if lock is not None and not ours:
                 for folder in (workdir.unfinished(key), paths.root):
                     shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,7 @@ from typing import Dict, List, Tuple
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR
 from trainmaster.runner import warm
+from trainmaster.runner.runner_log import open_log
 
 RUNNER_PROGRAM = Path(__file__).resolve().parent
 
@@ -41,7 +42,7 @@ def start_detached(verb: str, paths: RunPaths, *arguments: str, keep_open: Tuple
     try:
         spawn_in_session(verb, paths, *arguments, keep_open=keep_open)
     except BaseException as error:
-        with contextlib.suppress(OSError), paths.runner_log.open("a") as file:
+        with contextlib.suppress(OSError), os.fdopen(open_log(paths.runner_log), "a") as file:
             file.write(f"{sys.executable} cannot be started: {error}\n")
     finally:
         os._exit(0)
@@ -57,7 +58,7 @@ def spawn_in_session(verb: str, paths: RunPaths, *arguments: str, keep_open: Tup
     environment = own_environment(paths.key)
     if warm.is_warm():
         return warm.fork(command, environment, paths.runner_log, keep_open, Path("/"))
-    log = os.open(paths.runner_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = open_log(paths.runner_log)
     try:
         child = subprocess.Popen(
             command,

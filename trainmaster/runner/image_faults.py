@@ -6,7 +6,7 @@ import contextlib
 import re
 from typing import List, Optional
 
-from trainmaster.jsonfile import read_json, write_json
+from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import RunPaths, rank_of
 
 #: by which exit codes a runtime says that it failed itself, and how its own last line begins. podman and docker say 126
@@ -27,8 +27,7 @@ def note(paths: RunPaths, sentence: str) -> None:
 
 def found(paths: RunPaths) -> Optional[str]:
     """The sentence that was noted; None where the container came to be."""
-    record = read_json(paths.image_fault)
-    sentence = record.get("sentence") if isinstance(record, dict) else None
+    sentence = read_object(paths.image_fault).get("sentence")
     return sentence if isinstance(sentence, str) else None
 
 

@@ -20,10 +20,11 @@ from typing import Dict, List, Optional, Tuple, cast
 from trainmaster.environment import build_environment
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import boot_id, descendants, exit_status, reference
+from trainmaster.processes import boot_id, descendants, exit_status, marker_of, reference
 from trainmaster.protocol import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
+    KEEPER_MARKER,
     LOOK_NOW,
     ExitFile,
     ProcessRef,
@@ -172,7 +173,11 @@ class Keeper:
             in_container.clean_up(self.paths)
         own = {self.runner}
         strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
-        sweep(self.spec["run_key"], _SWEEP_SECONDS, [p for p in strays if not _is_ours(p["pid"])])
+        sweep(
+            self.spec["run_key"],
+            _SWEEP_SECONDS,
+            [p for p in strays if marker_of(p["pid"], KEEPER_MARKER) is None],
+        )
         while not written and self.paths.spec.exists():
             time.sleep(_DISK_FULL_SECONDS)
             written = _written(self.paths.exit, record)
@@ -386,14 +391,6 @@ def _become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):  # another C library; the marker finds all but those that cleared it
         return
-
-
-def _is_ours(pid: int) -> bool:
-    """True for a runner or stopper of Trainmaster that became the launcher's child."""
-    try:
-        return b"TRAINMASTER_KEEPER=" in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
 
 
 def _ref(pid: int) -> ProcessRef:

@@ -66,6 +66,16 @@ class Weather:
         if self.refusal is None:
             self.note(f"The server refuses this run's token ({error}). The run continues.")
 
+    def drains(self) -> None:
+        """The entrypoint has ended by itself. "It is over" counts from now on: the rest of a stream is welcome longer.
+
+        The server may have told the end before, while a process survived SIGKILL, and refused heartbeats since.
+        """
+        with self._changed:
+            self._refused_first.pop(OVER, None)
+            if self.refusal_status == OVER:
+                self.refusal = self.refusal_status = None
+
     def note(self, sentence: str) -> None:
         """Say in the runner's log what is wrong with the server, at most every ten minutes."""
         with self._changed:

@@ -76,6 +76,7 @@ class Runner:
         self._shipped_saved: Optional[ShippedFile] = None
         self._upkeep_at = 0.0
         self._gone_checked = 0.0
+        self._told_to_end = False  # by a refusal that came before the entrypoint had ended
 
     def run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {LOOK_NOW})  # in every thread; `_follow` waits for it
@@ -92,8 +93,7 @@ class Runner:
             self._follow()
             self._write_exit()
         self.ended.set()
-        told_to_end = self.weather.refusal is not None
-        while not told_to_end and self._has_to_bring():
+        while not self._told_to_end and self._has_to_bring():
             time.sleep(_BUSY_SECONDS)
             self._upkeep()
         self._save_shipped(finished=True)
@@ -116,10 +116,12 @@ class Runner:
             pause = _BUSY_SECONDS if self._collect() else min(_IDLE_SECONDS, pause * 1.5)
             self._note_running()
             self._upkeep()
-            if self.weather.refusal is not None:
+            if self.weather.refusal is not None and not self.paths.exit.exists():
+                self._told_to_end = True
                 self._stop_refused(self.weather.refusal)
                 return
             if self._has_ended():
+                self.weather.drains()
                 return
             signal.sigtimedwait({LOOK_NOW}, 0.0 if self.collector.behind else pause)
 

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import List, Optional, Sequence, cast
 
-from trainmaster.jsonfile import make_json, read_json, write_json
+from trainmaster.jsonfile import make_json, read_object, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import (
     alive,
@@ -26,7 +26,7 @@ from trainmaster.processes import (
 )
 from trainmaster.protocol import CONTAINER_MARKER, ProcessRef, RunState, StopFile, StopOrder
 from trainmaster.runner.detached import start_detached
-from trainmaster.runner.state import locked, read_state, try_lock
+from trainmaster.runner.state import is_number, locked, read_state, try_lock
 
 _POLL_SECONDS = 0.05
 _SWEEP_SECONDS = (
@@ -50,7 +50,10 @@ def order_stop(paths: RunPaths, order: StopOrder) -> None:
 
 
 def read_stop(paths: RunPaths) -> Optional[StopFile]:
-    return cast(Optional[StopFile], read_json(paths.stop))
+    """control/stop.json; None when it is not there, and when the job has put something else in its place."""
+    found = read_object(paths.stop)
+    whole = is_number(found.get("deadline")) and is_number(found.get("grace_seconds"))
+    return cast(StopFile, found) if whole and isinstance(found.get("reason"), str) else None
 
 
 def begin_stop(paths: RunPaths, order: StopOrder) -> None:
@@ -97,7 +100,7 @@ def _terminate(paths: RunPaths) -> List[ProcessRef]:
     state = read_state(paths)
     until = time.monotonic() + 5.0
     while "entrypoint" not in state and alive(state, "launcher") and time.monotonic() < until:
-        if read_json(paths.exit) is not None:
+        if paths.exit.exists():
             return []
         time.sleep(_POLL_SECONDS)
         state = read_state(paths)
@@ -154,5 +157,5 @@ def _hook_is_due(paths: RunPaths, state: RunState) -> bool:
     """Whether the launcher is about to start a post hook, or has one running: exit.json comes after it."""
     if paths.exit.exists() or not alive(state, "launcher"):
         return False
-    spec = read_json(paths.spec)
-    return isinstance(spec, dict) and bool((spec.get("hooks") or {}).get("post"))
+    spec_hooks = read_object(paths.spec).get("hooks")
+    return isinstance(spec_hooks, dict) and bool(spec_hooks.get("post"))

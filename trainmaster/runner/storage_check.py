@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, Optional
 
-from trainmaster.jsonfile import read_json, write_json
+from trainmaster.jsonfile import read_json, read_object, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Json, Spec
 from trainmaster.storage_faults import StorageFault, folder_fault
@@ -163,8 +163,7 @@ def is_for_the_job(spec: Spec) -> bool:
 
 def found_fault(paths: RunPaths) -> Optional[str]:
     """What the check, or a rank at its start, has found wrong with the storage."""
-    record = read_json(paths.storage_fault)
-    sentence = record.get("sentence") if isinstance(record, dict) else None
+    sentence = read_object(paths.storage_fault).get("sentence")
     return sentence if isinstance(sentence, str) else None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Dict, List, Tuple
 
 from trainmaster.protocol import KEEPER_MARKER
+from trainmaster.runner.runner_log import open_log
 
 #: in the environment of `serve`: room for the marker of a run
 SPARE_VARIABLE = "TRAINMASTER_SPARE"
@@ -80,7 +81,7 @@ def _become(
     os.setsid()
     os.chdir(str(folder))
     null = os.open(os.devnull, os.O_RDWR)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = open_log(log)
     for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     kept = sorted({0, 1, 2, *keep_open})
