@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from dispatch import passes, reconcile, settle
+from events import presence
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
@@ -154,6 +155,18 @@ def test_a_lost_host_is_no_restart() -> None:
     trial = trial_of(experiment)
     assert trial.restarts == 0 and trial.task.state == TaskState.WAITING
     assert attempt_of(experiment).exit_reason == Reason.HOST_LOST
+
+
+@pytest.mark.survive(6, 20)
+def test_a_run_whose_record_came_before_the_answer_of_its_launch_can_be_found_gone() -> None:
+    make_host("gpu0", 1)
+    experiment = submit_experiment(slots=1)
+    passes.run(experiment.job.pool_id)
+    transitions.member_running(members_of(experiment)[0].pk)
+    [member] = members_of(experiment)
+    reconcile._settle(member, {"state": "absent"}, "boot", presence.database_now())
+    assert attempt_of(experiment).exit_reason == Reason.RUN_VANISHED
+    assert not SlotHold.objects.filter(released_at=None).exists()
 
 
 @pytest.mark.survive(38)
