@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.rig.interleavings import Interleavings
 
 #: examples that are made by one seed
-AT_ONCE = 20
+AT_ONCE = 5
 
 
 @pytest.mark.chaos
