@@ -19,6 +19,8 @@ from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
 from logs import first_rank
 
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
+#: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
+_OF_A_HOST = {Reason.HOST_LOST, Reason.HOST_RESTARTED}
 #: an entrypoint that the shell could not find or execute
 _NOT_RUNNABLE = {126, 127}
 _SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
@@ -168,6 +170,8 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     if first_rank.may_differ(reason) and (detail := first_rank.corrected(allocation, members)):
         rank_ends.correct(allocation, detail)
         code = detail["code"]
+    if reason in _OF_A_HOST:
+        code = _name_the_host(allocation, members, reason)
     if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
         return False
     usage.keep(allocation, members)
@@ -175,6 +179,17 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     kinds.outcomes(allocation.task).allocation_ended(allocation)
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True
+
+
+def _name_the_host(allocation: Allocation, members: list[Member], reason: Reason) -> int | None:
+    """Make the host that was lost or restarted the attempt's cause, not the rank elsewhere that failed first.
+
+    Returns the exit code of its member.
+    """
+    member = next(member for member in members if member.exit_reason == reason)
+    if allocation.exit_detail.get("member") != member.index:
+        rank_ends.correct(allocation, {"rank": None, "host": member.host.name, "member": member.index})
+    return member.exit_code
 
 
 def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int | None]:

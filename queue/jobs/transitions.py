@@ -276,12 +276,17 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
 
 @transaction.atomic
 def member_running(member_or_id: Member | int, *, at: datetime | None = None) -> bool:
-    """Its entrypoint has started, at the server's time `at` (None: now)."""
+    """Its entrypoint has started, at the server's time `at` (None: now).
+
+    A record of the run may say so before the answer of its launch does; then it was launched by now, too.
+    """
     member = _locked(member_or_id)
-    at = at or database_now()
+    now = database_now()
+    at = at or now
     done = _step_member(
-        member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}", started_at=at
-    )
+        member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}",
+        started_at=at, launched_at=member.launched_at or now,
+    )  # fmt: skip
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
         _step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)
     return done

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from dispatch import passes, reconcile, settle
+from events import presence
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
@@ -17,7 +18,7 @@ from hosts import registry
 from hosts.models import Host
 from jobs import time_limits, transitions
 from jobs.models import Allocation, Member, SlotHold, Task, UsageRecord
-from jobs.states import MemberState, Reason, StopKind, TaskState
+from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
 from logs import sentences, why_stopped
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 from webui.pages import verdicts
@@ -154,6 +155,46 @@ def test_a_lost_host_is_no_restart() -> None:
     trial = trial_of(experiment)
     assert trial.restarts == 0 and trial.task.state == TaskState.WAITING
     assert attempt_of(experiment).exit_reason == Reason.HOST_LOST
+
+
+@pytest.mark.survive(6, 20)
+def test_a_run_whose_record_came_before_the_answer_of_its_launch_can_be_found_gone() -> None:
+    make_host("gpu0", 1)
+    experiment = submit_experiment(slots=1)
+    passes.run(experiment.job.pool_id)
+    transitions.member_running(members_of(experiment)[0].pk)
+    [member] = members_of(experiment)
+    reconcile._settle(member, {"state": "absent"}, "boot", presence.database_now())
+    assert attempt_of(experiment).exit_reason == Reason.RUN_VANISHED
+    assert not SlotHold.objects.filter(released_at=None).exists()
+
+
+@pytest.mark.survive(38)
+def test_a_gang_of_three_that_loses_a_host_ends_by_that_loss_and_starts_again_elsewhere() -> None:
+    experiment = running(slots=6, hosts=3, max_restarts=0)
+    first, second, third = members_of(experiment)
+    end(second, 1, rank=2, code=1, signal=None, t=50.0)
+    end(first, 143, rank=0, code=143, signal=15, t=51.0)
+    held = SlotHold.objects.filter(released_at=None)
+    assert set(held.values_list("member", flat=True)) == {third.pk}, "the others' slots are free at once"
+    smaller = submit_experiment(slots=2)
+    passes.run(experiment.job.pool_id)
+    assert attempt_of(smaller).members.get().host_id != third.host_id
+    attempt = attempt_of(experiment)
+    assert attempt.number == 1 and attempt.state == AllocationState.TERMINATING, "silence ends nothing"
+
+    registry.declare_lost(third.host_id, actor="user:admin")
+    reconcile.host_lost(third.host_id)
+    attempt.refresh_from_db()
+    trial = trial_of(experiment)
+    assert (attempt.exit_reason, trial.restarts, trial.task.state) == (Reason.HOST_LOST, 0, TaskState.WAITING)
+    assert why_stopped.of_attempt(attempt).sentences[0] == "gpu2 was declared lost by admin."
+    for name in ("gpu3", "gpu4"):
+        make_host(name, 2)
+    Task.objects.update(not_before=None)
+    passes.run(experiment.job.pool_id)
+    hosts = {member.host.name for member in members_of(experiment)}
+    assert attempt_of(experiment).number == 2 and len(hosts) == 3 and "gpu2" not in hosts
 
 
 @pytest.mark.survive(8)
