@@ -149,6 +149,13 @@ def server(server_address: str) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def own_server(server_address: str) -> Iterator[Server]:
+    """The whole server for one test alone, beside the module's."""
+    with lending.borrowed(server_address) as server:
+        yield server
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test shows the end of what the running servers have logged."""

@@ -31,7 +31,8 @@ UsageRecord.objects.bulk_create(
 )
 ResourcePool.objects.filter(pk=pools[1].pk).update(scheduler="fair_share")
 host = Host.objects.create(name="gpu1", pool=pools[1], admission="ready", contact="reachable", address="10.9.0.1",
-                           last_seen_at=now, probe_after=now + timedelta(seconds=100))
+                           last_seen_at=now + timedelta(days=1),
+                           probe_after=now + timedelta(seconds=100))
 slots = Slot.objects.bulk_create(Slot(host=host, index=index, kind="cuda", brand="H200") for index in range(8))
 for n, user in enumerate(users[:4]):
     job = Job.objects.create(kind="EXPERIMENT", name=f"train-{user}", owner=user, pool=pools[1], position=n)

@@ -21,7 +21,8 @@ STATEMENTS: list[tuple[Callable[[], Any], int]] = [
     (notifications.look, 2),
     (tasks.stop_unused, 1),
     (host_tasks.keep_tunnels, 1),
-    (host_tasks.probe_all, 3),
+    # its stamp, what is forgotten (2), who is due, who may be lost (whether this server is whole, then which)
+    (host_tasks.probe_all, 7),
     (
         tasks.sweep,
         7,

@@ -227,7 +227,7 @@ def test_on_a_slow_link_batches_shrink_until_they_are_in_time(
     outbox = Outbox(paths)
     drain(paths, outbox)
     write_json(paths.server, stream_server.address)
-    spec: Any = {"token": TOKEN, "allocation_id": "x.1", "member": 0}
+    spec: Any = {"token": TOKEN, "allocation_id": "x.1", "member": 0, "cluster": {"id": "c"}}
     weather = Weather()
     shipper = Shipper(Link(paths, spec, weather), outbox, Orders(paths), weather, DEFAULT_LIMITS, 0)
     monkeypatch.setattr(shipping, "_SLOW_SECONDS", 0.0)  # every batch takes too long

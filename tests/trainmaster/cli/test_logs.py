@@ -247,8 +247,8 @@ def test_one_of_several_trials_is_chosen(local_host: CommandLine, submit: Submit
 
 
 @pytest.mark.survive(25)
-def test_a_follower_outlives_a_restart_of_the_server(server: Server, tmp_path: Path) -> None:
-    tm = CommandLine(server)
+def test_a_follower_outlives_a_restart_of_the_server(own_server: Server, tmp_path: Path) -> None:
+    tm = CommandLine(own_server)
     assert tm("host", "add", "local", "--slots", "2", "--yes").returncode == 0
     trial, out, complaints = submitting(tm, tmp_path)("hold"), tmp_path / "out", tmp_path / "complaints"
     with out.open("w") as stdout, complaints.open("w") as stderr:
@@ -258,8 +258,8 @@ def test_a_follower_outlives_a_restart_of_the_server(server: Server, tmp_path: P
         following = subprocess.Popen(words, stdout=stdout, stderr=stderr, env=tm.environment, cwd=ROOT)
     assert pace.wait_until(lambda: "tick 5\n" in out.read_text(), 60), complaints.read_text()
     for _ in range(2):
-        web = server.kill_part("web")
-        server.wait_replaced("web", web)
+        web = own_server.kill_part("web")
+        own_server.wait_replaced("web", web)
         seen = len(out.read_text().splitlines())
         assert pace.wait_until(lambda: len(out.read_text().splitlines()) > seen + 20, 60)  # noqa: B023
     assert tm("t", "kill", str(trial)).returncode == 0

@@ -157,7 +157,8 @@ def test_a_failed_member_stops_its_peers_and_ends_in_error_without_a_restart(cas
         0,
         {"k": "exit", "t": 2.0, "code": 3, "first_failure": {"rank": 1, "code": 3, "signal": None, "t": 2.0}},
     )
-    stop = intake.signals(run["allocationId"]).stop
+    member = Member.objects.get(allocation_id=run["allocationId"], index=1)
+    stop = intake.signals(member.pk, member.allocation_id).stop
     assert stop and stop["reason"] == "peer_ended"
     ship(run, 1, 0, {"k": "exit", "t": 3.0, "code": 143})
     assert state(cast, trial) == ("ERROR", "ERROR")
