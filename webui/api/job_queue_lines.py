@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 
 from hosts.models import ResourcePool
-from jobs import run_words
+from jobs import queue_order, run_words
 
 #: rows of one answer; what is asked beyond comes with the next page
 NO_LIMIT = 1_000_000
@@ -35,35 +35,26 @@ class Line:
     leaving: tuple[str, ...]
 
 
-_QUEUE = """
+_HOLDS = "holding.job_id IS NOT NULL"
+_QUEUE = f"""
 WITH live AS (
-  SELECT job_id, sum(slots)::int AS requested
-  FROM jobs_task WHERE state IN ('WAITING', 'RUNNING') GROUP BY job_id
+  SELECT t.job_id, sum(t.slots)::int AS requested FROM jobs_task t WHERE {queue_order.WANTS} GROUP BY t.job_id
 ), holding AS (
   SELECT t.job_id, sum(a.slots)::int AS held, count(*)::int AS runs, bool_and(a.on_sufferance) AS backfilled,
          coalesce(array_agg(ARRAY[a.stop_kind, a.stop_reason, coalesce(a.preempt_acked_at::text, '')] ORDER BY a.id)
-                  FILTER (WHERE a.stop_kind <> '' OR a.state = 'TERMINATING'), '{{}}') AS stops
-  FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE a.state <> 'TERMINATED' GROUP BY t.job_id
+                  FILTER (WHERE {queue_order.LEAVES}), '{{{{}}}}') AS stops
+  FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE {queue_order.HOLDS} GROUP BY t.job_id
 ), lined AS (
-  SELECT j.id, j.owner_id, row_number() OVER (ORDER BY {order}) - 1 AS place,
-         CASE WHEN holding.job_id IS NULL THEN 'queued' WHEN holding.backfilled THEN 'backfilled' ELSE 'scheduled' END
-           AS state,
+  SELECT j.id, j.owner_id, row_number() OVER (ORDER BY {{order}}) - 1 AS place,
+         {queue_order.state(holds=_HOLDS, backfilled="holding.backfilled")} AS state,
          coalesce(live.requested, 0) AS requested, coalesce(holding.held, 0) AS held,
-         coalesce(holding.runs, 0) AS runs, coalesce(holding.stops, '{{}}') AS stops
-  FROM jobs_job j LEFT JOIN live ON live.job_id = j.id LEFT JOIN holding ON holding.job_id = j.id {planned}
-  WHERE j.pool_id = %(pool)s AND j.state <> 'ENDED'
-    AND (holding.job_id IS NOT NULL OR j.state = 'ACTIVE' AND live.job_id IS NOT NULL)
+         coalesce(holding.runs, 0) AS runs, coalesce(holding.stops, '{{{{}}}}') AS stops
+  FROM jobs_job j LEFT JOIN live ON live.job_id = j.id LEFT JOIN holding ON holding.job_id = j.id {{planned}}
+  WHERE j.pool_id = %(pool)s AND {queue_order.stands(holds=_HOLDS, wants="live.job_id IS NOT NULL")}
 )
 """
-_BY_PRIORITY = {"order": "j.priority, j.position, j.id", "planned": ""}
-_AS_PLANNED = {
-    "order": "planned.place, j.priority, j.position, j.id",
-    "planned": """LEFT JOIN (
-      SELECT each.id, each.place FROM hosts_poolplan p
-      CROSS JOIN jsonb_array_elements_text(p.document->'order') WITH ORDINALITY AS each(id, place)
-      WHERE p.pool_id = %(pool)s
-    ) planned ON planned.id = j.id::text""",
-}
+_BY_PRIORITY = {"order": queue_order.BY_PRIORITY, "planned": ""}
+_AS_PLANNED = {"order": queue_order.AS_PLANNED, "planned": queue_order.PLANNED}
 _PAGE = """
 , wanted AS (
   SELECT * FROM lined WHERE (%(states)s::text[] IS NULL OR state = ANY(%(states)s))

@@ -10,7 +10,9 @@ from django.db.models import Count, Q
 from hosts import registry
 from hosts.models import ResourcePool, Slot
 from hosts.pools import default_pool
+from jobs import queue_order
 from jobs.models import SlotHold
+from jobs.states import JobState
 
 #: more pools than this are a list that can be searched
 MOST_PILLS = 6
@@ -36,14 +38,14 @@ class Pool:
         return self.used + self.outside
 
 
-_JOBS = """
+_JOBS = f"""
 SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds) FROM (
   SELECT j.pool_id, j.state,
          j.id IN (SELECT t.job_id FROM jobs_task t JOIN jobs_allocation a ON a.task_id = t.id
-                  WHERE a.state <> 'TERMINATED') AS holds,
-         j.id IN (SELECT job_id FROM jobs_task WHERE state IN ('WAITING', 'RUNNING')) AS wants
-  FROM jobs_job j WHERE j.state <> 'ENDED' AND j.pool_id <> %s
-) AS each WHERE holds OR state = 'ACTIVE' AND wants GROUP BY pool_id
+                  WHERE {queue_order.HOLDS}) AS holds,
+         j.id IN (SELECT t.job_id FROM jobs_task t WHERE {queue_order.WANTS}) AS wants
+  FROM jobs_job j WHERE j.state <> '{JobState.ENDED}' AND j.pool_id <> %s
+) AS j WHERE {queue_order.stands(holds="holds", wants="wants")} GROUP BY pool_id
 """
 
 
