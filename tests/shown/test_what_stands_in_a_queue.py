@@ -10,8 +10,9 @@ from hosts.models import PoolPlan, ResourcePool
 from jobs import queue_order
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, StopKind, TaskState
+from shown.queue import standing
 from tests.rig.api import Api
-from webui.pages import queue_jobs, queue_pools
+from webui.pages import queue_pools
 
 pytestmark = pytest.mark.django_db
 
@@ -95,7 +96,7 @@ class World:
 def test_all_readers_find_the_same_queue_in_the_same_order(seed: int, scheduler: str, client: Any) -> None:
     world = World(seed, scheduler)
     expected = world.order(world.pool)
-    queue = queue_jobs.of(world.pool)
+    queue = standing.of(world.pool)
     assert [*queue.ids] == expected
     columns = zip(queue.states, queue.stopping, queue.held, queue.needed, strict=True)
     assert dict(zip(queue.ids, columns, strict=True)) == {job: world.expected[job] for job in expected}

@@ -11,13 +11,14 @@ trusted for that.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -31,6 +32,19 @@ KEPT_QUEUES = 8
 #: the column of the statement that a priority pool's order begins with
 _PRIORITY = 8
 _HOLDS = "holding.job_id IS NOT NULL"
+
+
+class Line(NamedTuple):
+    """One job of a queue."""
+
+    job_id: uuid.UUID
+    #: from 0
+    place: int
+    #: queued, scheduled or backfilled
+    state: str
+    #: slots; `needed` is at least `held`
+    held: int
+    needed: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,11 @@ class Queue:
         """Job id -> place."""
         return {job_id: place for place, job_id in enumerate(self.ids)}
 
+    def line(self, place: int) -> Line:
+        """The job at a place."""
+        job_id = uuid.UUID(self.ids[place])
+        return Line(job_id, place, self.states[place], self.held[place], self.needed[place])
+
 
 # One aggregate over the join, since grouping the tasks first and joining afterwards takes twice as long.
 _QUEUE = f"""
@@ -87,6 +106,16 @@ SELECT j.id::text, owner_id, {queue_order.state(holds=_HOLDS, backfilled="holdin
 FROM asked j LEFT JOIN holding ON holding.job_id = j.id {{planned}}
 WHERE {queue_order.stands(holds=_HOLDS, wants="j.tasks > 0")}
 ORDER BY {{order}}
+"""
+
+_COUNTS = f"""
+SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds) FROM (
+  SELECT j.pool_id, j.state,
+         j.id IN (SELECT t.job_id FROM jobs_task t JOIN jobs_allocation a ON a.task_id = t.id
+                  WHERE {queue_order.HOLDS}) AS holds,
+         j.id IN (SELECT t.job_id FROM jobs_task t WHERE {queue_order.WANTS}) AS wants
+  FROM jobs_job j WHERE j.state <> '{JobState.ENDED}' AND j.pool_id = ANY(%s)
+) AS j WHERE {queue_order.stands(holds="holds", wants="wants")} GROUP BY pool_id
 """
 
 # The last column: what this very transaction has written would have the same number each time.
@@ -131,6 +160,13 @@ def of(pool: ResourcePool) -> Queue:
             # read after the version: it may be newer than that, and is then read again by the next, never older
             kept.queue, kept.version = _read(pool), version
         return kept.queue
+
+
+def counts(pools: Collection[int]) -> dict[int, tuple[int, int]]:
+    """Pool id -> (jobs that hold something, jobs that wait), for the pools that have any."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTS, [list(pools)])
+        return {pool: (scheduled, queued) for pool, scheduled, queued in cursor.fetchall()}
 
 
 def _version(pool: ResourcePool) -> tuple[Any, ...] | None:
