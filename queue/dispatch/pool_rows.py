@@ -19,6 +19,9 @@ from jobs.states import AllocationState, JobState, MemberState, TaskState
 
 Row = list[Any]
 
+# `open`, `active` and the states of tasks are what jobs/queue_order.py calls HOLDS, ACTIVE and WANTS. They are stated
+# here again because a pass takes more than what stands in the queue: attempts of ended jobs still hold slots.
+#
 # Joins go by indexes, and `(… IN …) IS TRUE` is looked up in a hash: the planner, which knows nothing of CTEs and,
 # after a burst of submissions, nothing of tables either, would otherwise compare every task with every job.
 _READ = f"""

@@ -1,6 +1,9 @@
-"""Where jobs stand in a pool: who is listed, who stands beside whom, and the positions between two of them.
+"""What stands in the queue of a pool and in which order, who stands beside whom, and the positions between two jobs.
 
-A position is a number: the submission's epoch seconds until a move puts the job between two others.
+queue/README.md has the definition in words ("What stands in the queue"). `listed` states it for Django; the fragments
+of SQL below state it for statements that read thousands of jobs at once, over jobs_job `j`, jobs_task `t` and
+jobs_allocation `a`. A test holds both to each other. A position is a number: the submission's epoch seconds until a
+move puts the job between two others.
 """
 
 from __future__ import annotations
@@ -17,13 +20,36 @@ from jobs.states import AllocationState, JobState, TaskState
 
 ORDER = ("priority", "position", "id")
 
+#: an attempt that holds slots, or has members that have not gone yet
+HOLDS = f"a.state <> '{AllocationState.TERMINATED}'"
+#: such an attempt leaves: somebody asked it to, or it ends by itself
+LEAVES = f"(a.stop_kind <> '' OR a.state = '{AllocationState.TERMINATING}')"
+#: a task that wants slots, or has them
+WANTS = f"t.state IN ('{TaskState.WAITING}', '{TaskState.RUNNING}')"
+#: the order of a priority pool
+BY_PRIORITY = "j.priority, j.position, j.id"
+#: the order of a fair-share pool, with `PLANNED` joined: what the last pass did not know comes last
+AS_PLANNED = "planned.place NULLS LAST, j.position, j.id"
+#: the places that the last pass of %(pool)s gave
+PLANNED = """LEFT JOIN (
+  SELECT each.id, each.place FROM hosts_poolplan,
+         jsonb_array_elements_text(coalesce(document->'order', '[]')) WITH ORDINALITY AS each(id, place)
+  WHERE pool_id = %(pool)s
+) AS planned ON planned.id = j.id::text"""
+
+
+def stands(*, holds: str, wants: str) -> str:
+    """The condition on a job to stand in its pool's queue; `holds` and `wants` say so of its attempts and tasks."""
+    return f"(j.state <> '{JobState.ENDED}' AND ({holds} OR j.state = '{JobState.ACTIVE}' AND {wants}))"
+
+
+def state(*, holds: str, backfilled: str) -> str:
+    """The state of a job that stands there: `queued`, `scheduled`, or `backfilled` if all of its attempts are."""
+    return f"CASE WHEN NOT ({holds}) THEN 'queued' WHEN {backfilled} THEN 'backfilled' ELSE 'scheduled' END"
+
 
 def listed(pool: ResourcePool | int) -> QuerySet[Job]:
-    """The queue of a pool in its order: the jobs that want or hold something there.
-
-    A paused job is listed only while its slots are being freed. In a priority pool the order is (priority,
-    position) by definition; a fair-share pool keeps none.
-    """
+    """The jobs that stand in a pool's queue, in the order of a priority pool; a fair-share pool has its last pass's."""
     held = Allocation.objects.filter(task__job=OuterRef("pk")).exclude(state=AllocationState.TERMINATED)
     live = Task.objects.filter(job=OuterRef("pk"), state__in=[TaskState.WAITING, TaskState.RUNNING])
     return everyone(pool).filter(Q(Exists(live), state=JobState.ACTIVE) | Q(Exists(held)))

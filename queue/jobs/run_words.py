@@ -6,8 +6,9 @@ Work that leaves first hears of it ("pausing"), then acknowledges and saves ("sa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol
 
-from jobs.models import Allocation
 from jobs.states import AllocationState, Reason, StopKind
 
 SAVING, ENDING, STOPPING = "saving", "ending", "stopping"
@@ -21,6 +22,29 @@ _ASKED = {
 }
 #: told to end; there is no time left to save
 _TOLD = {Reason.CANCELED_BY_USER: "canceling", Reason.KILLED_BY_USER: "killing"}
+
+
+class Run(Protocol):
+    """What these words look at: an allocation, or a row of its columns."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def stop_kind(self) -> str: ...
+    @property
+    def stop_reason(self) -> str: ...
+    @property
+    def preempt_acked_at(self) -> datetime | None: ...
+
+
+def leaves(run: Run) -> bool:
+    """Whether an open attempt was asked to stop or ends by itself (`jobs.queue_order.LEAVES` in SQL)."""
+    return bool(run.stop_kind) or run.state == AllocationState.TERMINATING
+
+
+def word(run: Run) -> str:
+    """The word for a run that leaves."""
+    return leaving(run.stop_kind, run.stop_reason, run.preempt_acked_at is not None)
 
 
 def leaving(stop_kind: str, reason: str, acknowledged: bool) -> str:
@@ -38,14 +62,12 @@ def together(words: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else STOPPING
 
 
-def of_runs(attempts: Iterable[Allocation]) -> str:
+def of_runs(attempts: Iterable[Run]) -> str:
     """RUNNING, STARTING, or how all of them leave (PAUSING, SAVING…), for the open attempts of a job, one at least."""
     runs = list(attempts)
-    staying = {run.state for run in runs if not run.stop_kind and run.state != AllocationState.TERMINATING}
+    staying = {run.state for run in runs if not leaves(run)}
     if AllocationState.RUNNING in staying:
         return "RUNNING"
     if staying:
         return "STARTING"
-    return together(
-        leaving(run.stop_kind, run.stop_reason, run.preempt_acked_at is not None) for run in runs
-    ).upper()
+    return together(word(run) for run in runs).upper()

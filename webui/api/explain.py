@@ -14,10 +14,11 @@ from jobs import queue_edits, queue_history
 from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.reasons import Reason
+from shown.queue import rows
 from webui.api import encoding, last_pass
 from webui.api.answers import Time
 from webui.api.errors import Missing
-from webui.api.job_queue_rows import Forecast, QueueSummary, ReasonRecord, rows_of
+from webui.api.job_queue_rows import Forecast, QueueSummary, ReasonRecord, summary
 from webui.api.views import ApiView, Json
 
 #: edits that are told with an explanation; all of them have a list of their own
@@ -115,8 +116,8 @@ class Explain(ApiView):
             "tasks": [encode_wait(task, told.get(task.pk, {}), found.get(task.pk)) for task in live],
             "edits": [encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
         }
-        for row in rows_of(job.pool, [job.pk]):
-            answer |= encoding.without_none({"summary": row.summary, "leaving": row.leaving})
+        if row := rows.one(job):
+            answer |= encoding.without_none({"summary": summary(row), "leaving": row.leaving})
         return Response(answer)
 
 

@@ -18,11 +18,13 @@ from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
-from webui.api import encoding, job_queue_lines
+from shown.queue import lines, rows
+from shown.queue.rows import Row
+from webui.api import encoding
 from webui.api.answers import Pagination
 from webui.api.errors import Missing
 from webui.api.job_queue_edits import JobUpdates, refusals, updates_of
-from webui.api.job_queue_rows import STATES, JobRecord, Row, encode_row, rows
+from webui.api.job_queue_rows import STATES, JobRecord, encode_row
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
 
@@ -80,16 +82,18 @@ class JobQueueV2(ApiView):
     def _page(self, request: Request, encode: Callable[[Row], Json]) -> Json:
         query = self.query(request)
         pool = pool_named(query.get("resourcePool"))
-        lines, total = job_queue_lines.page(
+        found, total = lines.page(
             pool,
             states=[name for name, word in STATES.items() if word in (query.get("states") or [])],
             users=query.get("users") or (),
             descending=query["orderBy"] == "ORDER_BY_DESC",
-            offset=min(query["offset"], job_queue_lines.NO_LIMIT),
+            offset=min(query["offset"], lines.NO_LIMIT),
             limit=encoding.rows_asked(query),
         )
-        found = [encode(row) for row in rows(pool, lines)]
-        return {"jobs": found, "pagination": encoding.pagination(query, total)}
+        return {
+            "jobs": [encode(row) for row in rows.of(pool, found)],
+            "pagination": encoding.pagination(query, total),
+        }
 
 
 class JobQueue(JobQueueV2):
@@ -148,7 +152,7 @@ class JobQueueStats(ApiView):
 
 
 def queue_counts(pool: ResourcePool) -> Json:
-    queued, scheduled = job_queue_lines.counts(pool)
+    queued, scheduled = lines.counts(pool)
     return {"queuedCount": queued, "scheduledCount": scheduled}
 
 

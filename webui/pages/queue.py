@@ -75,7 +75,7 @@ def _parts(pool: ResourcePool, view: View, me: User) -> tuple[Listing, list[Part
         view = replace(view, pages=(last,))
         listing = queue_listing.of(pool, view, me.pk)
     page_of = {line.job_id: line.number // PER_PAGE + 1 for line in listing.lines}
-    rows = queue_rows.of(pool, listing.lines)
+    rows = queue_rows.of(pool, listing)
     parts = [Part(str(number), [row for row in rows if page_of[row.id] == number]) for number in view.pages]
     return listing, parts, replace(view, show=view.show or queue_view.ALL)
 
@@ -85,7 +85,7 @@ def _has_jobs(pool: ResourcePool, me: User) -> bool:
 
 
 def _groups(pool: ResourcePool, listing: Listing) -> list[Part]:
-    rows = queue_rows.of(pool, listing.lines)
+    rows = queue_rows.of(pool, listing)
     group = {line.job_id: line.group for line in listing.lines}
     parts = [
         Part(f"group-{number}", [row for row in rows if group[row.id] == number], title)

@@ -48,8 +48,9 @@ def detail(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 def _row(job: Job) -> Row | None:
     """The job as the board shows it; None when it stands in no queue."""
-    line = None if job.state == JobState.ENDED else queue_listing.line_of(job.pool, job.pk)
-    return next(iter(queue_rows.of(job.pool, [line])), None) if line else None
+    if job.state == JobState.ENDED:
+        return None
+    return next(iter(queue_rows.of(job.pool, queue_listing.only(job.pool, job.pk))), None)
 
 
 def _reasons(job: Job) -> tuple[int, list[Blocker]]:

@@ -2,7 +2,7 @@
 
 Jobs that stand next to each other and differ in nothing but their number fold into one line once there are FOLD_FROM
 of them. Filtering, ordering, counting and folding 10,000 jobs here takes a few milliseconds, and the page of another
-person needs none of it from PostgreSQL again (`queue_jobs`).
+person needs none of it from PostgreSQL again (`shown.queue.standing`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 from accounts.models import User
 from hosts.models import ResourcePool
 from jobs.models import Job
-from webui.pages import queue_jobs, queue_view
-from webui.pages.queue_jobs import Queue
+from shown.queue import standing
+from shown.queue.standing import Queue
+from webui.pages import queue_view
 from webui.pages.queue_view import PER_PAGE, View
 
 #: so many alike are one line
@@ -55,8 +56,9 @@ class Line:
 
 @dataclass
 class Listing:
-    """The lines asked for, and the counts of the whole queue."""
+    """The lines asked for, and the counts of the whole queue, which they are places of."""
 
+    queue: Queue
     lines: list[Line] = field(default_factory=list)
     #: lines of the view in all, and the jobs that they stand for
     length: int = 0
@@ -73,7 +75,7 @@ class Listing:
 
 def of(pool: ResourcePool, view: View, me: int) -> Listing:
     """The lines of a view's pages."""
-    queue = queue_jobs.of(pool)
+    queue = standing.of(pool)
     chosen = [*range(len(queue.ids))]
     for wanted in _conditions(queue, view, me):
         chosen = [*filter(wanted, chosen)]
@@ -94,7 +96,7 @@ def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: 
 
     Where too few departures are known, those that wait next in the queue follow them.
     """
-    queue = queue_jobs.of(pool)
+    queue = standing.of(pool)
     groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
     listing = _counted(queue, me)
     for group, chosen in enumerate(groups):
@@ -121,11 +123,11 @@ def _opening_groups(queue: Queue, me: int, departures: list[str], blockers: list
     return [mine, departing, sorted(blocking)]
 
 
-def line_of(pool: ResourcePool, job_id: uuid.UUID) -> Line | None:
-    """The line of one job, None when it stands in no queue."""
-    queue, wanted = queue_jobs.of(pool), str(job_id)
-    chosen = [queue.places[wanted]] if wanted in queue.places else []
-    return next(iter(_Lines(queue, chosen, FOLD_FROM).between(0, 1)), None)
+def only(pool: ResourcePool, job_id: uuid.UUID) -> Listing:
+    """The line of one job; none if it stands in no queue."""
+    queue, wanted = standing.of(pool), str(job_id)
+    places = [queue.places[wanted]] if wanted in queue.places else []
+    return Listing(queue, _Lines(queue, places, FOLD_FROM).between(0, 1))
 
 
 def _counted(queue: Queue, me: int) -> Listing:
@@ -138,7 +140,7 @@ def _counted(queue: Queue, me: int) -> Listing:
         is_counted = (True, waits, not waits, state == "backfilled", never, stopping, mine, mine and waits)
         for name in compress(_COUNTED, is_counted):
             counts[name] += jobs
-    return Listing(counts=counts, owners=dict(owners))
+    return Listing(queue, counts=counts, owners=dict(owners))
 
 
 class _Lines:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db import connection
 from django.db.models import Count, Q
 
 from hosts import registry
 from hosts.models import ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs.models import SlotHold
+from shown.queue import standing
 
 #: more pools than this are a list that can be searched
 MOST_PILLS = 6
@@ -36,17 +36,6 @@ class Pool:
         return self.used + self.outside
 
 
-_JOBS = """
-SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds) FROM (
-  SELECT j.pool_id, j.state,
-         j.id IN (SELECT t.job_id FROM jobs_task t JOIN jobs_allocation a ON a.task_id = t.id
-                  WHERE a.state <> 'TERMINATED') AS holds,
-         j.id IN (SELECT job_id FROM jobs_task WHERE state IN ('WAITING', 'RUNNING')) AS wants
-  FROM jobs_job j WHERE j.state <> 'ENDED' AND j.pool_id <> %s
-) AS each WHERE holds OR state = 'ACTIVE' AND wants GROUP BY pool_id
-"""
-
-
 def every() -> list[ResourcePool]:
     """All pools, the default one first, without their plans, which are long."""
     pools = list(ResourcePool.objects.order_by("-default_compute", "name"))
@@ -56,12 +45,9 @@ def every() -> list[ResourcePool]:
 def switch(pools: list[ResourcePool], chosen: ResourcePool, counts: dict[str, int]) -> list[Pool]:
     """The pools with their numbers; those of the chosen one's jobs are `counts` of its listing."""
     found = {pool.pk: Pool(pool) for pool in pools}
-    if len(pools) > 1:
-        with connection.cursor() as cursor:
-            cursor.execute(_JOBS, [chosen.pk])
-            for pool_id, scheduled, queued in cursor.fetchall():
-                if pool_id in found:  # it may be of a pool that was removed
-                    found[pool_id].scheduled, found[pool_id].queued = scheduled, queued
+    if others := found.keys() - {chosen.pk}:
+        for pool_id, (scheduled, queued) in standing.counts(others).items():
+            found[pool_id].scheduled, found[pool_id].queued = scheduled, queued
     found[chosen.pk].scheduled = counts.get("scheduled", 0)
     found[chosen.pk].queued = counts.get("queued", 0)
     _count_slots(found)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
 
-from dispatch import last_plan
-from dispatch.last_plan import Plan
-from experiments.models import Experiment
 from hosts.models import ResourcePool
 from jobs import idle_slots, run_words
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import AllocationState, TaskState
+from jobs.states import Reason
 from scheduling.reasons import NEVER, WaitCode
+from shown.queue import rows
 from webui.pages import queue_times
-from webui.pages.queue_listing import Line
+from webui.pages.queue_listing import Line, Listing
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 32
@@ -54,7 +52,6 @@ class Row:
     alike: int = 1
     state: str = "QUEUED"
     backfilled: bool = False
-    stopping: bool = False
     stops_for: str = ""
     tasks: int = 0
     tasks_running: int = 0
@@ -110,26 +107,23 @@ class Row:
         return round(100 * self.held / self.needed) if self.needed else 0
 
 
-def of(pool: ResourcePool, lines: list[Line]) -> list[Row]:
-    """The rows of these lines, in their order; what has ended since the listing was read is left out."""
-    ids = [line.job_id for line in lines]
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    may_stop = pool.preemption or not ordered
-    jobs = {
-        job.pk: job for job in Job.objects.filter(pk__in=ids).select_related("owner").defer("owner__password")
-    }
-    found = {
-        line.job_id: _row(jobs[line.job_id], line, ordered, may_stop) for line in lines if line.job_id in jobs
-    }
-    for job_id, progress in Experiment.objects.filter(job_id__in=found).values_list("job_id", "progress"):
-        found[job_id].progress = progress
-    tasks = _count_tasks(found)
-    started = _note_attempts(found)
-    _note_plan(last_plan.of(pool), found, tasks, started)
+def of(pool: ResourcePool, listing: Listing) -> list[Row]:
+    """The rows of its lines, in their order; jobs removed since it was read are left out."""
+    lines = {line.place: line for line in listing.lines}
+    shown = rows.of(pool, [listing.queue.line(place) for place in lines])
+    found = {each.job.pk: _row(each, lines[each.place]) for each in shown}
+    _note_slots(found, [each for each in shown if each.runs])
+    now = timezone.now()
+    for each in shown:
+        row = found[each.job.pk]
+        row.share = None if each.share is None else int(each.share)
+        if not each.runs:
+            _note_wait(row, each, now)
     return list(found.values())
 
 
-def _row(job: Job, line: Line, ordered: bool, may_stop: bool) -> Row:
+def _row(shown: rows.Row, line: Line) -> Row:
+    job = shown.job
     return Row(
         id=job.pk,
         kind=job.kind,
@@ -140,37 +134,21 @@ def _row(job: Job, line: Line, ordered: bool, may_stop: bool) -> Row:
         priority=job.priority,
         weight=job.weight,
         submitted_at=job.submitted_at,
-        progress=job.progress,
-        locked=not (job.preemptible and may_stop),
-        place=line.place if ordered else None,
+        progress=shown.progress,
+        locked=not shown.preemptible,
+        place=shown.ahead,
         alike=line.alike,
+        tasks=shown.tasks,
+        tasks_running=shown.tasks_running,
         held=line.held,
         needed=line.needed,
     )
 
 
-def _count_tasks(rows: dict[uuid.UUID, Row]) -> dict[uuid.UUID, list[str]]:
-    """Counts them; the tasks of each job that wait, oldest first."""
-    live = Task.objects.filter(job_id__in=rows, state__in=[TaskState.WAITING, TaskState.RUNNING])
-    waiting: dict[uuid.UUID, list[str]] = defaultdict(list)
-    for task_id, job_id, state in live.order_by("created_at").values_list("pk", "job_id", "state"):
-        rows[job_id].tasks += 1
-        if state == TaskState.RUNNING:
-            rows[job_id].tasks_running += 1
-        else:
-            waiting[job_id].append(task_id)
-    return waiting
-
-
-def _note_attempts(rows: dict[uuid.UUID, Row]) -> set[uuid.UUID]:
-    """State, hosts, start and stops of those that hold something; their ids."""
-    attempts: dict[uuid.UUID, list[Allocation]] = defaultdict(list)
-    opened = Allocation.objects.filter(task__job_id__in=rows).exclude(state=AllocationState.TERMINATED)
-    for attempt in opened.select_related("task").order_by("assigned_at"):
-        attempts[attempt.task.job_id].append(attempt)
-    holds = SlotHold.objects.filter(
-        released_at=None, member__allocation__in=[a for each in attempts.values() for a in each]
-    )
+def _note_slots(found: dict[uuid.UUID, Row], holding: list[rows.Row]) -> None:
+    """Slots, hosts, start and stops of the jobs that hold something."""
+    runs = [run.id for shown in holding for run in shown.runs]
+    holds = SlotHold.objects.filter(released_at=None, member__allocation__in=runs)
     held: dict[uuid.UUID, int] = defaultdict(int)
     idle: dict[uuid.UUID, list[str]] = defaultdict(list)
     task = "member__allocation__task"
@@ -180,34 +158,33 @@ def _note_attempts(rows: dict[uuid.UUID, Row]) -> set[uuid.UUID]:
         held[job_id] += 1
         if idle_slots.is_idle(since, started):
             idle[job_id].append(f"/trials/{trial_id}/profiler" if trial_id else f"/commands/{task_id}")
-    hosts = _hosts(attempts)
-    whom = _labels(attempt.stop_for_task for each in attempts.values() for attempt in each)
-    for job_id, found in attempts.items():
-        row = rows[job_id]
+    hosts = _hosts(runs)
+    whom = _labels(run.stop_for_task for shown in holding for run in shown.runs)
+    for shown in holding:
+        job_id = shown.job.pk
+        row = found[job_id]
         if row.alike == 1:
             row.held, row.idle = held[job_id], len(idle[job_id])
             row.idle_at = next(iter(idle[job_id]), "")
         row.hosts = hosts[job_id]
-        _note_state(row, found, whom)
-    return set(attempts)
+        _note_state(row, shown.runs, whom)
 
 
-def _note_state(row: Row, attempts: list[Allocation], whom: dict[str, str]) -> None:
-    row.state = run_words.of_runs(attempts)
-    stopped = [attempt for attempt in attempts if attempt.stop_kind]
-    row.stopping = bool(stopped)
-    row.stops_for = next((whom[a.stop_for_task] for a in stopped if a.stop_for_task in whom), "")
-    row.backfilled = all(attempt.on_sufferance for attempt in attempts)
-    started = min(attempt.started_at or attempt.assigned_at for attempt in attempts)
+def _note_state(row: Row, runs: Sequence[rows.Run], whom: dict[str, str]) -> None:
+    row.state = run_words.of_runs(runs)
+    stopped = [run for run in runs if run.stop_kind]
+    row.stops_for = next((whom[run.stop_for_task] for run in stopped if run.stop_for_task in whom), "")
+    row.backfilled = all(run.on_sufferance for run in runs)
+    started = min(run.started_at or run.assigned_at for run in runs)
     row.start, row.start_title = f"Started {queue_times.clock(started)}", queue_times.exact(started)
     row.why = _where(row.hosts, stopped, row.needed)
 
 
-def _hosts(attempts: dict[uuid.UUID, list[Allocation]]) -> dict[uuid.UUID, list[str]]:
+def _hosts(runs: list[str]) -> dict[uuid.UUID, list[str]]:
     """Job id -> names of the hosts it is on, in rank order, each once."""
     names: dict[uuid.UUID, list[str]] = defaultdict(list)
-    found = Allocation.objects.filter(pk__in=[a.pk for each in attempts.values() for a in each])
-    for job_id, host in found.order_by("members__index").values_list("task__job_id", "members__host__name"):
+    found = Allocation.objects.filter(pk__in=runs).order_by("members__index")
+    for job_id, host in found.values_list("task__job_id", "members__host__name"):
         if host and host not in names[job_id]:
             names[job_id].append(host)
     return names
@@ -222,11 +199,9 @@ def _labels(tasks: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _where(hosts: list[str], stopped: list[Allocation], needed: int) -> str:
+def _where(hosts: list[str], stopped: list[rows.Run], needed: int) -> str:
     """The hosts, and why it is being stopped if it is."""
-    stops = {
-        f"asked to stop: {attempt.get_stop_reason_display()}" for attempt in stopped if attempt.stop_reason
-    }
+    stops = {f"asked to stop: {Reason(run.stop_reason).label}" for run in stopped if run.stop_reason}
     if len(hosts) > MOST_HOSTS:
         place = f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
     else:
@@ -236,35 +211,17 @@ def _where(hosts: list[str], stopped: list[Allocation], needed: int) -> str:
     return "; ".join(filter(None, [place, *sorted(stops)]))
 
 
-def _note_plan(
-    plan: Plan, rows: dict[uuid.UUID, Row], waiting: dict[uuid.UUID, list[str]], started: set[uuid.UUID]
-) -> None:
-    """What the last pass said of each job: why it waits, when it starts, its share."""
-    now = timezone.now()
-    for job_id, row in rows.items():
-        share = plan.shares.get(str(job_id))
-        row.share = None if share is None else int(share)
-        if job_id in started:
-            continue
-        tasks = waiting[job_id]
-        wait = next((plan.waits[task] for task in tasks if task in plan.waits), None)
-        spans = [plan.forecast[task] for task in tasks if task in plan.forecast]
-        unknown = next((plan.unknown[task] for task in tasks if task in plan.unknown), "")
-        _note_wait(row, wait, spans, unknown, now)
-
-
-def _note_wait(
-    row: Row, wait: dict[str, Any] | None, spans: list[list[float]], unknown: str, now: datetime
-) -> None:
+def _note_wait(row: Row, shown: rows.Row, now: datetime) -> None:
+    wait = shown.wait
     row.why = str(wait["sentence"]) if wait else "looked at in the next pass"
     row.never = wait is not None and wait.get("code") in NEVER
     row.coming_free = _coming_free(wait)
     if row.never:
         row.start, row.start_title = "Never", row.why
         return
-    row.start, row.start_title = queue_times.forecast(min(spans) if spans else None, now)
+    row.start, row.start_title = queue_times.forecast(shown.forecast, now)
     if not row.start:
-        row.start, row.start_title = "not known", unknown or row.start_title or row.why
+        row.start, row.start_title = "not known", shown.unknown or row.start_title or row.why
 
 
 def _coming_free(wait: dict[str, Any] | None) -> int:

@@ -58,7 +58,7 @@ def listed(pool: ResourcePool, query: str = "", me: int = 0) -> Listing:
 
 
 def names(pool: ResourcePool, query: str = "", me: int = 0) -> list[str]:
-    return [row.name for row in queue_rows.of(pool, listed(pool, query, me).lines)]
+    return [row.name for row in queue_rows.of(pool, listed(pool, query, me))]
 
 
 def plan(pool: ResourcePool, **document: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_fair_share_pool_lists_in_the_order_of_its_last_pass_and_shows_shares(
     ResourcePool.objects.filter(pk=pool.pk).update(scheduler="fair_share")
     plan(pool, order=[str(second.pk), str(first.pk)], shares={str(second.pk): 3})
     assert names(pool) == ["second", "first", "new"]
-    rows = queue_rows.of(pool, listed(pool).lines)
+    rows = queue_rows.of(pool, listed(pool))
     assert [(row.place, row.share) for row in rows] == [(None, 3), (None, None), (None, None)]
     assert new.pk == rows[2].id
 
@@ -216,7 +216,7 @@ def test_a_row_says_when_it_starts_as_a_range_or_why_that_is_not_known(
         forecast={f"{known.entity_id}.t": [now + 3600, now + 3600]},
         unknown={f"{unknown.entity_id}.t": "exp 7 has no time limit"},
     )
-    rows = {row.name: row for row in queue_rows.of(pool, listed(pool).lines)}
+    rows = {row.name: row for row in queue_rows.of(pool, listed(pool))}
     assert rows["known"].start.startswith("Starts ")
     assert " to " in rows["known"].start
     assert (rows["unknown"].start, rows["unknown"].start_title) == ("not known", "exp 7 has no time limit")
@@ -227,15 +227,15 @@ def test_the_version_of_a_row_changes_with_what_it_shows_and_only_then(
     pool: ResourcePool, mira: User
 ) -> None:
     made = job(pool, mira, "job")
-    first = queue_rows.of(pool, listed(pool).lines)[0].version
-    assert queue_rows.of(pool, listed(pool).lines)[0].version == first
+    first = queue_rows.of(pool, listed(pool))[0].version
+    assert queue_rows.of(pool, listed(pool))[0].version == first
     Job.objects.filter(pk=made.pk).update(priority=7)
-    assert queue_rows.of(pool, listed(pool).lines)[0].version != first
+    assert queue_rows.of(pool, listed(pool))[0].version != first
 
 
 def test_more_slots_than_lamps_are_a_bar(pool: ResourcePool, mira: User) -> None:
     job(pool, mira, "small", slots=32)
     job(pool, mira, "large", slots=33)
-    small, large = queue_rows.of(pool, listed(pool).lines)
+    small, large = queue_rows.of(pool, listed(pool))
     assert len(small.lamps) == 32
     assert large.lamps == []

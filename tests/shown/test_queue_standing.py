@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from accounts.models import User
 from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, Task
-from webui.pages import queue_jobs
+from shown.queue import standing
 
 
 def _job(pool: ResourcePool, owner: User, name: str) -> Job:
@@ -30,7 +30,7 @@ def _read_again(pool: ResourcePool) -> bool:
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        queue_jobs.of(pool)
+        standing.of(pool)
     return any("holding" in query["sql"] for query in queries)
 
 
@@ -56,12 +56,12 @@ def test_a_queue_is_read_again_after_each_change_of_what_it_shows_and_only_then(
         (lambda: Task.objects.filter(pk="second.t").update(state="PAUSED"), [("first", "queued")]),
         (lambda: Job.objects.filter(name="second").delete(), [("first", "queued")]),
     ]
-    assert queue_jobs.of(pool).names == ("first",)
+    assert standing.of(pool).names == ("first",)
     for change, expected in changes:
         assert not _read_again(pool)
         change()
         assert _read_again(pool)
-        queue = queue_jobs.of(pool)
+        queue = standing.of(pool)
         assert [*zip(queue.names, queue.states, strict=True)] == expected
 
 
@@ -72,12 +72,12 @@ def test_who_writes_in_the_same_transaction_sees_each_of_his_writes() -> None:
     with transaction.atomic():
         for name in ("once", "twice"):
             Job.objects.filter(pk=made.pk).update(name=name)
-            assert queue_jobs.of(pool).names == (name,)
+            assert standing.of(pool).names == (name,)
         transaction.set_rollback(True)
-    assert queue_jobs.of(pool).names == ("first",)
+    assert standing.of(pool).names == ("first",)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_empty_queue_is_one_without_columns_of_anything() -> None:
-    queue = queue_jobs.of(ResourcePool.objects.create(name="kept"))
+    queue = standing.of(ResourcePool.objects.create(name="kept"))
     assert (queue.ids, queue.alike, queue.places) == ((), {}, {})

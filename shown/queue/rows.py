@@ -1,0 +1,168 @@
+"""One row for each job of a queue that is shown, the same for pages and REST, read for these jobs alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from accounts.models import User
+from dispatch import last_plan
+from experiments.models import Experiment
+from hosts.models import ResourcePool
+from jobs import run_words
+from jobs.models import Allocation, Job, Task
+from jobs.states import AllocationState, TaskState
+from shown.queue import lines
+from shown.queue.standing import Line
+
+
+class Run(NamedTuple):
+    """An attempt that has not ended; a job may have thousands of them."""
+
+    id: str
+    state: str
+    stop_kind: str
+    stop_reason: str
+    #: the task that it is stopped for; empty if for none
+    stop_for_task: str
+    preempt_acked_at: datetime | None
+    started_at: datetime | None
+    assigned_at: datetime
+    on_sufferance: bool
+
+
+@dataclass(slots=True)
+class Row:
+    """One job of a queue, where it stands, and what the last pass said of it."""
+
+    job: Job
+    pool: ResourcePool
+    #: from 0
+    place: int
+    #: queued, scheduled or backfilled
+    state: str
+    #: slots; `needed` is at least `held`
+    held: int
+    needed: int
+    #: in the order in which they were assigned
+    runs: Sequence[Run] = ()
+    #: tasks that want slots or have them
+    tasks: int = 0
+    tasks_running: int = 0
+    #: the record of the reason why its first task waits
+    wait: dict[str, Any] | None = None
+    #: earliest and latest start of its next task in epoch seconds, or why they are not known
+    forecast: list[float] | None = None
+    unknown: str | None = None
+    #: slots that it is entitled to in a fair-share pool
+    share: float | None = None
+    progress: float | None = None
+    workspace_id: int = 1
+
+    @property
+    def ahead(self) -> int | None:
+        """How many jobs stand before it; None if the pool keeps no order."""
+        return ahead(self.pool, self.place)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it lacks something of what it asks for."""
+        return self.held < self.needed or self.state == "queued"
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether the pool may stop it for others."""
+        return self.job.preemptible and (self.ahead is None or self.pool.preemption)
+
+    @property
+    def leaving(self) -> str | None:
+        """`pausing`, `saving`, `1 of 20 stopping`; None while none of its runs leaves."""
+        words = [run_words.word(run) for run in self.runs if run_words.leaves(run)]
+        if not words:
+            return None
+        word = run_words.together(words)
+        return word if len(words) == len(self.runs) else f"{len(words)} of {len(self.runs)} {word}"
+
+
+def ahead(pool: ResourcePool, place: int) -> int | None:
+    """How many jobs stand before the one at a place; None if the pool keeps no order."""
+    return place if pool.scheduler == ResourcePool.Scheduler.PRIORITY else None
+
+
+def one(job: Job) -> Row | None:
+    """The row of a job; None if it stands in no queue."""
+    return next(iter(of(job.pool, lines.page(job.pool, ids=[job.pk])[0])), None)
+
+
+def of(pool: ResourcePool, found: Iterable[Line]) -> list[Row]:
+    """The rows of these lines of a pool's queue, in their order, by six queries at most.
+
+    A job that was removed since they were read is left out.
+    """
+    asked = {line.job_id: line for line in found}
+    jobs = Job.objects.in_bulk(asked)
+    owners = User.objects.defer("password").in_bulk({job.owner_id for job in jobs.values()})
+    rows = {}
+    for job_id, line in asked.items():
+        if job := jobs.get(job_id):
+            job.owner = owners[job.owner_id]  # one instance for all of a person's jobs
+            rows[job_id] = Row(
+                job, pool, line.place, line.state, line.held, line.needed, progress=job.progress
+            )
+    _note_experiments(rows)
+    _note_runs({job_id: row for job_id, row in rows.items() if row.state != "queued"})
+    _note_plan(pool, rows, _note_tasks(rows))
+    return list(rows.values())
+
+
+def _note_experiments(rows: dict[uuid.UUID, Row]) -> None:
+    experiments = Experiment.objects.filter(job_id__in=rows)
+    for job_id, workspace_id, progress in experiments.values_list(
+        "job_id", "project__workspace_id", "progress"
+    ):
+        rows[job_id].workspace_id = workspace_id
+        if progress is not None:
+            rows[job_id].progress = progress
+
+
+def _note_runs(rows: dict[uuid.UUID, Row]) -> None:
+    if not rows:
+        return
+    runs: dict[uuid.UUID, list[Run]] = defaultdict(list)
+    opened = Allocation.objects.filter(task__job_id__in=rows).exclude(state=AllocationState.TERMINATED)
+    for job_id, *values in opened.order_by("assigned_at").values_list("task__job_id", *Run._fields):
+        runs[job_id].append(Run(*values))
+    for job_id, found in runs.items():
+        rows[job_id].runs = found
+
+
+def _note_tasks(rows: dict[uuid.UUID, Row]) -> dict[str, Row]:
+    """Count the tasks of each job; return the row of each task that waits, oldest first."""
+    live = Task.objects.filter(job_id__in=rows, state__in=[TaskState.WAITING, TaskState.RUNNING])
+    waiting = {}
+    for task_id, job_id, state in live.order_by("created_at").values_list("pk", "job_id", "state"):
+        row = rows[job_id]
+        row.tasks += 1
+        if state == TaskState.RUNNING:
+            row.tasks_running += 1
+        else:
+            waiting[task_id] = row
+    return waiting
+
+
+def _note_plan(pool: ResourcePool, rows: dict[uuid.UUID, Row], waiting: dict[str, Row]) -> None:
+    """The reason of the first task that waits, the earliest start of any, and the share."""
+    plan = last_plan.of(pool)
+    for task_id, row in waiting.items():
+        row.wait = row.wait or plan.waits.get(task_id)
+        row.unknown = row.unknown or plan.unknown.get(task_id)
+        span = plan.forecast.get(task_id)
+        if span and (row.forecast is None or span[0] < row.forecast[0]):
+            row.forecast = span
+    if plan.shares:
+        for job_id, row in rows.items():
+            row.share = plan.shares.get(str(job_id))
