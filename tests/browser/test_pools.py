@@ -23,7 +23,8 @@ default_pool()
 pools = [default_pool(), *(pool_edits.create(f"pool-{n}", {}, actor="user:admin") for n in range(3))]
 now = timezone.now()
 hosts = Host.objects.bulk_create(
-    Host(name=f"gpu-{n:03}.lab", pool=pools[n % 4], admission="ready", address=f"10.9.0.{n}", last_seen_at=now + timedelta(days=1),
+    Host(name=f"gpu-{n:03}.lab", pool=pools[n % 4], admission="ready", address=f"10.9.0.{n}",
+         last_seen_at=now + timedelta(days=1),
          probe_after=now + timedelta(seconds=100),  # nobody is there to be asked
          contact="silent" if n % 40 == 1 else "reachable", draining=n % 40 == 2, enabled=n % 40 != 3)
     for n in range(200)

@@ -14,7 +14,8 @@ import pytest
 from tests.trainmaster.conftest import TestHost, kill, wait_until
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.paths import RunPaths
-from trainmaster.processes import of_run, reference
+from trainmaster.processes import marked, of_run, reference
+from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner.state import read_state
 
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
@@ -108,6 +109,9 @@ def test_what_is_stopped_ends_too_and_the_verb_never_ends_itself(
     stream_server.wait_for(lambda: stream_server.texts("launcher.stdout"))
     [process] = of_run(paths.key)
     kill(process["pid"], signal.SIGSTOP)
+    assert clean(host, paths.key) == {"left": [], "count": 0}
+    # its launcher ends whatever carries the run's marker, and so would end who serves the verbs below
+    wait_until(lambda: paths.key not in marked(KEEPER_MARKER))
     host.hang_up()
     monkeypatch.setenv("TRAINMASTER_RUN", paths.key)  # of whoever serves the verbs from now on
     assert clean(host, paths.key) == {"left": [], "count": 0}
