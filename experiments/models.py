@@ -89,6 +89,8 @@ class Experiment(models.Model):
         indexes = [
             models.Index(fields=["state"]),
             models.Index(fields=["owner", "-id"]),
+            # every page says how many there are
+            models.Index(fields=["id"], condition=models.Q(archived=False), name="experiments_not_archived"),
             models.Index(
                 fields=["id"], condition=models.Q(collect_due=True), name="experiment_to_collect_from"
             ),

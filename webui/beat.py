@@ -2,6 +2,8 @@
 
 import logging
 import os
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery import Celery, beat
@@ -15,13 +17,33 @@ log = logging.getLogger(__name__)
 
 #: messages that workers take in a few seconds
 WAITING_MAX = 1000
+#: The two clocks when this process began.
+_BEGAN, _COUNTED_FROM = datetime.now(UTC), time.monotonic()
+
+
+def steady_now() -> datetime:
+    """The time of day as counted since this process began. Setting the machine's clock does not change it."""
+    return _BEGAN + timedelta(seconds=time.monotonic() - _COUNTED_FROM)
+
+
+class SteadyEntry(beat.ScheduleEntry):
+    """An entry whose rounds are counted by `steady_now`."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        schedule: Any = self.schedule
+        schedule.nowfun = steady_now
 
 
 class Scheduler(beat.Scheduler):
-    """The usual one, but it sends nothing while many messages wait.
+    """The usual one, but it sends nothing while many messages wait, and a clock that is set stops nothing.
 
     Messages do not expire, so what is sent while no worker is there would be taken one by one by the first that comes.
+    By the time of day, an entry that was sent while the clock was 15 minutes ahead would be due again 15 minutes after
+    the clock was set right, and no pass, sweep or probe would be made until then.
     """
+
+    Entry = SteadyEntry
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         """Send the entry's message, unless workers are far behind; the next round of the entry is the same."""

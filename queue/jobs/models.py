@@ -212,6 +212,8 @@ class Member(models.Model):
             models.Index(
                 fields=["host"], condition=Q(cleaning_since__isnull=False), name="members_cleaned_up"
             ),
+            # those that run are few among all that have ended: pages of hosts and pools ask for them
+            models.Index(fields=["host"], condition=~Q(state="ENDED"), name="live_members"),
             # a few among all that have ended: every sweep asks for them
             models.Index(
                 fields=["host"],

@@ -88,7 +88,7 @@ class Host:
         """The pids of the sshd processes that serve open connections."""
         if self.sshd is None:
             return []
-        return [pid for pid in _descendants(self.sshd.pid) if _program(pid).startswith("sshd")]
+        return [pid for pid in descendants(self.sshd.pid) if _program(pid).startswith("sshd")]
 
     def cut(self) -> None:
         """Pull the cable; packets are lost without a word to either side."""
@@ -190,12 +190,13 @@ def _behind_root() -> list[Path]:
     return sorted({path for path in needed if path.is_relative_to("/root")})
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
+    """The pids of what a process has started, and of what that has."""
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for child in map(int, children.read_text().split()):
                 yield child
-                yield from _descendants(child)
+                yield from descendants(child)
 
 
 def _program(pid: int) -> str:

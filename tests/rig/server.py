@@ -175,9 +175,14 @@ class Server:
         path = self.data / "log" / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def request(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
-        """One REST call: the decoded JSON, or HTTPError with its body read into `reason`."""
+    def request(self, method: str, path: str, body: Any = None, token: str = "", once: str = "") -> Any:
+        """One REST call: the decoded JSON, or HTTPError with its body read into `reason`.
+
+        `once`: a key with which it may be sent again without being done again.
+        """
         headers = {"Content-Type": "application/json"}
+        if once:
+            headers["Idempotency-Key"] = once
         if token:
             headers["Authorization"] = f"Bearer {token}"
         content = None if body is None else json.dumps(body).encode()

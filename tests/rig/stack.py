@@ -138,14 +138,16 @@ class Stack:
         assert seen["state"] != "failed", seen["stateReason"]
         return bool(seen["state"] == "ready")
 
-    def submit(self, files: dict[str, str], config_text: str) -> int:
+    def submit(self, files: dict[str, str], config_text: str, once: str = "") -> int:
+        """The id of the new experiment; with a key `once`, of the one that was first submitted with it."""
         definition = [
             {"path": name, "type": 48, "content": base64.b64encode(text.encode()).decode(), "mtime": "0",
              "mode": 0o644, "uid": 0, "gid": 0}
             for name, text in files.items()
         ]  # fmt: skip
         body = {"config": config_text, "modelDefinition": definition, "activate": True}
-        return int(self.post("/api/v1/experiments", body)["experiment"]["id"])
+        made = self.server.request("POST", "/api/v1/experiments", body, self.token, once)
+        return int(made["experiment"]["id"])
 
     def experiment(self, experiment_id: int) -> Json:
         return dict(self.get(f"/api/v1/experiments/{experiment_id}")["experiment"])
