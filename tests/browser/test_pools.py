@@ -1,5 +1,9 @@
 """Pools and hosts in a real browser: 200 hosts in one screen, lamps that speak, the form, live changes."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -11,7 +15,7 @@ from tests.rig.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
 
 SCREEN_HEIGHT = 900
-#: 200 hosts of 8 slots in four pools; nobody dials them, for they were "seen" tomorrow
+#: 200 hosts of 8 slots in four pools, behind which there is nothing
 MANY = """
 from datetime import timedelta
 from django.utils import timezone
@@ -24,8 +28,7 @@ pools = [default_pool(), *(pool_edits.create(f"pool-{n}", {}, actor="user:admin"
 now = timezone.now()
 hosts = Host.objects.bulk_create(
     Host(name=f"gpu-{n:03}.lab", pool=pools[n % 4], admission="ready", address=f"10.9.0.{n}",
-         last_seen_at=now + timedelta(days=1),
-         probe_after=now + timedelta(seconds=100),  # nobody is there to be asked
+         last_seen_at=now, probe_after=now + timedelta(seconds=100),
          contact="silent" if n % 40 == 1 else "reachable", draining=n % 40 == 2, enabled=n % 40 != 3)
     for n in range(200)
 )
@@ -37,10 +40,21 @@ Slot.objects.bulk_create(
 """
 
 
+@contextmanager
+def nobody_looks(server: Server) -> Iterator[None]:
+    """Meanwhile no sweep and no probe finds that there is nothing behind these hosts."""
+    beat = server.children()["beat"]
+    beat.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        beat.signal(signal.SIGCONT)
+
+
 def test_200_hosts_stand_in_one_screen_and_each_says_itself_to_the_keyboard(empty_server: Server) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
-    with running_browser(empty_server.url) as window:
+    with running_browser(empty_server.url) as window, nobody_looks(empty_server):
         window.look(dark=False, width=WIDE)
         window.login("admin", empty_server.password)
         paints: dict[str, float] = {}

@@ -27,6 +27,7 @@ BEAT = [
 ]
 
 
+@pytest.mark.chaos
 @pytest.mark.survive(10)
 @pytest.mark.parametrize("seconds", [900, -900])
 def test_a_clock_that_is_set_and_set_right_again_stops_nothing(tmp_path: Path, seconds: int) -> None:
