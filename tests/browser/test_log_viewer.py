@@ -208,6 +208,7 @@ def test_a_bad_and_a_slow_pattern_say_so(browser: Browser, log: str) -> None:
 
 
 def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str) -> None:
+    browser.look(dark=False, width=1440, height=1000)  # the lines of the range fit below a banner, too
     browser.open(log)
     shows(browser, LINES)
     choose(browser, "#log-level", "WARNING")
@@ -234,6 +235,7 @@ def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str
     assert link and "from=" in link and "to=" in link
     browser.driver.refresh()
     browser.wait(lambda: len(visible(browser)) == 25, "the range after a reload")
+    browser.look(dark=False, width=1440)
 
 
 @pytest.mark.survive(29)
