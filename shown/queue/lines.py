@@ -47,9 +47,6 @@ _PAGE = """
 SELECT counted.total, shown.id, place, state, held, needed
 FROM (SELECT count(*) AS total FROM wanted) AS counted LEFT JOIN shown ON true ORDER BY shown.place {direction}
 """
-_COUNTS = (
-    "SELECT count(*) FILTER (WHERE state = 'queued'), count(*) FILTER (WHERE state <> 'queued') FROM lined"
-)
 
 
 def page(
@@ -76,12 +73,6 @@ def page(
     }
     rows = _rows(pool, _PAGE.format(direction="DESC" if descending else "ASC"), asked)
     return [Line(*line) for _, *line in rows if line[0] is not None], int(rows[0][0])
-
-
-def counts(pool: ResourcePool) -> tuple[int, int]:
-    """How many jobs of a pool wait, and how many hold something."""
-    ((queued, scheduled),) = _rows(pool, _COUNTS, {"pool": pool.pk})
-    return int(queued), int(scheduled)
 
 
 def _rows(pool: ResourcePool, question: str, asked: dict[str, Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
-from shown.queue import lines, rows
+from shown.queue import lines, rows, standing
 from shown.queue.rows import Row
 from webui.api import encoding
 from webui.api.answers import Pagination
@@ -152,7 +152,7 @@ class JobQueueStats(ApiView):
 
 
 def queue_counts(pool: ResourcePool) -> Json:
-    queued, scheduled = lines.counts(pool)
+    scheduled, queued = standing.counts([pool.pk]).get(pool.pk, (0, 0))
     return {"queuedCount": queued, "scheduledCount": scheduled}
 
 
