@@ -29,14 +29,18 @@ _SEQUENCES = (
 
 @dataclass
 class _Lent:
-    """A server, and the rows that it had after its first start, by table."""
+    """A server, the rows that it had after its first start, by table, and the folder that it leaves."""
 
     server: Server
     rows: dict[str, bytes]
+    folder: contextlib.ExitStack
+
+    def end(self) -> None:
+        self.server.close()
+        self.folder.close()
 
 
 _idle: dict[str, list[_Lent]] = {}
-_folders = contextlib.ExitStack()
 
 
 @contextmanager
@@ -51,7 +55,7 @@ def borrowed(address: str) -> Iterator[Server]:
     finally:
         idle = _idle.setdefault(address, [])
         if idle:  # two at a time are rare, and an idle one costs a twentieth of a core
-            lent.server.close()
+            lent.end()
         else:
             idle.append(lent)
 
@@ -59,17 +63,17 @@ def borrowed(address: str) -> Iterator[Server]:
 def end() -> None:
     """End those that nobody has borrowed."""
     for lent in [each for idle in _idle.values() for each in idle]:
-        lent.server.close()
+        lent.end()
     _idle.clear()
-    _folders.close()
 
 
 def _started(address: str) -> _Lent:
-    path = _folders.enter_context(parts.private_folder("server"))
+    folder = contextlib.ExitStack()
+    path = folder.enter_context(parts.private_folder("server"))
     path.chmod(0o711)
     server = Server(path / "data", address).start()
     with psycopg.connect(server.database_url) as connection:
-        lent = _Lent(server, {table: _copied(connection, table) for table in _tables(connection)})
+        lent = _Lent(server, {table: _copied(connection, table) for table in _tables(connection)}, folder)
         for (sequence,) in connection.execute(_SEQUENCES, [_FIRST_ID]).fetchall():
             connection.execute("SELECT setval(%s::regclass, %s)", [sequence, _FIRST_ID - 1])
     return lent
@@ -84,7 +88,7 @@ def _whole(address: str) -> _Lent | None:
             if lent.server.is_whole():
                 _put_back(lent)
                 return lent
-        lent.server.close()
+        lent.end()
     return None
 
 
