@@ -84,7 +84,7 @@ class Pool:
     async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
         """Run a shell command; a pooled link that turns out dead before the command began is redialled once.
 
-        The time limit begins anew whenever the host takes more of `stdin`: what moves is not cut.
+        The time limit starts over whenever the host takes more of `stdin`: what moves is not cut.
         """
         patience = timeout_seconds + sending_seconds(min(len(stdin), _IN_FLIGHT_BYTES))
         limit = asyncio.timeout(patience)

@@ -37,7 +37,7 @@ def keep_tunnels() -> None:
 
 @shared_task(name="dispatch.host_tasks.probe_all")
 def probe_all() -> None:
-    """Ask the hosts that nobody else asks, declare lost those that rules give up, and go on with what a killed worker
+    """Ask the hosts that nobody else asks, declare lost those that rules give up, and continue what a killed worker
     has left: admissions, tests of pairs."""
     presence.stamp(Part.WORKERS)
     wake_all("dispatch.host_tasks.admit", [(str(host_id),) for host_id in admitting.forgotten()])

@@ -80,7 +80,7 @@ def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None
 
 @transaction.atomic
 def taken_out(host_id: uuid.UUID, sentence: str) -> bool:
-    """A host must not be given work any more, for this reason; what runs there goes on. False: it is not in use."""
+    """A host must not be given work any more, for this reason; what runs there continues. False: it is not in use."""
     in_use = [Host.Admission.READY, Host.Admission.SUSPENDED]
     host = Host.objects.select_for_update().filter(pk=host_id, admission__in=in_use).first()
     if host is None:

@@ -1,6 +1,6 @@
 """A host that cannot start anything: after so many tasks in a row that failed there, the server drains it.
 
-What runs there goes on. Whoever enables the host again begins with a clean slate.
+What runs there continues. When a person enables the host again, it begins with a clean slate.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _KEPT = 64
 
 
 def forget(allocation: Allocation) -> None:
-    """The attempt is over. If it had started, what failed before it counts no more."""
+    """The attempt is over. If it had started, what failed before it no longer counts."""
     if allocation.started_at and allocation.exit_reason not in NEVER_STARTED:
         Task.objects.filter(pk=allocation.task_id).exclude(failed_starts=[]).update(failed_starts=[])
 

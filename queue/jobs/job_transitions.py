@@ -155,9 +155,9 @@ def set_task_state(
     if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
         return False
     ended = (at or timezone.now()) if to == TaskState.ENDED else None
-    anew: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
+    fresh: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
     Task.objects.filter(pk=task_id).update(
-        state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended, **anew
+        state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended, **fresh
     )
     record_task(task, task.state, to, reason, actor, detail)
     return True

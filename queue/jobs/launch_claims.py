@@ -35,7 +35,7 @@ def claim_launch(member_id: int, seconds: float) -> bool:
 def ask_for_launches_again(after_seconds: float) -> int:
     """Send a message for each member that nobody launches although one was sent so long ago; the number of them.
 
-    Not in every sweep: where workers are behind, messages sent anew all the time would put them further behind.
+    Not in every sweep: where workers are behind, messages that are sent again and again would put them further behind.
     """
     asked = Q(launch_asked_at__gt=Now() - timedelta(seconds=after_seconds), launch_asked_at__lte=Now())
     due = Member.objects.filter(_UNCLAIMED, state=MemberState.ASSIGNED).exclude(asked)

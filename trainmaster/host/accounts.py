@@ -62,7 +62,7 @@ def in_account(entry: pwd.struct_passwd, work: Callable[[], Dict[str, Any]]) -> 
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(0)  # whatever was raised: what called this goes on in the parent alone
+            os._exit(0)  # whatever was raised: what called this continues in the parent alone
     os.close(writer)
     with os.fdopen(reader) as pipe:
         text = pipe.read()

@@ -29,7 +29,7 @@ def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict
     """Answer {"run_key", "state": "launched" or "already", …state.json}; VerbError says why nothing was started.
 
     The state is "starting" while another launch of the run, or its launcher, has not come so far after _START_SECONDS:
-    `status` says how it goes on, and `revoke` ends it.
+    `status` says what becomes of it, and `revoke` ends it.
     """
     try:
         spec = check_spec(request.get("spec"))

@@ -61,7 +61,7 @@ def _of_processes(workdir: Workdir) -> Set[str]:
 
 
 def _delete(bundle: Path) -> bool:
-    """The rename comes first: half a bundle never stands under its name."""
+    """The rename comes first: half a bundle never has the name of a whole one."""
     gone = bundle if bundle.name.startswith(".") else bundle.with_name(f".{bundle.name}.gone")
     try:
         if gone != bundle:
