@@ -10,16 +10,25 @@ SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
 # of pytest, on two cores: tests wait more than they compute
 WORKERS ?= 3
+# where `make dev` keeps its data; an absolute path too
+DEV_DATA ?= data/dev
+# tests that need no database, no server and no host: two cores run them in half a minute
+	tests/experiments/config tests/experiments/test_keeping.py tests/submissions/test_containers.py \
+	tests/logs/test_pulse_marks.py tests/logs/test_rank_expression.py tests/dispatch/test_pair_verdict.py \
+	tests/metrics/test_packing.py tests/metrics/test_sweep.py tests/metrics/test_timing_merging.py \
+	tests/trainmaster/test_container_commands.py tests/trainmaster/test_context.py \
+	tests/trainmaster/test_environment.py tests/trainmaster/test_searcher_length.py tests/trainmaster/test_yamltext.py \
+	tests/webui/test_documentation.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo up test lint chaos compat bench screenshots replay clean
+.PHONY: help setup setup-dev demo dev up quick test lint coverage chaos compat bench screenshots replay clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  TORCH_SPEC='torch==…' chooses the build of PyTorch; PYTEST='-k name' goes to pytest;"
-	@echo "  UP='--port 8081' goes to up and demo; ONCE=1 ends the demo with the experiment's exit code;"
-	@echo "  CHAOS_MINUTES=0.1 shortens the minutes of chaos."
+	@echo "  UP='--port 8081' goes to up, demo and dev; ONCE=1 ends the demo with the experiment's exit code;"
+	@echo "  DEV_DATA=DIR is where dev keeps its data; CHAOS_MINUTES=0.1 shortens the minutes of chaos."
 
 setup: ## the server in .venv
 	@$(SETUP) venv requirements.txt
@@ -35,8 +44,20 @@ demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
 	@$(SETUP) tools sshd
 	@exec $(RUN)/python manage.py demo $(UP) $(if $(ONCE),--once)
 
+dev: setup ## the demo for developers: restarts when Python code or a template changes, shows debug pages
+	@$(SETUP) venv examples/requirements.txt
+	@$(SETUP) torch
+	@$(SETUP) tools sshd
+	@exec $(RUN)/python manage.py demo --dev --data $(DEV_DATA) $(UP)
+
 up: setup ## serve the pages and the API on this machine, until Ctrl-C
 	@exec $(RUN)/python manage.py up $(UP)
+
+quick: setup-dev ## within a minute: lint, types of what has changed since the last time, and the tests that need no server
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+	$(RUN)/python -m pytest -q -n 2 $(PURE) $(PYTEST)
 
 test: setup-dev ## lint, then every test but the long ones; the few that fail are tried once more, alone
 	@$(SETUP) torch
@@ -45,7 +66,7 @@ test: setup-dev ## lint, then every test but the long ones; the few that fail ar
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
-lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, the page of failure modes, Django's deployment check
+lint: setup-dev ## ruff, mypy, imports between rooms, the page of failure modes, migrations, Django's deployment check
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
@@ -55,6 +76,15 @@ lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, the page of
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \
 		$(RUN)/python manage.py check --deploy --fail-level WARNING
+
+coverage: setup-dev ## the lines that tests run, in subprocesses too, as build/coverage/html; PYTEST=tests/jobs measures a part
+	@$(SETUP) torch
+	@$(SETUP) tools sshd ip chromium
+	@rm -rf build/coverage && mkdir -p build/coverage
+	-$(RUN)/python -m coverage run -m pytest -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(RUN)/python -m coverage combine --quiet
+	$(RUN)/python -m coverage html --quiet
+	$(RUN)/python -m coverage report
 
 chaos: setup-dev ## the long fault runs
 	@$(SETUP) torch
