@@ -56,6 +56,7 @@ up: setup ## serve the pages and the API on this machine, until Ctrl-C
 quick: setup-dev ## within a minute: lint, types of what has changed since the last time, and the tests that need no server
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
+	$(RUN)/python -m tests.rig.plain_words
 	$(RUN)/mypy
 	$(RUN)/python -m pytest -q -n 2 $(PURE) $(PYTEST)
 
@@ -66,11 +67,12 @@ test: setup-dev ## lint, then every test but the long ones; the few that fail ar
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
-lint: setup-dev ## ruff, mypy, imports between rooms, the page of failure modes, migrations, Django's deployment check
+lint: setup-dev ## ruff, mypy, imports between rooms, wordings, the page of failure modes, migrations, Django's deployment check
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	$(RUN)/python -m tests.rig.plain_words
 	$(RUN)/python -m tests.rig.survive_page --check
 	$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \

@@ -33,7 +33,7 @@ WORDINGS = {
     r"\bfor ever\b": "forever",
     r"\bare not yours to\b": "are handled for you",
     r"\b(?:here )?stands? (?:at|before|behind|beside|first|in|last|on|still there|under|where)\b": "is, appears",
-    r"(?<!there )\bis no (?!longer\b|more\b|\w+er\b)": "is not a",
+    r"(?<!there )\bis no (?!longer\b|more\b|better\b|other\b)": "is not a",
     r"\bsaid (?:to be|at|on|in) ": "shown, reported",
     r"\blets? the running\b": "lets running work",
     r"\b(?:behavi|col|fav|hon|lab|neighb)our": "American spelling",
