@@ -1,4 +1,4 @@
-"""A server started with --dev runs the code that lies there now."""
+"""A server started with --dev restarts its own parts when their code changes."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from webui.embedded.lock import Register
 from webui.embedded.sources import Sources
 from webui.embedded.supervise import Part, Supervisor
 
-#: Appends what the module says now, and lives.
+#: Appends the file's current text to the output, then waits.
 READS = """
 import pathlib, sys, time
 said, source = map(pathlib.Path, sys.argv[1:])

@@ -42,7 +42,7 @@ class Part:
     """What to run as one child. `stop_limit_seconds` passes before SIGKILL.
 
     One with a `sign` touches this file while it lives. When it was not touched for `sign_limit_seconds` the child is
-    frozen, and killed. One that `reloads` runs the sources that `Supervisor.watch` takes.
+    frozen, and killed. One that `reloads` is restarted when a source of `Supervisor.watch` changes.
     """
 
     name: str
