@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from trainmaster.quantities import duration
+
 
 class WaitCode(StrEnum):
     """Why a request is not running."""
@@ -139,20 +141,6 @@ def over_max_slots(asks: int, most: int) -> Reason:
 def max_slots(held: int, asks: int, most: int) -> Reason:
     text = f"its job holds {held} of at most {slots(most)} (max_slots); this asks {asks} more"
     return Reason(WaitCode.MAX_SLOTS, text, {"held": held, "asks": asks, "max_slots": most})
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `2 h`, `3 h 20 min`, `4 d 6 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
-    hours = round(seconds / 3600)
-    return f"{hours // 24} d {hours % 24} h".removesuffix(" 0 h")
 
 
 def time_limit(asks: float, longest: float, pool: str) -> Reason:
