@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jobs.queued_time import Day
+from metrics.charts import Figure
 from metrics.units import of_span
 
 
-def queued_time_figure(days: list[Day]) -> dict[str, Any]:
+def queued_time_figure(days: list[Day]) -> Figure:
     """The mean wait by day as bars; days on which nothing started stay empty."""
     longest = max((day.seconds or 0.0 for day in days), default=0.0)
     size, unit = of_span(longest)
