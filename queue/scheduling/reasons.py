@@ -168,6 +168,8 @@ def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:
     """`off`: (host name, why)."""
     verb = "is" if asks == 1 else "are"
     text = f"needs {slots(asks)} that {verb} off: {listed([f'{name} is {why}' for name, why in off])}"
+    if by_hand := [name for name, why in off if why == "disabled"]:
+        text += f"; enable with `trainmaster host enable {' '.join(by_hand[:3])}`"
     return Reason(WaitCode.HOSTS_OFF, text, {"asks": asks, "hosts": dict(off)})
 
 
