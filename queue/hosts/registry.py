@@ -22,6 +22,7 @@ from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import PoolRemoved, hold, mark_dirty
+from trainmaster.quantities import duration
 
 ADMIT = "dispatch.host_tasks.admit"
 LOST = "dispatch.tasks.host_lost"
@@ -340,7 +341,9 @@ def declare_lost_by_rule(host_id: uuid.UUID) -> bool:
         return False
     seconds = (host.failed_at - host.failing_since).total_seconds()
     count = host.failed_contacts
-    sentence = f"Declared lost by the pool's rule: {count} contacts in a row failed, over {seconds:.0f} s."
+    sentence = (
+        f"Declared lost by the pool's rule: {count} contacts in a row failed, over {duration(seconds)}."
+    )
     _lose(host, sentence, "server", {"failed_contacts": count, "silent_seconds": seconds})
     return True
 
