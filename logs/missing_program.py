@@ -10,8 +10,8 @@ _COMPLAINTS = [
     re.compile(_SHELL + r"([^\s:]+): (?:command )?not found$"),
     re.compile(_SHELL + r"([^\s:]+): No such file or directory$"),
     re.compile(r"\benv: \W?([\w./+-]+)\W?: No such file or directory$"),
-    re.compile(r"^command not found: '([^']+)'"),  # trainmaster/runner/keeper.py
-    re.compile(r"^command not found: .* first line of '([^']+)'"),
+    re.compile(r"^ERROR: trainmaster: command not found: '([^']+)'"),  # trainmaster/runner/keeper.py
+    re.compile(r"^ERROR: trainmaster: command not found: .* first line of '([^']+)'"),
 ]
 
 

@@ -142,12 +142,12 @@ def test_exit_codes_are_told_in_words(code: int | None, meaning: str) -> None:
             "Check on gpu0 that ./train.sh exists",
         ),
         (
-            "command not found: 'tarin'. It must be on the host's PATH or in the context folder",
+            "ERROR: trainmaster: command not found: 'tarin'. It must be on the host's PATH or in the context folder",
             "tarin",
             "install it",
         ),
         (
-            "command not found: the interpreter that the first line of './go' names is not on this host",
+            "ERROR: trainmaster: command not found: the interpreter that the first line of './go' names is not there",
             "./go",
             "the interpreter that its first line names",
         ),
