@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webui.templatetags.console import spell
+from trainmaster.quantities import duration
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Field:
             return ", ".join(f"{role} {floor}" for role, floor in floors.items()) or "1 for everybody"
         if self.value in (None, ""):
             return self.none or "none"
-        spelt = f" ({spell(float(str(self.value)))})" if self.unit == "s" else ""
+        spelt = f" ({duration(float(str(self.value)))})" if self.unit == "s" else ""
         return f"{self.value}{f' {self.unit}' if self.unit else ''}{spelt}"
 
 

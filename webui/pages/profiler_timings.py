@@ -15,7 +15,7 @@ from metrics.packing import Floats
 from metrics.step_charts import Spread
 from metrics.stragglers import StepMatrix, Straggler
 from metrics.timings import TaskTimings
-from scheduling.reasons import duration
+from trainmaster.quantities import duration
 from webui.pages import profiler_query, trial
 from webui.pages.frame import page
 from webui.pages.metric_query import refusing

@@ -19,6 +19,7 @@ from experiments.models import Checkpoint, Trial
 from metrics import curves, series
 from metrics.charts import FIRST_GROUPS, plain
 from metrics.curves import Axis, Clock, Curve, View
+from metrics.units import of_span
 from webui.api.trial_encoding import best_checkpoint
 from webui.live.log_download import stepped
 from webui.pages import metric_pins, metric_query, metric_table, trial
@@ -34,7 +35,6 @@ AXES = {
     Axis.WALL: ("wall time", "wall time (UTC)"),
     Axis.EPOCH: ("epochs", "epoch"),
 }
-_UNITS = ((172_800, 86_400, "d"), (7200, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
 
 
 @page
@@ -111,8 +111,7 @@ def begin_of(found: Trial) -> float:
 
 def unit_of(found: Trial) -> tuple[int, str]:
     """(seconds, name) of the unit of time that suits how long it has run."""
-    span = (found.ended_at or timezone.now()).timestamp() - begin_of(found)
-    return next((size, unit) for least, size, unit in _UNITS if span >= least)
+    return of_span((found.ended_at or timezone.now()).timestamp() - begin_of(found))
 
 
 @page
