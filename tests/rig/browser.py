@@ -20,7 +20,13 @@ from tests.rig.page_element import LIMIT_SECONDS, NOT_NOW, Element
 
 #: the first that is installed is used: the headless shell is the same engine without the browser's own windows, and
 #: takes a third of the processor time that the whole browser takes to start and show ten pages
-CHROMIUMS = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "google-chrome", "chromium-browser")
+CHROMIUMS = (
+    "chromium-headless-shell",
+    "chrome-headless-shell",
+    "chromium",
+    "google-chrome",
+    "chromium-browser",
+)
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
