@@ -21,6 +21,7 @@ from metrics.cluster_charts import PoolSpan
 from webui.pages import hosts_filter, words
 from webui.pages.frame import page, show
 from webui.pages.hosts_occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
+from webui.query import choice
 from webui.templatetags.console import spell
 
 #: word in the address -> its length
@@ -71,8 +72,7 @@ class Line:
 
 
 def read(query: QueryDict) -> View:
-    name = query.get("range", "")
-    name = name if name in RANGES else "day"
+    name = choice(query, "range", RANGES, "day")
     now = timezone.now()
     return View(name, now - RANGES[name], now)
 

@@ -17,6 +17,7 @@ from experiments import places
 from experiments.models import Project, Workspace
 from webui.pages.frame import page, show, user_of
 from webui.pages.places import ROOM, find_project, find_workspace
+from webui.query import as_id
 
 
 @page
@@ -110,8 +111,7 @@ def _checked(given: Mapping[str, str], *, is_new: bool) -> dict[str, Any]:
 
 def _workspace(text: str) -> Workspace:
     """Raises Refused."""
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    found = Workspace.objects.filter(pk=number).first()
+    found = Workspace.objects.filter(pk=as_id(text)).first()
     if found is None:
         raise places.Refused("There is no such workspace; choose another.")
     return found

@@ -17,6 +17,7 @@ from metrics import queue_charts
 from webui.pages import hosts_filter, hosts_occupancy, pools_form, pools_pairs, timeline
 from webui.pages.frame import page, show, user_of
 from webui.pages.hosts_occupancy import Seen, Usage
+from webui.query import choice
 
 TABS = ["overview", "pairs", "stats", "configuration"]
 PERIODS = [7, 30]
@@ -104,7 +105,7 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
     if tab == "pairs":
         context |= pools_pairs.of(pool)
     elif tab == "stats":
-        days = _days(request)
+        days = choice(request.GET, "days", PERIODS, PERIODS[0])
         context |= {"days": days, "periods": PERIODS, "queued_time": _by_day(pool, days)}
     elif tab == "configuration":
         context |= {
@@ -114,11 +115,6 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
     return show(request, "pool", context, room="Pools", fragment="pool")
 
 
-def _days(request: HttpRequest) -> int:
-    wanted = request.GET.get("days", "")
-    return int(wanted) if wanted in map(str, PERIODS) else PERIODS[0]
-
-
 def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
     return queued_time.by_day(pool, days, timezone.now())
 
@@ -126,5 +122,5 @@ def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
 @page
 def chart(request: HttpRequest, name: str) -> JsonResponse:
     """The average queued time by day as Plotly JSON."""
-    days = _by_day(find(name), _days(request))
+    days = _by_day(find(name), choice(request.GET, "days", PERIODS, PERIODS[0]))
     return JsonResponse({"figures": [queue_charts.queued_time_figure(days)]})

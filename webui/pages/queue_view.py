@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
-from webui.pages import filter_values
+from webui.query import as_ids, choices
 
 #: rows of one page of the list; the browser fetches further ones while a person scrolls
 PER_PAGE = 40
@@ -61,7 +61,7 @@ class View:
 
 def read(query: QueryDict) -> View:
     """The view that an address names."""
-    chosen, wrong = filter_values.read(query, {"show": CHIPS, "state": STATES})
+    chosen, wrong = choices(query, {"show": CHIPS, "state": STATES})
     sort = query.get("sort", "")
     return View(
         show=chosen.get("show", ""),
@@ -86,5 +86,5 @@ def _id(text: str) -> uuid.UUID | None:
 def _pages(query: QueryDict) -> tuple[int, ...]:
     """`page=3`, or `pages=2,3` of a browser that shows several."""
     words = (query.get("pages") or query.get("page") or "1").split(",")
-    numbers = {int(word) for word in words if word.isascii() and word.isdigit() and 0 < int(word) < 100_000}
+    numbers = [number for number in as_ids(words) if 0 < number < 100_000]
     return tuple(sorted(numbers)[:MOST_PAGES]) or (1,)

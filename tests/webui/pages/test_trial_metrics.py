@@ -172,7 +172,7 @@ def test_the_best_checkpoint_is_marked_on_every_axis(trial: Trial) -> None:
         ("group=training&name=a&x=hours", "x is 'hours'; allowed: step, relative, wall, epoch."),
         ("group=training&name=a&from=9&to=1", "The window ends before it begins"),
         ("group=training&name=a&from=soon", "from is 'soon'; it must be a number"),
-        ("group=training&name=a&smooth=1", "smooth is 1.0; it must be 0 to 0.999."),
+        ("group=training&name=a&smooth=1", "smooth is '1'; it must be a number from 0 to 0.999."),
         ("group=training&name=a&after=-1", "after is '-1'; it must be a step"),
         ("group=training&name=a&x=epoch", "reported no metric 'epoch'"),
     ],
