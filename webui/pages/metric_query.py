@@ -14,7 +14,6 @@ from webui.query import LARGEST_ID, as_whole, number, window
 #: Curves that one request may ask for.
 CURVES_MAX = 200
 SEARCH_CHARACTERS = 200
-MOST_PAGE = 99_999
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Chosen:
     ticked: list[str]
     pins: list[str]
     expanded: str
-    page: int
+    page: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def chosen(query: QueryDict) -> Chosen:
         ticked=query.getlist("m")[:CURVES_MAX],
         pins=query.getlist("pin")[:CURVES_MAX],
         expanded=query.get("expand", ""),
-        page=as_whole(query.get("page", ""), MOST_PAGE) or 1,
+        page=query.get("page", ""),
     )
 
 

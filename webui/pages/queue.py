@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.db.models.functions import Lower
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -58,6 +59,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
         "seen": set(request.headers.get("X-Seen-Rows", "").split()),
         **_head(pool, pools, listing, view),
         **_paused(pool),
+        **_pages(listing, view),
     }
     return show(request, "queue", context, room="Job Queue", fragment="queue")
 
@@ -155,6 +157,15 @@ def _column(title: str, name: str, view: View) -> Column:
     other = name if view.descending else f"-{name}"
     order = "descending" if view.descending else "ascending"
     return Column(title, "" if other == "place" else other, order, number)
+
+
+def _pages(listing: Listing, view: View) -> dict[str, Any]:
+    """The pager: it counts lines, and says how many jobs they stand for."""
+    if view.show == queue_view.MINE_FIRST:
+        return {}
+    page = Paginator(range(listing.length), PER_PAGE).get_page(view.pages[0])
+    jobs = f"{listing.jobs} job{'' if listing.jobs == 1 else 's'}"
+    return {"page": page, "said": f"page {page.number} of {page.paginator.num_pages}, {jobs}"}
 
 
 def _offers_mine_first(name: str, counts: dict[str, int]) -> bool:
