@@ -14,9 +14,10 @@ from jobs import queued_time
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState, JobState
 from metrics import queue_charts
-from webui.pages import hosts_filter, hosts_occupancy, pools_form, pools_pairs, timeline
+from webui.pages import hosts_filter, hosts_occupancy, pools_pairs, timeline
 from webui.pages.frame import page, show, user_of
 from webui.pages.hosts_occupancy import Seen, Usage
+from webui.pages.pools_fields import PoolForm
 from webui.query import choice
 
 TABS = ["overview", "pairs", "stats", "configuration"]
@@ -109,7 +110,7 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         context |= {"days": days, "periods": PERIODS, "queued_time": _by_day(pool, days)}
     elif tab == "configuration":
         context |= {
-            "sections": pools_form.record(pool),
+            "sections": PoolForm.of_pool(pool).in_words(),
             "entries": timeline.of(Event.objects.filter(kind=Event.Kind.POOL, subject=str(pool.pk))),
         }
     return show(request, "pool", context, room="Pools", fragment="pool")
