@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.db.models import F
@@ -22,12 +23,15 @@ class Cell(NamedTuple):
 
     @property
     def td(self) -> SafeString:
-        attributes = "".join(
-            f' {name}="{escape(value)}"'
-            for name, value in (("class", self.css), ("data-label", self.label))
-            if value
-        )
-        return mark_safe(f"<td{attributes}>{conditional_escape(self.html)}</td>")
+        return mark_safe(f"{_opened(self.css, self.label)}{conditional_escape(self.html)}</td>")
+
+
+@lru_cache(1000)
+def _opened(css: str, label: str) -> str:
+    attributes = (
+        f' {name}="{escape(value)}"' for name, value in (("class", css), ("data-label", label)) if value
+    )
+    return f"<td{''.join(attributes)}>"
 
 
 class Column(NamedTuple, Generic[R]):
