@@ -264,5 +264,7 @@ def test_every_row_of_the_board_has_a_cell_for_each_head(
         assert heads == titles
         assert {row.count("<td") for row in rows} == {len(titles) + 2}, "beside them a box and a menu"
         assert "&lt;b&gt;mine" in page and "<b>mine" not in page
+        ids = re.findall(r' id="([^"]+)"', page)
+        assert sorted(ids) == sorted(set(ids))
         for span in re.findall(r'colspan="(\d+)"', page):
             assert int(span) == len(titles) + 2
