@@ -22,6 +22,7 @@ from trainmaster.quantities import duration
 from webui.pages import hosts_filter, words
 from webui.pages.frame import page, show
 from webui.pages.hosts_occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
+from webui.query import choice
 
 #: word in the address -> its length
 RANGES = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
@@ -71,8 +72,7 @@ class Line:
 
 
 def read(query: QueryDict) -> View:
-    name = query.get("range", "")
-    name = name if name in RANGES else "day"
+    name = choice(query, "range", RANGES, "day")
     now = timezone.now()
     return View(name, now - RANGES[name], now)
 

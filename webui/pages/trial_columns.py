@@ -52,7 +52,7 @@ def of(experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]) 
 
 def _of_any(larger: bool) -> list[Column[Row]]:
     return [
-        Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap"),
+        Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap", label=""),
         Column("state", "State", _state, F("state"), css="full"),
         Column("hparams", "Hyperparameters", _hparams, css="mono full"),
         Column("progress", "Progress", lambda row: percent(row.trial.progress), F("progress"), True, True),
