@@ -105,7 +105,7 @@ class _Foreseen:
 
 @no_garbage_collection()
 def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: datetime) -> Preview:
-    """What these edits would do. Raises queue_edits.Refused with the sentence of the edit itself."""
+    """What these edits would do. Raises Refusal with the sentence of the edit itself."""
     ids = list(dict.fromkeys(queue_edits.find(update.job_id).pk for update in updates))
     pools = ResourcePool.objects.filter(name__in={update.pool for update in updates if update.pool})
     seen = _foresee(ids, pools, lambda: queue_edits.apply(updates, actor=actor, role=role), now)
@@ -114,7 +114,7 @@ def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: dat
 
 @no_garbage_collection()
 def of_undo(user: User, *, now: datetime) -> Preview:
-    """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
+    """What taking back the user's last edit would do. Raises Refusal as the undo itself would."""
     last = queue_edits.last_undoable(user)
     before = last.before if last else []
     pools = ResourcePool.objects.filter(pk__in=[state["pool"] for state in before])

@@ -10,10 +10,11 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from events.models import Event
 from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
-from jobs.queue_rules import Refused, refuse_strict, refuse_viewer, short
+from jobs.queue_rules import refuse_strict, refuse_viewer, short
 from jobs.queue_writes import Edit, State, change_pool, lock_attempts, save, state_of, states_of
 from jobs.states import JobState, Reason
 
@@ -48,7 +49,7 @@ def last_undoable(user: User) -> QueueEdit | None:
 
 @transaction.atomic
 def undo(user: User) -> list[str]:
-    """Take back the author's last edit, all of it; a sentence for each job. Raises Refused and changes nothing.
+    """Take back the author's last edit, all of it; a sentence for each job. Raises Refusal and changes nothing.
 
     It is an edit like others: it has its events and the role must allow it. A place that is given back
     counts as a move at this moment, so that what started because of the edit may be stopped again.
@@ -59,7 +60,9 @@ def undo(user: User) -> list[str]:
     last = last_undoable(user)
     if last is None:
         minutes = round(settings.QUEUE_UNDO_SECONDS / 60)
-        raise Refused(f"you have made no edit in the last {minutes} minutes that could be undone")
+        raise Refusal(
+            f"you have made no edit in the last {minutes} minutes that could be undone", Code.CONFLICT
+        )
     ids = [uuid.UUID(state["job"]) for state in last.before]
     lock_attempts(ids)
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
@@ -82,14 +85,14 @@ def _oldest() -> datetime:
 
 def _refuse_if_changed(job: Job | None, before: State, after: State, since: datetime, edit: Edit) -> None:
     if job is None or job.state == JobState.ENDED:
-        raise Refused(f"job {before['job'][:8]} has ended since; nothing was undone")
+        raise Refusal(f"job {before['job'][:8]} has ended since; nothing was undone", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
     if state_of(job) != after:
         other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
         by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
-        raise Refused(f"job {short(job.pk)} was changed since{by}; nothing was undone")
+        raise Refusal(f"job {short(job.pk)} was changed since{by}; nothing was undone", Code.CONFLICT)
     if not ResourcePool.objects.filter(pk=before["pool"]).exists():
-        raise Refused(f"the resource pool of job {short(job.pk)} is gone; nothing was undone")
+        raise Refusal(f"the resource pool of job {short(job.pk)} is gone; nothing was undone", Code.CONFLICT)
 
 
 def _restore(job: Job, before: State, after: State, edit: Edit) -> str:

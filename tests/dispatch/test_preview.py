@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import passes, preview, settle
 from events.models import Event
 from experiments import submit
@@ -100,9 +101,9 @@ def test_a_preview_leaves_nothing_behind() -> None:
 
 def test_a_refused_edit_is_refused_by_its_preview_with_the_same_sentence() -> None:
     one = submit_experiment()
-    with pytest.raises(queue_edits.Refused, match="priority must be between 1 and 99"):
+    with pytest.raises(Refusal, match="priority must be between 1 and 99"):
         preview_of(of(one, priority=0))
-    with pytest.raises(queue_edits.Refused, match="is a viewer"):
+    with pytest.raises(Refusal, match="is a viewer"):
         preview_of(of(one, priority=1), role="viewer")
 
 

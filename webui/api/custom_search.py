@@ -15,13 +15,12 @@ from typing_extensions import TypedDict
 from accounts.models import User
 from experiments import custom_search
 from experiments.models import Experiment
-from experiments.transitions import IllegalStep
 from searching import BadSearch
 from searching.custom import Wanted
 from webui.api.allocations import poll
 from webui.api.answers import Nothing
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.errors import BadRequest, Forbidden, Missing
 from webui.live.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
@@ -95,10 +94,7 @@ def _actor(who: Principal) -> str:
 
 
 def _events(experiment_id: int) -> list[dict[str, Any]]:
-    try:
-        return custom_search.events_of(experiment_id)
-    except IllegalStep as error:
-        raise Conflict(str(error)) from error
+    return custom_search.events_of(experiment_id)
 
 
 def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str) -> None:
@@ -106,8 +102,6 @@ def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str
         custom_search.operate(experiment_id, wanted, event_id, actor=actor)
     except BadSearch as error:
         raise BadRequest(str(error)) from error
-    except IllegalStep as error:
-        raise Conflict(str(error)) from error
 
 
 def _wanted(operation: Any, index: int) -> Wanted:

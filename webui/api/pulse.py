@@ -12,10 +12,9 @@ from typing_extensions import TypedDict
 from accounts.models import User
 from logs import pulse
 from logs.pulse import Pulse
-from logs.stacks import UnknownRank
 from webui.api import encoding
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Forbidden, Missing
+from webui.api.errors import BadRequest, Forbidden
 from webui.api.log_access import own_task
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
@@ -118,7 +117,4 @@ async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[Json]:
         raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers from 0.")
     await reading(own_task, who, task_id)
     await release_thread()
-    try:
-        return await stacks_of(task_id, ranks, by=f"user:{who.username}")
-    except UnknownRank as error:
-        raise Missing(str(error)) from error
+    return await stacks_of(task_id, ranks, by=f"user:{who.username}")

@@ -15,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from events.models import Event
 from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
 from experiments.checkpoint_deletion import Standing, standing
@@ -205,6 +206,6 @@ def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
     else:
         try:
             checkpoint_deletion.delete([row.pk], actor=actor(request))
-        except checkpoint_deletion.NotDeletable as refusal:
+        except Refusal as refusal:
             messages.error(request, str(refusal))
     return redirect(f"/trials/{trial_id}/checkpoints/{checkpoint_uuid}")

@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from experiments import event_files, phases, transitions
 from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
@@ -134,7 +135,7 @@ def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
                 messages.success(
                     request, f"Experiment {experiment_id} is being deleted, with what is stored of it."
                 )
-        except transitions.IllegalStep as refusal:
+        except Refusal as refusal:
             messages.error(request, str(refusal))
     if not back.startswith("/") or back.startswith("//"):
         back = "/"

@@ -7,12 +7,10 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from accounts.refusals import Refusal
 from experiments import continuing
-from experiments.config import ConfigError
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
-from experiments.transitions import IllegalStep
-from jobs.accepting import Refused
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from webui.pages.experiment_access import find, may_act
@@ -79,7 +77,7 @@ def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
             role = user_of(request).role
             continuing.go_on(experiment_id, changes, actor=actor(request), role=role)
             return redirect(f"/experiments/{experiment_id}")
-        except (ConfigError, Refused, IllegalStep) as error:
+        except Refusal as error:
             problem = str(error)
     searcher = experiment.config.get("searcher") or {}
     context = {

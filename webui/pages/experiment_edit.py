@@ -10,7 +10,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from experiments import edits, places, transitions
+from accounts.refusals import Refusal
+from experiments import edits, places
 from experiments.models import Checkpoint, Experiment, Project
 from experiments.states import CheckpointState
 from logs.models import Chunk
@@ -21,10 +22,6 @@ from webui.pages.frame import page, show
 LABEL_CHARACTERS = 128
 MOST_LABELS = 50
 LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
-
-
-class BadEdit(Exception):
-    """What cannot be kept; the message is a sentence."""
 
 
 @page
@@ -43,7 +40,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
             _keep(found, given)
             messages.success(request, f"Experiment {experiment_id} was changed.")
             return redirect(f"/experiments/{experiment_id}")
-        except (BadEdit, transitions.IllegalStep) as error:
+        except Refusal as error:
             problem = str(error)
     context = {"experiment": found, "given": given, "problem": problem, "projects": _projects(found)}
     answer = show(request, "experiment_edit", context, room="Experiments")
@@ -56,7 +53,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
 def _keep(found: Experiment, given: dict[str, str]) -> None:
     name = given["name"].strip()
     if not 0 < len(name) <= 255:
-        raise BadEdit("A name has 1 to 255 characters.")
+        raise Refusal("A name has 1 to 255 characters.")
     edits.edit(
         found.pk, name=name, description=given["description"].strip(), labels=labels_of(given["labels"])
     )
@@ -73,7 +70,7 @@ def _days(found: Experiment) -> str:
 
 
 def days_of(text: str) -> int | None:
-    """Days for which logs are kept; empty: as the server says. Raises BadEdit."""
+    """Days for which logs are kept; empty: as the server says. Raises Refusal."""
     if not text.strip():
         return None
     try:
@@ -81,26 +78,26 @@ def days_of(text: str) -> int | None:
     except ValueError:
         days = LOG_DAYS_LEAST - 1
     if not LOG_DAYS_LEAST <= days <= LOG_DAYS_MOST:
-        raise BadEdit(
+        raise Refusal(
             f"Logs are kept {LOG_DAYS_LEAST} (for ever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
         )
     return days
 
 
 def labels_of(text: str) -> list[str]:
-    """Labels with commas between them. Raises BadEdit."""
+    """Labels with commas between them. Raises Refusal."""
     labels = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if len(labels) > MOST_LABELS or any(len(label) > LABEL_CHARACTERS for label in labels):
-        raise BadEdit(f"At most {MOST_LABELS} labels, each of at most {LABEL_CHARACTERS} characters.")
+        raise Refusal(f"At most {MOST_LABELS} labels, each of at most {LABEL_CHARACTERS} characters.")
     return labels
 
 
 def project_of(text: str) -> Project:
-    """Raises BadEdit."""
+    """Raises Refusal."""
     number = int(text) if text.isdecimal() and len(text) < 10 else 0
     project = Project.objects.select_related("workspace").filter(pk=number).first()
     if project is None:
-        raise BadEdit("There is no such project; choose another.")
+        raise Refusal("There is no such project; choose another.")
     return project
 
 

@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Code, Refusal
 from experiments import templates
 from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Experiment, Template, Workspace
@@ -68,9 +69,9 @@ def new(request: HttpRequest) -> HttpResponseBase:
     ).first()
     try:
         if workspace is None:
-            raise templates.BadName("There is no such workspace; choose another.")
+            raise Refusal("There is no such workspace; choose another.", field="name")
         made = templates.create(name, text, workspace=workspace, user=user, copy_of=copied)
-    except (ConfigError, templates.BadName, templates.Taken) as error:
+    except Refusal as error:
         return _form(request, None, text, name=name, copied=copied, problem=_sentence(error))
     messages.success(request, f"Template {made.name} was made.")
     return redirect(_address(made.name))
@@ -90,10 +91,10 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
         with transaction.atomic():
             templates.replace(name, text, user=user_of(request), seen=request.POST.get("seen", ""))
             templates.rename(name, to, user=user_of(request))
-    except (ConfigError, templates.BadName, templates.Taken, templates.Changed) as error:
+    except Refusal as error:
+        if error.code is Code.NOT_FOUND:
+            raise
         return _form(request, template, text, name=to, problem=_sentence(error))
-    except Template.DoesNotExist as error:
-        raise Http404(f"Template {name} was removed meanwhile.") from error
     messages.success(request, f"Template {to} was saved.")
     return redirect(_address(to))
 
@@ -103,10 +104,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
     _require_editor(request)
-    try:
-        templates.remove(name)
-    except Template.DoesNotExist as error:
-        raise Http404(f"There is no template {name}.") from error
+    templates.remove(name)
     messages.success(request, f"Template {name} was removed.")
     return redirect("/templates")
 

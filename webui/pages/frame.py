@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import BadRequest
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.models import Cluster, User
+from accounts.refusals import Refusal
 from commands.models import Command
 from commands.states import END_STATES
 from experiments.models import Experiment
@@ -23,21 +24,31 @@ from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
 from webui import full_disk
+from webui.refusals import STATUS
 
 View = Callable[..., HttpResponseBase]
 
 
 def page(view: View) -> View:
-    """A page for people who are logged in; an address or form with a value that cannot be looked up gets a 400."""
+    """A page for people who are logged in; what it refuses, and what the database cannot look up, gets a page, too."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
             return view(request, *args, **kwargs)
-        except DataError as error:
-            raise BadRequest("The database takes no such value.") from error
+        except Refusal as refusal:
+            return refused(request, refusal)
+        except DataError:
+            return refused(request, Refusal("The database takes no such value."))
 
     return cast(View, login_required(guarded))
+
+
+def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+    """A page that says why, where no form does."""
+    status = STATUS[refusal.code]
+    template = f"{status}.html" if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND) else "400.html"
+    return render(request, template, {"exception": str(refusal)}, status=status)
 
 
 def user_of(request: HttpRequest) -> User:

@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from dispatch.server_key import fingerprint
 from events.models import Event
 from hosts import registry
@@ -140,7 +141,7 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     if user_of(request).is_admin:
         try:
             step(host, request)
-        except registry.Refused as refusal:
+        except Refusal as refusal:
             messages.error(request, str(refusal))
     else:
         messages.error(request, "Only an admin may change hosts.")
@@ -157,7 +158,7 @@ def _back(request: HttpRequest, otherwise: str) -> str:
 def _move(host: Host, request: HttpRequest) -> None:
     pool = ResourcePool.objects.filter(name=request.POST.get("pool", "")).first()
     if pool is None:
-        raise registry.Refused("pool", f"There is no resource pool {request.POST.get('pool', '')}.")
+        raise Refusal(f"There is no resource pool {request.POST.get('pool', '')}.", field="pool")
     registry.change_pool(host.pk, pool, actor=actor(request))
     messages.success(request, f"{host.name} is in pool {pool.name}.")
 

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 
+from accounts.refusals import Refusal
 from logs import read
-from logs.filters import BadPattern, Filters, PatternTooSlow
-from logs.levels import UnknownLevel
+from logs.filters import Filters
 from logs.lines import Line
 from webui.live.log_download import blocks
 from webui.live.rows import as_row
 from webui.pages import commands, log_context, log_query, trial
 from webui.pages.frame import page
-from webui.pages.log_query import BadQuery
 
 MOST_LINES = 1000
 #: A page ends before it grows over this, so that a log of very long lines is answered in pieces too.
@@ -33,7 +32,7 @@ def refusing(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[Http
     def guarded(request: HttpRequest, task_id: str) -> HttpResponse:
         try:
             return view(request, task_id)
-        except (BadQuery, BadPattern, PatternTooSlow, UnknownLevel) as error:
+        except Refusal as error:
             return JsonResponse({"message": str(error)}, status=400)
 
     return guarded
@@ -166,7 +165,7 @@ def download(request: HttpRequest, task_id: str, name: str) -> Answer:
     """The exact bytes of the log, or of the lines that the filters leave."""
     try:
         filters = log_query.filters(request.GET)
-    except (BadQuery, BadPattern, UnknownLevel) as error:
+    except Refusal as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
     answer = StreamingHttpResponse(blocks(task_id, filters), content_type="text/plain; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from django.http import QueryDict
 
+from accounts.refusals import Refusal
 from logs.filters import Filters
 from logs.levels import parse
 from logs.lines import STREAM_LETTERS
@@ -19,42 +20,38 @@ _RANKS = re.compile(r"(-1|[0-9]{1,10})(?:-([0-9]{1,10}))?")
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
-class BadQuery(ValueError):
-    """A parameter holds what it cannot; the message is a sentence."""
-
-
 def number(query: QueryDict, name: str, most: int = 10**15) -> int | None:
-    """A whole number >= 0, at most `most`; None where the parameter is absent. Raises BadQuery."""
+    """A whole number >= 0, at most `most`; None where the parameter is absent. Raises Refusal."""
     text = query.get(name)
     if text is None or text == "":
         return None
     if not _NUMBER.fullmatch(text):
-        raise BadQuery(f"{name} is {text[:40]!r}; it must be a whole number of at most 15 digits.")
+        raise Refusal(f"{name} is {text[:40]!r}; it must be a whole number of at most 15 digits.")
     return min(int(text), most)
 
 
 def seconds(query: QueryDict, name: str) -> float | None:
-    """Epoch seconds; None where the parameter is absent. Raises BadQuery."""
+    """Epoch seconds; None where the parameter is absent. Raises Refusal."""
     text = query.get(name)
     if text is None or text == "":
         return None
     if not _SECONDS.fullmatch(text):
-        raise BadQuery(f"{name} is {text[:40]!r}; it must be seconds since 1970, such as 1795255200.5.")
+        raise Refusal(f"{name} is {text[:40]!r}; it must be seconds since 1970, such as 1795255200.5.")
     return float(text)
 
 
 def filters(query: QueryDict) -> Filters:
     """`rank` (0-2,5 or -1), `level`, `host`, `stream`, `from` and `to` (both inclusive), `search` with `regex`.
 
-    Raises BadQuery, levels.UnknownLevel and filters.BadPattern.
+    Raises Refusal.
     """
     begin, end = seconds(query, "from"), seconds(query, "to")
     if begin is not None and end is not None and end < begin:
-        raise BadQuery("The time range ends before it begins.")
+        raise Refusal("The time range ends before it begins.")
     streams = set()
     for name in query.getlist("stream"):
         if name not in STREAM_LETTERS:
-            raise BadQuery(f"The stream {name[:40]!r} is unknown; allowed: stdout, stderr, server.")
+            raise Refusal(f"The stream {name[:40]!r} is unknown; allowed: stdout, stderr, server.")
         streams.add(STREAM_LETTERS[name])
     found = Filters(
         ranks=_ranks(query.getlist("rank")),
@@ -73,14 +70,14 @@ def _ranks(texts: Sequence[str]) -> frozenset[int]:
     for part in (part for text in texts for part in text.split(",")):
         found = _RANKS.fullmatch(part)
         if found is None:
-            raise BadQuery(
+            raise Refusal(
                 f"The ranks {part[:40]!r} are none; write them as 5, 0-7 or -1 for lines of no rank."
             )
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last - first >= RANKS_MAX:
-            raise BadQuery(f"The ranks {part!r} must run upwards and be at most {RANKS_MAX:,}.")
+            raise Refusal(f"The ranks {part!r} must run upwards and be at most {RANKS_MAX:,}.")
         count += last - first + 1
         if count > RANKS_MAX:
-            raise BadQuery(f"More than {RANKS_MAX:,} ranks are asked for; leave rank out for all of them.")
+            raise Refusal(f"More than {RANKS_MAX:,} ranks are asked for; leave rank out for all of them.")
         ranks.update(range(first, last + 1))
     return frozenset(ranks)

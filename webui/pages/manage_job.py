@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
+from accounts.refusals import Refusal
 from hosts.models import ResourcePool
 from jobs import queue_edits, queue_rules
 from jobs.models import Job
@@ -38,7 +39,7 @@ def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
         return _dialog(request, facts, form, look, unseen="seen" in request.POST)
     try:
         said = queue_edits.apply([update], actor=actor(request), role=user_of(request).role)
-    except queue_edits.Refused as refusal:
+    except Refusal as refusal:
         form.refuse(str(refusal))
         return _dialog(request, facts, form, None, status=400)
     return done(request, said, undo=True)
@@ -67,7 +68,7 @@ def _look(
         return None, None
     try:
         return update, previews.look([update], user_of(request), timezone.now())
-    except queue_edits.Refused as refusal:
+    except Refusal as refusal:
         form.refuse(str(refusal))
         return None, None
 

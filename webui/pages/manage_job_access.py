@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from experiments.models import Experiment
 from jobs.models import Job
-from jobs.queue_rules import Refused, refuse_strict, refuse_viewer, short
+from jobs.queue_rules import refuse_strict, refuse_viewer, short
 from jobs.states import JobState
 
 
@@ -15,7 +16,7 @@ def why_no_edit(job: Job, user: User) -> str:
     try:
         refuse_viewer(actor, user.role)
         refuse_strict(job, actor, user.role)
-    except Refused as refusal:
+    except Refusal as refusal:
         return str(refusal)
     if job.state == JobState.ENDED:
         return f"Job {short(job.pk)} has ended; only jobs in the queue can be changed."

@@ -145,7 +145,7 @@ class Look:
 
 
 def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
-    """What the edits would do. Raises queue_edits.Refused as the edits themselves would."""
+    """What the edits would do. Raises Refusal as the edits themselves would."""
     found = preview.of(list(updates), actor=f"user:{user.username}", role=user.role, now=now)
     edited = list(dict.fromkeys(update.job_id for update in updates))
     where = Q(pk__in=Job.objects.filter(pk__in=edited).values("pool"))
@@ -155,7 +155,7 @@ def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
 
 
 def look_at_undo(last: QueueEdit, user: User, now: datetime) -> Look:
-    """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
+    """What taking back the user's last edit would do. Raises Refusal as the undo itself would."""
     found = preview.of_undo(user, now=now)
     where = Q(pk__in=[state["pool"] for state in last.before])
     return Look([state["job"] for state in last.before], where, found, user, now)

@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from accounts.refusals import Refusal
 from jobs import queue_edits
 from jobs.models import QueueEdit
 from webui.pages import manage_job_preview as previews
@@ -25,7 +26,7 @@ def undo(request: HttpRequest) -> HttpResponse:
         if request.method == "GET" or (look and not look.was_seen(request.POST.get("seen", ""))):
             return _ask(request, last, look)
         said = queue_edits.undo(user)
-    except queue_edits.Refused as refusal:
+    except Refusal as refusal:
         if request.method == "GET":
             return _ask(request, last, None, sentence(str(refusal)))
         return done(request, [], undo=False, refused=sentence(str(refusal)))

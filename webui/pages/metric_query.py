@@ -10,6 +10,7 @@ from functools import wraps
 from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 
+from accounts.refusals import Refusal
 from metrics.curves import Axis, View
 from metrics.smoothing import MOST
 
@@ -19,10 +20,6 @@ SEARCH_CHARACTERS = 200
 Answering = Callable[[HttpRequest, int], HttpResponseBase]
 
 
-class BadQuery(ValueError):
-    """A parameter holds what it cannot; the message is a sentence."""
-
-
 def refusing(view: Answering) -> Answering:
     """The view with 400 and a sentence for parameters that cannot be."""
 
@@ -30,7 +27,7 @@ def refusing(view: Answering) -> Answering:
     def guarded(request: HttpRequest, trial_id: int) -> HttpResponseBase:
         try:
             return view(request, trial_id)
-        except BadQuery as error:
+        except Refusal as error:
             return JsonResponse({"message": str(error)}, status=400)
 
     return guarded
@@ -73,21 +70,21 @@ def chosen(query: QueryDict) -> Chosen:
 def view(query: QueryDict, begin: float) -> View:
     """`x`, `smooth`, `from` and `to` in the unit of x (relative: seconds since `begin`; wall: epoch seconds).
 
-    Raises BadQuery.
+    Raises Refusal.
     """
     name = query.get("x") or Axis.STEP
     if name not in list(Axis):
-        raise BadQuery(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
+        raise Refusal(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
     first, last, smoothing = number(query, "from"), number(query, "to"), number(query, "smooth") or 0.0
     if first is not None and last is not None and last < first:
-        raise BadQuery("The window ends before it begins: `to` must not be less than `from`.")
+        raise Refusal("The window ends before it begins: `to` must not be less than `from`.")
     if not 0 <= smoothing <= MOST:
-        raise BadQuery(f"smooth is {smoothing}; it must be 0 to {MOST}.")
+        raise Refusal(f"smooth is {smoothing}; it must be 0 to {MOST}.")
     return View(Axis(name), first, last, smoothing, begin=begin)
 
 
 def number(query: QueryDict, name: str) -> float | None:
-    """A finite number; None where the parameter is absent. Raises BadQuery."""
+    """A finite number; None where the parameter is absent. Raises Refusal."""
     text = query.get(name)
     if not text:
         return None
@@ -96,17 +93,17 @@ def number(query: QueryDict, name: str) -> float | None:
     except ValueError:
         found = math.nan
     if not math.isfinite(found) or abs(found) > 1e15:
-        raise BadQuery(f"{name} is {text[:40]!r}; it must be a number of at most 15 digits.")
+        raise Refusal(f"{name} is {text[:40]!r}; it must be a number of at most 15 digits.")
     return found
 
 
 def wanted(query: QueryDict) -> list[Wanted]:
-    """`group`, `name` and, where the asker has a part, `after`: each as often as there are curves. Raises BadQuery."""
+    """`group`, `name` and, where the asker has a part, `after`: each as often as there are curves. Raises Refusal."""
     groups, names, after = query.getlist("group"), query.getlist("name"), query.getlist("after")
     if not groups or len(groups) != len(names) or len(after) not in {0, len(names)}:
-        raise BadQuery("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
+        raise Refusal("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
     if len(groups) > CURVES_MAX:
-        raise BadQuery(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
+        raise Refusal(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
     steps = [_step(text) for text in after] or [None] * len(groups)
     return [Wanted(*each) for each in zip(groups, names, steps, strict=True)]
 
@@ -115,5 +112,5 @@ def _step(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadQuery(f"after is {text[:40]!r}; it must be a step: a whole number of at most 18 digits.")
+        raise Refusal(f"after is {text[:40]!r}; it must be a step: a whole number of at most 18 digits.")
     return int(text)

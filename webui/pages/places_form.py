@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from experiments import places
 from experiments.models import Project, Workspace
 from webui.pages.frame import page, show, user_of
@@ -61,7 +62,7 @@ def _form(
         given = {field: request.POST.get(field, value).strip() for field, value in given.items()}
         try:
             return redirect(_kept(request, found, workspace, given))
-        except places.Refused as refusal:
+        except Refusal as refusal:
             problem = str(refusal)
     here = Q(pk=workspace.pk if workspace else None)
     context = {
@@ -84,7 +85,7 @@ def _kept(
     workspace: Workspace | None,
     given: Mapping[str, str],
 ) -> str:
-    """The address of what was made or changed. Raises Refused."""
+    """The address of what was made or changed. Raises Refusal."""
     user, values = user_of(request), _checked(given, is_new=found is None)
     if isinstance(found, Project):
         places.settle(user, found, values, _workspace(given["workspace"]))
@@ -98,22 +99,22 @@ def _kept(
 
 
 def _checked(given: Mapping[str, str], *, is_new: bool) -> dict[str, Any]:
-    """The columns. A new project may leave its key empty. Raises Refused."""
+    """The columns. A new project may leave its key empty. Raises Refusal."""
     name = given["name"]
     if not 0 < len(name) <= places.NAME_CHARACTERS or not name.isprintable():
-        raise places.Refused(f"A name has 1 to {places.NAME_CHARACTERS} printable characters.")
+        raise Refusal(f"A name has 1 to {places.NAME_CHARACTERS} printable characters.")
     key = given.get("key")
     if key is not None and not (is_new and not key) and not places.KEY.fullmatch(key):
-        raise places.Refused(f"A key has one to five letters and digits; found: {key or 'nothing'}.")
+        raise Refusal(f"A key has one to five letters and digits; found: {key or 'nothing'}.")
     return {field: value for field, value in given.items() if field != "workspace"}
 
 
 def _workspace(text: str) -> Workspace:
-    """Raises Refused."""
+    """Raises Refusal."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     found = Workspace.objects.filter(pk=number).first()
     if found is None:
-        raise places.Refused("There is no such workspace; choose another.")
+        raise Refusal("There is no such workspace; choose another.")
     return found
 
 
@@ -131,7 +132,7 @@ def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResp
         if action not in {"archive", "unarchive"}:
             raise Http404(f"There is no action {action}.")
         places.archive(user_of(request), found, action == "archive")
-    except places.Refused as refusal:
+    except Refusal as refusal:
         messages.error(request, f"Nothing was changed: {refusal}")
     return redirect(f"/{kind}/{place_id}")
 
@@ -144,5 +145,5 @@ def _require_editor(request: HttpRequest) -> None:
 def _require_owner(request: HttpRequest, found: Workspace | Project) -> None:
     try:
         places.require_changeable(user_of(request), found)
-    except places.Refused as refusal:
+    except Refusal as refusal:
         raise PermissionDenied(str(refusal)) from refusal

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import FieldRefusals, Refusal
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from webui.pages.frame import actor, page, show, user_of
@@ -64,7 +65,7 @@ def _form(request: HttpRequest, pool: ResourcePool | None) -> HttpResponse:
         else:
             pool_edits.create(name, values, actor=actor(request))
             said = f"Pool {name} is made. Add hosts to it, or move some here."
-    except pool_edits.PoolRefused as refusal:
+    except FieldRefusals as refusal:
         return _show(request, pool, _filled(values, refusal.errors), name, refusal.errors)
     messages.success(request, said)
     return redirect(f"/pools/{name}/configuration" if pool else f"/pools/{name}")
@@ -114,7 +115,7 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
         return redirect(f"/pools/{name}")
     try:
         pool_edits.remove(name, actor=actor(request))
-    except pool_edits.PoolRefused as refusal:
+    except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect(f"/pools/{name}")
     messages.success(request, f"Pool {name} is removed.")

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from dispatch import pair_networks
 from dispatch.pair_verdict import speed
 from hosts import pair_checks
@@ -102,6 +103,6 @@ def test(request: HttpRequest, name: str) -> HttpResponse:
     else:
         try:
             pair_checks.begin(pool, actor=actor(request))
-        except pair_checks.NoPairs as refusal:
+        except Refusal as refusal:
             messages.error(request, str(refusal))
     return redirect(f"/pools/{name}/pairs")

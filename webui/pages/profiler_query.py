@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
+from accounts.refusals import Refusal
 from metrics import sample_charts
-from webui.pages.metric_query import BadQuery, number
+from webui.pages.metric_query import number
 
 #: charts that one request may ask for, and hosts and GPUs that an address may name
 CHARTS_MAX, CHOSEN_MAX = 200, 1000
@@ -47,21 +48,21 @@ def rank(query: QueryDict) -> int | None:
 
 
 def charts(query: QueryDict) -> list[str]:
-    """The charts of samples that `chart` lists. Raises BadQuery."""
+    """The charts of samples that `chart` lists. Raises Refusal."""
     asked = list(dict.fromkeys(query.getlist("chart")))
     if not 0 < len(asked) <= CHARTS_MAX:
-        raise BadQuery(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
+        raise Refusal(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
     try:
         for each in asked:
             sample_charts.parse(each)
     except ValueError as error:
-        raise BadQuery(str(error)) from error
+        raise Refusal(str(error)) from error
     return asked
 
 
 def window(query: QueryDict, first: str, last: str) -> tuple[float | None, float | None]:
-    """Both ends, each None where it is open. Raises BadQuery."""
+    """Both ends, each None where it is open. Raises Refusal."""
     begin, end = number(query, first), number(query, last)
     if begin is not None and end is not None and end < begin:
-        raise BadQuery(f"The window ends before it begins: `{last}` must not be less than `{first}`.")
+        raise Refusal(f"The window ends before it begins: `{last}` must not be less than `{first}`.")
     return begin, end

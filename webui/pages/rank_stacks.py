@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from jobs.models import Task
-from logs.stacks import UnknownRank
 from webui.live.stack_answers import stacks_of
 from webui.live.threads import reading, release_thread
 
@@ -30,6 +30,6 @@ async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse
     await release_thread()
     try:
         (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
-    except UnknownRank as error:
+    except Refusal as error:
         return JsonResponse({"message": str(error)}, status=404)
     return JsonResponse(answer)

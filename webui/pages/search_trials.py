@@ -11,10 +11,10 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from experiments import outcomes
 from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES
-from experiments.transitions import IllegalStep
 from metrics.comparisons import metrics_of
 from metrics.hparam_axes import Axis, axes
 from metrics.parallel_chart import METRIC
@@ -138,7 +138,7 @@ def _kill(request: HttpRequest, experiment: Experiment, asked: list[int]) -> Non
         try:
             outcomes.kill_trial(pk, actor=actor(request))
             killed += 1
-        except IllegalStep as error:
+        except Refusal as error:
             refusal = str(error)
     left = len(asked) - killed
     words = f"{killed} trial{'s are' if killed != 1 else ' is'} being killed."

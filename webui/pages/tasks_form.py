@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
-from rest_framework.exceptions import APIException
 
+from accounts.refusals import Refusal
 from commands import submit
 from commands.config import CommandConfig, check
 from commands.models import Command
@@ -21,7 +21,6 @@ from experiments.models import Template
 from hosts.models import ResourcePool
 from jobs.models import Job
 from submissions import contexts
-from submissions.config.problems import ConfigError
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.pages.commands import ROOM
@@ -38,10 +37,6 @@ _EXAMPLE = """# any field of a command's config, such as
 """
 
 
-class Wrong(ValueError):
-    """The form cannot be sent as it is; the message is a sentence."""
-
-
 @page
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
@@ -51,10 +46,8 @@ def new(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         try:
             return redirect(f"/tasks/{_start(request, kind).pk}")
-        except (Wrong, ConfigError, submit.Refused) as error:
+        except Refusal as error:
             problem = str(error)
-        except APIException as error:
-            problem = str(error.detail)
     context = {
         "type": kind.value.lower(),
         "types": [(name, each.label) for name, each in KINDS.items()],
@@ -85,7 +78,7 @@ def tensorboard(request: HttpRequest) -> HttpResponseBase:
             service__trial_ids=list(shown.trial_ids),
         ).first()
         made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
-    except (Wrong, submit.Refused, APIException) as error:
+    except Refusal as error:
         messages.error(request, str(error))
         return redirect("/tasks")
     return redirect(f"/tasks/{made.pk}")
@@ -98,7 +91,7 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
     slots = given.get("slots", "").strip()
     if slots:
         if not slots.isdecimal():
-            raise Wrong(f"Slots are {slots!r}; allowed: a whole number from 0 on.")
+            raise Refusal(f"Slots are {slots!r}; allowed: a whole number from 0 on.")
         resources["slots"] = int(slots)
     if pool := given.get("pool"):
         resources["resource_pool"] = pool
@@ -110,7 +103,7 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
     if chosen := given.get("template"):
         row = Template.objects.filter(name=chosen).first()
         if row is None:
-            raise Wrong(f"There is no template {chosen} any more; choose another.")
+            raise Refusal(f"There is no template {chosen} any more; choose another.")
         template = row.config
     shown = submit.Shown()
     if kind == Job.Kind.TENSORBOARD:
@@ -133,16 +126,16 @@ def _config(text: str) -> dict[str, Any]:
     try:
         found = yamltext.load(text.replace("\r\n", "\n"))
     except yamltext.YamlError as error:
-        raise Wrong(f"The config is not YAML: {error}.") from error
+        raise Refusal(f"The config is not YAML: {error}.") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise Wrong("The config is no map of fields, such as idle_timeout: 2h.")
+        raise Refusal("The config is no map of fields, such as idle_timeout: 2h.")
     return dict(found)
 
 
 def _numbers(request: HttpRequest, name: str) -> list[int]:
     words = request.POST.get(name, "").replace(",", " ").split()
     if wrong := [word for word in words if not word.isdecimal() or len(word) > 12]:
-        raise Wrong(f"{wrong[0]!r} is no id; give numbers with commas between.")
+        raise Refusal(f"{wrong[0]!r} is no id; give numbers with commas between.")
     return [int(word) for word in words]

@@ -13,6 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from experiments import transitions
 from experiments.models import Checkpoint, Experiment, Project, Trial, Workspace
 from hosts.models import ResourcePool
@@ -155,7 +156,7 @@ def test_a_notebook_is_shown_as_cells_and_its_text_is_a_link_away(client: Client
     ],
 )
 def test_what_is_no_notebook_says_why(content: bytes, why: str) -> None:
-    with pytest.raises(notebook_cells.NotShown, match=why):
+    with pytest.raises(Refusal, match=why):
         notebook_cells.read(content)
 
 
