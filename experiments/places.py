@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
+from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import announce
@@ -63,7 +64,7 @@ def open_projects() -> QuerySet[Project]:
 
 
 def may_change(user: User, place: Place) -> bool:
-    return not place.immutable and (user.is_admin or (user.may_edit and place.owner_id == user.pk))
+    return not place.immutable and rights.may_change(user, place)
 
 
 def require_changeable(user: User, place: Place) -> None:
@@ -71,11 +72,7 @@ def require_changeable(user: User, place: Place) -> None:
     what = _word(place)
     if place.immutable:
         raise Refusal(f"{what} {place.name} came with the server and cannot be changed.")
-    if not may_change(user, place):
-        raise Refusal(
-            f"{what} {place.name} belongs to another user; only its owner or an admin may change it.",
-            Code.FORBIDDEN,
-        )
+    rights.require_owner(user, place, f"{what} {place.name}")
 
 
 def _word(place: Place) -> str:
@@ -200,9 +197,6 @@ def locked_notes(project_id: int) -> list[dict[str, str]]:
 def write_notes(user: User, project: Project, notes: list[dict[str, str]]) -> None:
     """All its pages of notes, each with `name` and `contents`. Raises Refusal."""
     if not may_write_notes(user, project):
-        raise Refusal(
-            f"project {project.name} belongs to another user; only its owner or an admin may change it.",
-            Code.FORBIDDEN,
-        )
+        rights.require_owner(user, project, f"project {project.name}")
     Project.objects.filter(pk=project.pk).update(notes=notes)
     announce("experiments")

@@ -6,6 +6,7 @@ import sys
 import uuid
 from typing import Any
 
+from accounts import rights
 from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs.models import Job
@@ -58,7 +59,7 @@ def _is_number(value: Any) -> bool:
 def refuse_viewer(actor: str, role: str) -> None:
     """Viewers read."""
     if role == "viewer":
-        raise Refusal(f"{actor.partition(':')[2]} is a viewer and may not change anything.", Code.FORBIDDEN)
+        raise rights.viewer(actor.partition(":")[2])
 
 
 def refuse_strict(job: Job, actor: str, role: str) -> None:

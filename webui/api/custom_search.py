@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from accounts import rights
 from accounts.models import User
 from experiments import custom_search
 from experiments.models import Experiment
@@ -20,7 +21,7 @@ from searching.custom import Wanted
 from webui.api.allocations import poll
 from webui.api.answers import Nothing
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Forbidden, Missing
+from webui.api.errors import BadRequest, Missing
 from webui.live.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
@@ -84,9 +85,8 @@ def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
-    user = who if isinstance(who, User) else who.task.job.owner
-    if changes and not user.is_admin and experiment.owner_id != user.pk:
-        raise Forbidden(f"experiment {experiment_id} belongs to {experiment.owner.username}.")
+    if changes:
+        rights.require_owner(who if isinstance(who, User) else who.task.job.owner, experiment)
 
 
 def _actor(who: Principal) -> str:

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
+from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, refused_as
 from experiments import detached, edits, places, submit, templates, transitions
@@ -186,7 +187,7 @@ def _template(body: Json) -> templates.Used | None:
 
 def _with_secrets(text: str, parent: Experiment | None, user: User) -> str:
     """The submitted config; masks in a fork become the parent's secrets again, for who may see those."""
-    if parent is None or MASK not in text or not (user.is_admin or parent.owner_id == user.pk):
+    if parent is None or MASK not in text or not rights.may_change(user, parent):
         return text
     try:
         values = read_yaml(text, SUBJECT)

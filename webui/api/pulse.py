@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
+from accounts import rights
 from accounts.models import User
 from logs import pulse
 from logs.pulse import Pulse
@@ -111,8 +112,7 @@ async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[Json]:
     """Raises Forbidden for a viewer (asking interrupts the rank's processes for a moment), Missing for no rank."""
     if not isinstance(who, User):
         raise Forbidden("The token of a run may not be used here.")
-    if not who.may_edit:
-        raise Forbidden(f"{who.username} is a viewer and may not have a rank interrupted to show its stack.")
+    rights.require_editor(who)
     if len(ranks) > RANKS_AT_ONCE or not all(0 <= rank <= _LARGEST_RANK for rank in ranks):
         raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers from 0.")
     await reading(own_task, who, task_id)

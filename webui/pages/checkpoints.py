@@ -15,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import Refusal
 from events.models import Event
 from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
@@ -201,11 +202,9 @@ def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
 @require_POST
 def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
     row = find(trial_id, checkpoint_uuid)
-    if not may_act(request, row.trial.experiment):
-        messages.error(request, "Only the owner of an experiment or an admin may delete its checkpoints.")
-    else:
-        try:
-            checkpoint_deletion.delete([row.pk], actor=actor(request))
-        except Refusal as refusal:
-            messages.error(request, str(refusal))
+    try:
+        rights.require_owner(user_of(request), row.trial.experiment)
+        checkpoint_deletion.delete([row.pk], actor=actor(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(f"/trials/{trial_id}/checkpoints/{checkpoint_uuid}")

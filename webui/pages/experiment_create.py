@@ -15,6 +15,7 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import Refusal
 from experiments import from_trial, places, submit
 from experiments.config import masked_text
@@ -80,7 +81,7 @@ def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> Http
         return _form(request, parent, _beginning(request, parent), None)
     draft = drafts.of_experiment(request, request.POST.dict(), parent)
     if not user.may_edit:
-        draft.refuse("", f"{user.username} is a viewer and may not submit anything.")
+        draft.refuse("", str(rights.viewer(user.username)))
     made = _make(request, draft, parent) if not draft.problems else None
     wants_json = request.headers.get("Accept") == "application/json"
     if made is not None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
+from accounts import rights
 from accounts.refusals import Refusal
 from experiments import edits, places
 from experiments.models import Checkpoint, Experiment, Project
 from experiments.states import CheckpointState
 from logs.models import Chunk
 from webui.pages import experiment
-from webui.pages.experiment_access import find, may_act
-from webui.pages.frame import page, show
+from webui.pages.experiment_access import find
+from webui.pages.frame import page, show, user_of
 
 LABEL_CHARACTERS = 128
 MOST_LABELS = 50
@@ -28,7 +28,7 @@ LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
 def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find(experiment_id)
-    _require_owner(request, found)
+    rights.require_owner(user_of(request), found)
     given = {
         "name": found.name, "description": found.description, "labels": ", ".join(found.labels),
         "project": str(found.project_id), "logs": _days(found),
@@ -113,7 +113,7 @@ def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     if request.method == "POST":
         return experiment.act(request, experiment_id, "delete")
     found = find(experiment_id)
-    _require_owner(request, found)
+    rights.require_owner(user_of(request), found)
     context = {
         "experiment": found,
         "goes": what_goes([found.pk]),
@@ -144,8 +144,3 @@ def what_goes(experiments: list[int]) -> dict[str, int]:
         "checkpoint_bytes": sizes["size"] or 0,
         "log_bytes": logs["size"] or 0,
     }
-
-
-def _require_owner(request: HttpRequest, found: Experiment) -> None:
-    if not may_act(request, found):
-        raise PermissionDenied("Only the owner of an experiment or an admin may change it.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Count, Max
 from django.http import Http404, HttpRequest, HttpResponse
@@ -13,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import Code, Refusal
 from experiments import templates
 from experiments.config import ConfigError, masked_text, shown_template
@@ -62,7 +62,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         text = _text(copied) if copied else EXAMPLE
         return _form(request, None, text, name=f"{copied.name}-copy" if copied else "", copied=copied)
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     name, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
     workspace = Workspace.objects.filter(
         pk=_number(request.POST.get("workspace", "")), archived=False
@@ -85,7 +85,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
         raise Http404(f"There is no template {name}.")
     if request.method != "POST":
         return _form(request, template, _text(template), name=name)
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     to, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
     try:
         with transaction.atomic():
@@ -103,15 +103,10 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
 @require_POST
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     templates.remove(name)
     messages.success(request, f"Template {name} was removed.")
     return redirect("/templates")
-
-
-def _require_editor(request: HttpRequest) -> None:
-    if not user_of(request).may_edit:
-        raise PermissionDenied("Viewers may look at templates; editors change them.")
 
 
 def _sentence(error: Exception) -> str:

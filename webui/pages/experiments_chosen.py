@@ -13,14 +13,14 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import Refusal
 from experiments import edits, places, transitions
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
 from webui.pages import experiment
-from webui.pages.experiment_access import may_act
 from webui.pages.experiment_edit import days_of, labels_of, project_of, what_goes
-from webui.pages.frame import actor, page, show
+from webui.pages.frame import actor, page, show, user_of
 
 MOST = 200
 MOST_NAMED = 5
@@ -96,17 +96,16 @@ def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) ->
         each = found.get(pk)
         if each is None:
             refused.append(f"experiment {pk} is gone.")
-        elif not may_act(request, each):
-            refused.append(f"experiment {pk}: only its owner or an admin may change it.")
-        else:
-            try:
-                step(each)
-                done += 1
-            except Refusal as refusal:
-                if action in GOING and each.state in EXPERIMENT_END_STATES:
-                    ended.append(pk)
-                else:
-                    refused.append(str(refusal))
+            continue
+        try:
+            rights.require_owner(user_of(request), each)
+            step(each)
+            done += 1
+        except Refusal as refusal:
+            if action in GOING and each.state in EXPERIMENT_END_STATES:
+                ended.append(pk)
+            else:
+                refused.append(str(refusal))
     word = DONE[action]
     if done:
         messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {word}.")

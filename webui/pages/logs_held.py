@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -9,6 +11,8 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from dispatch import log_retention
 from jobs.models import Task
 from logs import retention
@@ -43,24 +47,22 @@ def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     if task is None:
         raise Http404(f"There is no task {task_id}.")
     is_command = hasattr(task, "command")
-    owner = task.command.owner if is_command else task.trial.experiment.owner
-    user = user_of(request)
     wanted = request.POST.get("days", "")
-    if not (user.is_admin or (user.may_edit and owner == user)):
-        messages.error(request, f"Only {owner.username} or an admin may say how long this log is kept.")
-    elif (days := _days(wanted)) is not None or not wanted:
-        retention.keep(task_id, days)
-    else:
-        messages.error(
-            request,
-            f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {wanted!r}.",
-        )
+    try:
+        rights.require_owner(user_of(request), task.command if is_command else task.trial.experiment)
+        retention.keep(task_id, _days(wanted))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(f"/commands/{task.command.pk}/log" if is_command else f"/trials/{task.trial.pk}/logs")
 
 
 def _days(text: str) -> int | None:
-    try:
-        days = int(text)
-    except ValueError:
+    """None: as configured. Raises Refusal."""
+    if not text:
         return None
-    return days if retention.FOR_EVER <= days <= retention.DAYS_MAX else None
+    with suppress(ValueError):
+        if retention.FOR_EVER <= (days := int(text)) <= retention.DAYS_MAX:
+            return days
+    raise Refusal(
+        f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {text!r}."
+    )

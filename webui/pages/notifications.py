@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
@@ -44,7 +45,7 @@ def new(request: HttpRequest) -> HttpResponse:
     """The form of a new rule; POST makes it."""
     user = user_of(request)
     if not user.may_edit:
-        banners.error(request, f"{user.username} is a viewer and may not make rules.")
+        banners.error(request, str(rights.viewer(user.username)))
         return redirect("/settings/notifications")
     if request.method != "POST":
         return _form(request, Rule(owner=user), {})

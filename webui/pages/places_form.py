@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from accounts.refusals import Refusal
+from accounts import rights
+from accounts.refusals import Code, Refusal, refused_as
 from experiments import places
 from experiments.models import Project, Workspace
 from webui.pages.frame import page, show, user_of
@@ -23,7 +23,7 @@ from webui.pages.places import ROOM, find_project, find_workspace
 @page
 def new_workspace(request: HttpRequest) -> HttpResponseBase:
     """GET: the form; POST: make it."""
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     return _form(request, None, None, {"name": ""})
 
 
@@ -38,7 +38,7 @@ def edit_workspace(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
 @page
 def new_project(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     """GET: the form; POST: make it in this workspace."""
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     return _form(request, None, find_workspace(workspace_id), {"name": "", "description": "", "key": ""})
 
 
@@ -137,13 +137,6 @@ def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResp
     return redirect(f"/{kind}/{place_id}")
 
 
-def _require_editor(request: HttpRequest) -> None:
-    if not user_of(request).may_edit:
-        raise PermissionDenied("Viewers may look at workspaces and projects; editors make them.")
-
-
 def _require_owner(request: HttpRequest, found: Workspace | Project) -> None:
-    try:
+    with refused_as(Code.FORBIDDEN):
         places.require_changeable(user_of(request), found)
-    except Refusal as refusal:
-        raise PermissionDenied(str(refusal)) from refusal

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from hosts import pool_edits
 from hosts.models import ResourcePool
@@ -51,8 +52,10 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _form(request: HttpRequest, pool: ResourcePool | None) -> HttpResponse:
-    if not user_of(request).is_admin:
-        messages.error(request, "Only an admin may change resource pools.")
+    try:
+        rights.require_admin(user_of(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
         return redirect(f"/pools/{pool.name}" if pool else "/pools")
     if request.method != "POST":
         return _show(request, pool, record(pool or ResourcePool()), "", {})
@@ -110,10 +113,8 @@ def _number(text: str) -> object:
 @require_POST
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take the pool out, if nothing is in it."""
-    if not user_of(request).is_admin:
-        messages.error(request, "Only an admin may remove resource pools.")
-        return redirect(f"/pools/{name}")
     try:
+        rights.require_admin(user_of(request))
         pool_edits.remove(name, actor=actor(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.models import User
 from accounts.refusals import Refusal
 from jobs.models import Task
@@ -23,8 +24,7 @@ async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse
     """{"text"}, or {"message"}: the sentence why there is none. 403 for viewers: it interrupts the rank a little."""
     user = cast(User, await request.auser())
     if not user.may_edit:
-        sentence = f"{user.username} is a viewer and may not have a rank interrupted to show its stack."
-        return JsonResponse({"message": sentence}, status=403)
+        return JsonResponse({"message": str(rights.viewer(user.username))}, status=403)
     if rank > _LARGEST_RANK or "\0" in task_id or not await reading(Task.objects.filter(pk=task_id).exists):
         return JsonResponse({"message": f"There is no rank {rank} of a task {task_id}."}, status=404)
     await release_thread()

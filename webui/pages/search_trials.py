@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import Refusal
 from experiments import outcomes
 from experiments.models import Experiment, Trial
@@ -21,8 +22,8 @@ from metrics.parallel_chart import METRIC
 from trainmaster import yamltext
 from webui.pages import experiment as experiment_page
 from webui.pages import experiment_trials, sweep_query, sweep_rows, trial_columns
-from webui.pages.experiment_access import find, may_act
-from webui.pages.frame import actor, page, show
+from webui.pages.experiment_access import find
+from webui.pages.frame import actor, page, show, user_of
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
 from webui.pages.table_columns import Column
 
@@ -115,12 +116,13 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """
     experiment = find(experiment_id)
     asked = list(dict.fromkeys(int(word) for word in request.POST.getlist("trial") if _is_id(word)))
-    if not may_act(request, experiment):
-        messages.error(request, "Only the owner of an experiment or an admin may kill its trials.")
-    elif not asked:
-        messages.error(request, "No trial was ticked.")
-    else:
+    try:
+        rights.require_owner(user_of(request), experiment)
+        if not asked:
+            raise Refusal("No trial was ticked.")
         _kill(request, experiment, asked)
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     back = request.POST.get("back", "")
     own = f"/experiments/{experiment_id}/trials"
     is_known = back == own or back.startswith(f"{own}?") or _TRIAL_PAGE.fullmatch(back)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.refusals import Refusal
 from commands import submit
 from commands.config import CommandConfig, check
@@ -44,6 +44,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
     kind = KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
     problem = ""
     if request.method == "POST":
+        rights.require_editor(user_of(request))
         try:
             return redirect(f"/tasks/{_start(request, kind).pk}")
         except Refusal as error:
@@ -68,6 +69,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
+    rights.require_editor(user_of(request))
     try:
         shown = shown_of(_numbers(request, "experiments"), _numbers(request, "trials"))
         open_one = Command.objects.filter(
@@ -113,8 +115,6 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
 
 def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:
     user = user_of(request)
-    if not user.may_edit:
-        raise PermissionDenied("Viewers may look at tasks; editors start them.")
     with transaction.atomic():
         return submit.create(
             owner=user, config=config, context=contexts.store([]), workspace_number=1, idempotency_key=None,
