@@ -76,9 +76,9 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Preview:
-    """`changes` are the sentences of the edit itself. `moved`: how many jobs change place in all."""
+    """`changes` are those that the edit itself makes. `moved`: how many jobs change place in all."""
 
-    changes: list[str]
+    changes: list[queue_edits.Change]
     order: list[Place]
     stops: list[Stop]
     starts: list[Outlook]
@@ -95,7 +95,7 @@ class _Foreseen:
     """What was seen while the edit stood."""
 
     edited: list[Job]
-    changes: list[str] = field(default_factory=list)
+    changes: list[queue_edits.Change] = field(default_factory=list)
     before: dict[int, list[uuid.UUID]] = field(default_factory=dict)
     after: dict[int, list[uuid.UUID]] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
@@ -148,7 +148,10 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
 
 
 def _foresee(
-    ids: Sequence[uuid.UUID], pools: QuerySet[ResourcePool], make: Callable[[], list[str]], now: datetime
+    ids: Sequence[uuid.UUID],
+    pools: QuerySet[ResourcePool],
+    make: Callable[[], list[queue_edits.Change]],
+    now: datetime,
 ) -> _Foreseen:
     """Make the edits of these jobs, which stand in these pools afterwards or stay in theirs; look; take them back."""
     begun = timezone.now()

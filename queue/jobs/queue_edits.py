@@ -20,6 +20,7 @@ from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs import queue_undo
 from jobs.models import Job
+from jobs.queue_changes import Change
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     floor_error,
@@ -38,7 +39,7 @@ from jobs.queue_writes import Edit, change_pool, lock_attempts, renumber, save
 from jobs.states import JobState, Reason
 
 __all__ = [
-    "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
+    "Change", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
     "undo", "weight_error",
 ]  # fmt: skip
 
@@ -63,12 +64,12 @@ class Update:
     position: int | None = None
 
 
-Step = Callable[[Job, Edit], str | None]
+Step = Callable[[Job, Edit], Change | None]
 
 
 @transaction.atomic
-def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
-    """Make all edits, in order; a sentence for each change that was made. Raises Refusal and changes nothing.
+def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[Change]:
+    """Make all edits, in order; each change that was made. Raises Refusal and changes nothing.
 
     `actor` is "user:<name>", who may take the edit back with `undo`; what a role may change is said by
     `queue_rules`. The rows of all jobs are locked first, their open allocations before them.
@@ -79,24 +80,24 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
     lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
     locked = _lock(found)
     edit = Edit(actor, role)
-    sentences: list[str] = []
+    changes: list[Change] = []
     for update in updates:
         job = locked[found[update.job_id]]
         if edit.renumbered:
             job.refresh_from_db(fields=["position"])
-        sentences += _edit(job, update, edit)
-    queue_undo.remember(edit, sentences)
+        changes += _edit(job, update, edit)
+    queue_undo.remember(edit, changes)
     edit.announce()
-    return sentences
+    return changes
 
 
-def _edit(job: Job, update: Update, edit: Edit) -> list[str]:
+def _edit(job: Job, update: Update, edit: Edit) -> list[Change]:
     """The changes of one update, checked against what the role may do before and after them."""
     if job.state == JobState.ENDED:
         raise Refusal(f"job {short(job.pk)} has ended; only jobs in the queue can be changed", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
     pool, priority = job.pool, job.priority
-    sentences = [sentence for step in _steps(update) if (sentence := step(job, edit))]
+    changes = [change for step in _steps(update) if (change := step(job, edit))]
     if update.priority is not None and job.priority != update.priority:
         raise Refusal(
             f"its new place lies among jobs of priority {job.priority}, so priority {update.priority} would not hold; "
@@ -109,7 +110,7 @@ def _edit(job: Job, update: Update, edit: Edit) -> list[str]:
         error := floor_error(job.pool, edit.role, job.priority)
     ):
         raise Refusal(error, field="priority")
-    return [f"Job {short(job.pk)}: {sentence}." for sentence in sentences]
+    return changes
 
 
 @transaction.atomic
@@ -208,27 +209,27 @@ def _moves(update: Update) -> list[Step]:
     return moves
 
 
-def _set_priority(job: Job, priority: int, edit: Edit) -> str | None:
+def _set_priority(job: Job, priority: int, edit: Edit) -> Change | None:
     if error := priority_error(priority):
         raise Refusal(error, field="priority")
     need_scheduler(job, ResourcePool.Scheduler.PRIORITY, "priority")
     if job.priority == priority:
         return None
     save(job, edit, Reason.PRIORITY_SET, priority=priority)
-    return f"it now has priority {priority}"
+    return Change(job, f"it now has priority {priority}")
 
 
-def _set_weight(job: Job, weight: float, edit: Edit) -> str | None:
+def _set_weight(job: Job, weight: float, edit: Edit) -> Change | None:
     if error := weight_error(weight):
         raise Refusal(error, field="weight")
     need_scheduler(job, ResourcePool.Scheduler.FAIR_SHARE, "weight")
     if job.weight == weight:
         return None
     save(job, edit, Reason.WEIGHT_SET, weight=float(weight))
-    return f"it now has weight {weight:g}"
+    return Change(job, f"it now has weight {weight:g}")
 
 
-def _set_pool(job: Job, name: str, edit: Edit) -> str | None:
+def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
     pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True))
@@ -242,7 +243,7 @@ def _set_pool(job: Job, name: str, edit: Edit) -> str | None:
     if pool.pk == job.pool_id:
         raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
     change_pool(job, pool, edit)
-    return f"it now waits in resource pool {name}"
+    return Change(job, f"it now waits in resource pool {name}")
 
 
 def _anchor(job: Job, text: str) -> Job:
@@ -256,7 +257,7 @@ def _anchor(job: Job, text: str) -> Job:
     return anchor
 
 
-def _to_position(job: Job, position: int, edit: Edit) -> str | None:
+def _to_position(job: Job, position: int, edit: Edit) -> Change | None:
     """Ahead of the job that stands there now, or behind it when the way is down; jobs that rest do not count."""
     need_order(job)
     queue = places(job.pool_id)
@@ -271,7 +272,7 @@ def _to_position(job: Job, position: int, edit: Edit) -> str | None:
     return _place(job, Job.objects.get(pk=anchor), ahead, edit)
 
 
-def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> str | None:
+def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> Change | None:
     """Put the job right ahead of the anchor, or right behind it; it takes the anchor's priority."""
     need_order(job)
     if anchor.pk == job.pk:
@@ -289,4 +290,4 @@ def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> str | None:
     save(job, edit, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
     side = "ahead of" if ahead else "behind"
     takes = f" and takes its priority {anchor.priority}" if old != anchor.priority else ""
-    return f"it now stands {side} job {short(anchor.pk)}{takes}"
+    return Change(job, f"it now stands {side} ", anchor, takes)

@@ -73,7 +73,9 @@ def test_a_move_ahead_of_what_runs_shows_who_is_stopped_and_the_new_order() -> N
     two = submit_experiment(name="two")
     run_pass()
     found = preview_of(of(two, ahead_of=str(one.job_id)))
-    assert found.changes == [f"Job {str(two.job_id)[:8]}: it now stands ahead of job {str(one.job_id)[:8]}."]
+    assert [str(change) for change in found.changes] == [
+        f"Job {str(two.job_id)[:8]}: it now stands ahead of job {str(one.job_id)[:8]}."
+    ]
     assert [(place.name, place.place, place.was) for place in found.order] == [("two", 0, 1), ("one", 1, 0)]
     (stop,) = found.stops
     assert (stop.name, stop.username, stop.slots, stop.mine) == ("one", "bob", 1, False)
@@ -156,7 +158,7 @@ def test_in_a_fair_share_pool_a_weight_moves_slots_at_the_next_pass() -> None:
     found = preview_of(of(one, weight=3.0))
     assert found.order == [] and not found.stops_others
     assert [(stop.job_id, stop.slots, stop.runs) for stop in found.stops] == [(str(two.job_id), 1, 1)]
-    assert found.changes == [f"Job {str(one.job_id)[:8]}: it now has weight 3."]
+    assert [str(change) for change in found.changes] == [f"Job {str(one.job_id)[:8]}: it now has weight 3."]
     queue_edits.apply([of(one, weight=3.0)], actor="user:ada", role="editor")
     run_pass()
     assert stopped() == {str(two.job_id)}

@@ -110,8 +110,8 @@ class JobQueue(JobQueueV2):
         """All edits are made, or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
-            sentences = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
-        return Response({"changes": sentences, "undo": bool(sentences)})
+            changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
+        return Response({"changes": [str(change) for change in changes], "undo": bool(changes)})
 
 
 class QueueCounts(TypedDict):

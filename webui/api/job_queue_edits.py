@@ -132,13 +132,13 @@ class JobQueueUndo(ApiView):
 
     def post(self, request: Request) -> Response:
         with refused_as(Code.INVALID):
-            return Response({"changes": queue_edits.undo(person(request))})
+            return Response({"changes": [str(change) for change in queue_edits.undo(person(request))]})
 
 
 def encode_preview(found: preview.Preview) -> Json:
     """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
     return {
-        "changes": found.changes,
+        "changes": [str(change) for change in found.changes],
         "order": [
             encoding.without_none({"jobId": one.job_id, "name": one.name, "place": one.place, "was": one.was})
             for one in found.order

@@ -87,7 +87,7 @@ def _edit(request: HttpRequest, do: str, value: str, jobs: list[Job]) -> HttpRes
         context = {"question": f"{LABELS[do]}: {name}", "look": look, "unseen": seen is not None}
         return _ask(request, context | {"button": look.button}, do, value, jobs)
     said = queue_edits.apply(updates, actor=actor(request), role=user.role)
-    return done(request, said or ["Nothing was changed."], undo=bool(said))
+    return done(request, [change.by_name for change in said] or ["Nothing was changed."], undo=bool(said))
 
 
 def _ask(

@@ -15,7 +15,7 @@ from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
-from webui.pages.manage_job_facts import AROUND, forecast_of, with_names
+from webui.pages.manage_job_facts import AROUND, forecast_of, told
 from webui.templatetags.console import spell
 
 #: edited jobs whose start and surroundings are told, when many are edited at once
@@ -73,9 +73,8 @@ class Look:
     def changes(self) -> list[str]:
         """What the edit itself says, without the job's name where there is but one."""
         if len(self.edited) > 1:
-            return with_names(self.found.changes)
-        said = [sentence.partition(": ")[2] or sentence for sentence in self.found.changes]
-        return with_names([f"{sentence[:1].upper()}{sentence[1:]}" for sentence in said])
+            return told([change.by_name for change in self.found.changes])
+        return told([f"{change.words[:1].upper()}{change.words[1:]}." for change in self.found.changes])
 
     @property
     def button(self) -> str:
