@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accounts.refusals import Code, Refusal
 import pytest
 
+from accounts.refusals import Code, Refusal
 from commands.states import CommandState
 from jobs.models import Member, Task
 from tests.rig.api import Cast
@@ -49,3 +49,4 @@ def test_a_command_is_ended_by_its_task(cast: Cast, db: None) -> None:
 def test_what_begins_no_id_is_no_task(member: Member, given: str) -> None:
     with pytest.raises(Refusal, match="not found") as refused:
         find(given)
+    assert refused.value.code is Code.NOT_FOUND

@@ -279,7 +279,8 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
 
     page = said("pause")
     assert "1 experiment paused." in page
-    assert f"1 not paused: experiment {other.pk} belongs to {other.owner.username}; only its owner or an admin may change it." in page
+    whose = f"experiment {other.pk} belongs to {other.owner.username}"
+    assert f"1 not paused: {whose}; only its owner or an admin may change it." in page
     assert "Name at least one label" in said("label", sure="yes", labels=" ")
     said("label", sure="yes", labels="x, y")
     said("unlabel", sure="yes", labels="y")
