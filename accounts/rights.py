@@ -45,6 +45,7 @@ def require_admin(user: User) -> None:
 
 
 def require_editor(user: User) -> None:
+    require_scope(user, writes=True)
     if not user.may_edit:
         raise viewer(user.username)
 

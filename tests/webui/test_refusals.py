@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import AnonymousUser
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.test import RequestFactory
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,7 +22,7 @@ from accounts.refusals import Code, FieldRefusals, Refusal, refused_as
 from tests.rig.world import make_user
 from webui.api.views import ApiView
 from webui.live.sockets import Socket
-from webui.pages.frame import page
+from webui.pages.frame import page, refusing
 from webui.refusals import STATUS
 from webui.runner_api.answers import endpoint
 
@@ -61,25 +62,36 @@ def test_rest_answers_with_status_and_sentence(code: Code) -> None:
 @pytest.mark.django_db
 def test_a_page_says_it(code: Code) -> None:
     @page
-    def refusing(request: HttpRequest) -> HttpResponse:
+    def refused(request: HttpRequest) -> HttpResponse:
         raise Refusal(SENTENCE, code)
 
     request = RequestFactory().get("/refusing")
     request.user = make_user()
-    answer = refusing(request)
+    answer = refused(request)
     assert isinstance(answer, HttpResponse)
     assert answer.status_code == STATUSES[code]
     assert SENTENCE in answer.content.decode()
 
 
+@codes
+def test_what_scripts_read_of_a_page_is_json(code: Code) -> None:
+    @refusing
+    def data(request: HttpRequest) -> HttpResponse:
+        raise Refusal(SENTENCE, code)
+
+    answer = data(RequestFactory().get("/data"))
+    assert isinstance(answer, JsonResponse)
+    assert (answer.status_code, json.loads(answer.content)) == (STATUSES[code], {"message": SENTENCE})
+
+
 def test_a_page_sends_strangers_to_the_login_first() -> None:
     @page
-    def refusing(request: HttpRequest) -> HttpResponse:
+    def refused(request: HttpRequest) -> HttpResponse:
         raise Refusal(SENTENCE)
 
     request = RequestFactory().get("/refusing")
     request.user = AnonymousUser()
-    assert refusing(request).status_code == 302
+    assert refused(request).status_code == 302
 
 
 @codes

@@ -10,7 +10,7 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db import DataError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
@@ -49,6 +49,23 @@ def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     status = STATUS[refusal.code]
     template = f"{status}.html" if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND) else "400.html"
     return render(request, template, {"exception": str(refusal)}, status=status)
+
+
+def refusing(view: View) -> View:
+    """A view that scripts read: a refusal is JSON with its status."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except Refusal as refusal:
+            return refused_data(refusal)
+
+    return guarded
+
+
+def refused_data(refusal: Refusal) -> HttpResponse:
+    return JsonResponse({"message": str(refusal)}, status=STATUS[refusal.code])
 
 
 def user_of(request: HttpRequest) -> User:

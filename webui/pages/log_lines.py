@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from functools import wraps
 from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 
 from accounts.refusals import Refusal
 from logs import read
@@ -16,26 +15,13 @@ from logs.lines import Line
 from webui.live.log_download import blocks
 from webui.live.rows import as_row
 from webui.pages import commands, log_context, log_query, trial
-from webui.pages.frame import page
+from webui.pages.frame import page, refusing
 
 MOST_LINES = 1000
 #: A page ends before it grows over this, so that a log of very long lines is answered in pieces too.
 PAGE_CHARACTERS = 2 * 1024 * 1024
 
 Answer = HttpResponse | StreamingHttpResponse
-
-
-def refusing(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
-    """The view of a task's log with 400 and a sentence for parameters that cannot be."""
-
-    @wraps(view)
-    def guarded(request: HttpRequest, task_id: str) -> HttpResponse:
-        try:
-            return view(request, task_id)
-        except Refusal as error:
-            return JsonResponse({"message": str(error)}, status=400)
-
-    return guarded
 
 
 class Slice(NamedTuple):
@@ -176,22 +162,22 @@ def download(request: HttpRequest, task_id: str, name: str) -> Answer:
 
 
 @page
-def of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+def of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return lines(request, trial.find(trial_id).task_id)
 
 
 @page
-def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
     return lines(request, commands.find(command_id).task_id)
 
 
 @page
-def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return find(request, trial.find(trial_id).task_id)
 
 
 @page
-def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
     return find(request, commands.find(command_id).task_id)
 
 

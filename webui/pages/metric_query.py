@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 
-from django.http import HttpRequest, JsonResponse, QueryDict
-from django.http.response import HttpResponseBase
+from django.http import QueryDict
 
 from accounts.refusals import Refusal
 from metrics.curves import Axis, View
@@ -17,20 +14,6 @@ from metrics.smoothing import MOST
 #: Curves that one request may ask for.
 CURVES_MAX = 200
 SEARCH_CHARACTERS = 200
-Answering = Callable[[HttpRequest, int], HttpResponseBase]
-
-
-def refusing(view: Answering) -> Answering:
-    """The view with 400 and a sentence for parameters that cannot be."""
-
-    @wraps(view)
-    def guarded(request: HttpRequest, trial_id: int) -> HttpResponseBase:
-        try:
-            return view(request, trial_id)
-        except Refusal as error:
-            return JsonResponse({"message": str(error)}, status=400)
-
-    return guarded
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from metrics.stragglers import StepMatrix, Straggler
 from metrics.timings import TaskTimings
 from scheduling.reasons import duration
 from webui.pages import profiler_query, trial
-from webui.pages.frame import page
-from webui.pages.metric_query import refusing
+from webui.pages.frame import page, refusing
 
 #: intervals of a rank that are read at most, before they become columns of charts
 POINTS = 1000

@@ -10,10 +10,11 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.models import User
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from jobs.models import Task
 from webui.live.stack_answers import stacks_of
 from webui.live.threads import reading, release_thread
+from webui.pages.frame import refused_data
 
 _LARGEST_RANK = 2**31 - 1
 
@@ -23,13 +24,16 @@ _LARGEST_RANK = 2**31 - 1
 async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse:
     """{"text"}, or {"message"}: the sentence why there is none. 403 for viewers: it interrupts the rank a little."""
     user = cast(User, await request.auser())
-    if not user.may_edit:
-        return JsonResponse({"message": str(rights.viewer(user.username))}, status=403)
-    if rank > _LARGEST_RANK or "\0" in task_id or not await reading(Task.objects.filter(pk=task_id).exists):
-        return JsonResponse({"message": f"There is no rank {rank} of a task {task_id}."}, status=404)
-    await release_thread()
     try:
+        rights.require_editor(user)
+        if (
+            rank > _LARGEST_RANK
+            or "\0" in task_id
+            or not await reading(Task.objects.filter(pk=task_id).exists)
+        ):
+            raise Refusal(f"There is no rank {rank} of a task {task_id}.", Code.NOT_FOUND)
+        await release_thread()
         (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
-    except Refusal as error:
-        return JsonResponse({"message": str(error)}, status=404)
+    except Refusal as refusal:
+        return refused_data(refusal)
     return JsonResponse(answer)

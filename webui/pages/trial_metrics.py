@@ -23,8 +23,8 @@ from metrics.curves import Axis, Clock, Curve, View
 from webui.api.trial_encoding import best_checkpoint
 from webui.live.log_download import stepped
 from webui.pages import metric_pins, metric_query, metric_table, trial
-from webui.pages.frame import page, show, user_of
-from webui.pages.metric_query import Wanted, refusing
+from webui.pages.frame import page, refusing, show, user_of
+from webui.pages.metric_query import Wanted
 
 LINES_PER_BLOCK = 5000
 _ALL = 10**12

@@ -18,8 +18,7 @@ from metrics.names import GPU, RANK
 from metrics.packing import Floats
 from metrics.sample_charts import Chart, Column, Line
 from webui.pages import profiler_query, trial
-from webui.pages.frame import page, show
-from webui.pages.metric_query import refusing
+from webui.pages.frame import page, refusing, show
 from webui.pages.profiler_query import AXES, Chosen
 from webui.pages.trial_metrics import begin_of, unit_of
 
