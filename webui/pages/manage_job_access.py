@@ -27,7 +27,7 @@ def why_no_edit(job: Job, user: User) -> str:
 def why_no_action(job: Job, experiment: Experiment | None, user: User) -> str:
     """Why this user may not pause, activate, cancel or kill it; empty when he may."""
     try:
-        rights.require_owner(user, experiment or job, f"Job {short(job.pk)}")
+        rights.require_owner(user, experiment or job, job.name)
     except Refusal as refusal:
         return str(refusal)
     return ""

@@ -288,7 +288,7 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
     assert "Kill 2 experiments" in said("kill") and Experiment.objects.get(pk=mine.pk).state == "PAUSED"
     assert "1 experiment killed." in said("kill", sure="yes")
     Experiment.objects.filter(pk=mine.pk).update(state="CANCELED")  # as once its attempts have ended
-    assert f"2 not paused: experiment {mine.pk} has ended. experiment {other.pk}: only" in said("pause")
+    assert f"2 not paused: experiment {mine.pk} has ended. {whose}; only" in said("pause")
     assert "Deleted are 2 trials" in said("delete")
     assert "archived." in said("archive")
     client.force_login(make_user("root", User.Role.ADMIN))
