@@ -36,8 +36,8 @@ _SENTENCES = {
 }
 #: The end of an attempt or of its part says how it ended.
 _ENDED = {(Event.Kind.ALLOCATION, "TERMINATED"), (Event.Kind.MEMBER, "ENDED")}
-#: Reasons that say who decided.
-_BY = {Reason.SEARCHER_STOPPED, Reason.SEARCHER_PROMOTED}
+#: Reasons that name the searcher.
+_BY_SEARCHER = {Reason.SEARCHER_STOPPED, Reason.SEARCHER_PROMOTED}
 #: Reasons that such a sentence already says.
 _SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED, Reason.CLEANING, Reason.CLEANED}
 _SUBJECTS = {
@@ -118,7 +118,8 @@ def _entry(event: Event, unit: str) -> Entry:
     if kind != Event.Kind.MEMBER:  # whose sentences begin with the name of a host
         sentence = sentence[:1].upper() + sentence[1:]
     actor = _actor(event.actor)
-    is_said = event.reason in _BY or (kind == Event.Kind.MEMBER and actor == names["host"])
+    by_searcher = event.actor == "searcher" and event.reason in _BY_SEARCHER
+    is_said = by_searcher or (kind == Event.Kind.MEMBER and actor == names["host"])
     return Entry(event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor)
 
 
