@@ -40,7 +40,7 @@ _SIGN_EVERY_SECONDS = 5.0
 def start(trial_id: int, machines: Sequence[str], *, resume: bool, actor: str) -> Allocation:
     """A new attempt of a detached trial, with a member on each of the machines ("" for one without a name).
 
-    With `resume` an open attempt is ended as replaced. Raises Refusal, Refusal.
+    With `resume` an open attempt is ended as replaced. Raises Refusal.
     """
     experiment, trial = _locked(trial_id)
     detached.refuse_closed(experiment)
