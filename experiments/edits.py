@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from accounts.refusals import Code, Refusal
+from accounts.refusals import Code, Refusal, refused_as
 from events.announce import announce
 from experiments import places
 from experiments.models import Experiment, Project
@@ -68,10 +68,8 @@ def move(experiment_id: int, project: Project) -> Experiment:
         raise Refusal(
             f"experiment {experiment_id} is archived; unarchive it before moving it.", Code.CONFLICT
         )
-    try:
+    with refused_as(Code.CONFLICT):
         places.require_open(project)
-    except Refusal as refusal:
-        raise Refusal(str(refusal), Code.CONFLICT) from refusal
     Experiment.objects.filter(pk=experiment_id).update(project=project)
     experiment.project = project
     announce(f"experiment:{experiment_id}", "experiments")
