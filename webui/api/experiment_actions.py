@@ -12,13 +12,12 @@ from rest_framework.response import Response
 from typing_extensions import TypedDict
 
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from experiments import continuing, edits, transitions
-from experiments.config import ConfigError
 from experiments.models import Experiment, Project
-from jobs.accepting import Refused
 from submissions.config.reading import read_yaml
 from webui.api.answers import Nothing
-from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.errors import Missing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment, with_numbers
 from webui.api.experiment_filters import Filters, chosen
 from webui.api.experiments import find
@@ -39,7 +38,7 @@ ACTIONS: dict[str, Action] = {
 
 
 def act(user: User, experiment_id: int, action: Action, who: str) -> None:
-    """One action on one experiment of the user's. Raises Missing, Forbidden or IllegalStep."""
+    """One action on one experiment of the user's. Raises Refusal."""
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
@@ -56,10 +55,10 @@ class ExperimentAction(ApiView):
     def post(self, request: Request, experiment_id: int) -> Response:
         try:
             act(person(request), experiment_id, ACTIONS[self.action], actor(request))
-        except transitions.IllegalStep as error:
-            if self.action == "activate" and "terminal" in str(error):
-                raise Missing(str(error)) from error  # Determined answers so
-            raise Conflict(str(error)) from error
+        except Refusal as refusal:
+            if self.action == "activate" and refusal.code is Code.ENDED:
+                raise Missing(str(refusal)) from refusal  # Determined answers so
+            raise
         return Response({})
 
 
@@ -92,15 +91,10 @@ class ExperimentContinue(ApiView):
 def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> list[int]:
     """Continue it with these changes to its config, as YAML; the ids of trials that begin anew.
 
-    Those have no checkpoint to go on from. Raises BadRequest or Conflict.
+    Those have no checkpoint to go on from. Raises Refusal.
     """
-    try:
-        values = read_yaml(changes, "change of the config") if changes.strip() else {}
-        return continuing.go_on(experiment_id, values, actor=who, role=role).anew
-    except (ConfigError, Refused) as error:
-        raise BadRequest(str(error)) from error
-    except transitions.IllegalStep as error:
-        raise Conflict(str(error)) from error
+    values = read_yaml(changes, "change of the config") if changes.strip() else {}
+    return continuing.go_on(experiment_id, values, actor=who, role=role).anew
 
 
 class MoveBody(serializers.Serializer[Any]):
@@ -123,10 +117,7 @@ class ExperimentMove(ApiView):
 
     def post(self, request: Request, experiment_id: int) -> Response:
         project = _destination(self.body(request)["destinationProjectId"])
-        try:
-            act(person(request), experiment_id, lambda pk, who: edits.move(pk, project), actor(request))
-        except transitions.IllegalStep as error:
-            raise Conflict(str(error)) from error
+        act(person(request), experiment_id, lambda pk, who: edits.move(pk, project), actor(request))
         return Response({})
 
 
@@ -193,8 +184,6 @@ def _meant(body: Json, project_id: int) -> list[int]:
 def _result(user: User, experiment_id: int, action: Action, who: str) -> BulkResult:
     try:
         act(user, experiment_id, action, who)
-    except (Missing, Forbidden) as error:
-        return {"id": experiment_id, "error": str(error.detail)}
-    except transitions.IllegalStep as error:
-        return {"id": experiment_id, "error": str(error)}
+    except Refusal as refusal:
+        return {"id": experiment_id, "error": str(refusal)}
     return {"id": experiment_id, "error": ""}

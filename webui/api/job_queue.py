@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
+from accounts.refusals import Code, refused_as
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
@@ -23,7 +24,7 @@ from shown.queue.rows import Row
 from webui.api import encoding
 from webui.api.answers import Pagination
 from webui.api.errors import Missing
-from webui.api.job_queue_edits import JobUpdates, refusals, updates_of
+from webui.api.job_queue_edits import JobUpdates, updates_of
 from webui.api.job_queue_rows import STATES, JobRecord, encode_row
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
@@ -108,9 +109,9 @@ class JobQueue(JobQueueV2):
     def post(self, request: Request) -> Response:
         """All edits are made, or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
-        with refusals():
-            sentences = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
-        return Response({"changes": sentences, "undo": bool(sentences)})
+        with refused_as(Code.INVALID):
+            changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
+        return Response({"changes": [str(change) for change in changes], "undo": bool(changes)})
 
 
 class QueueCounts(TypedDict):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NotRequired
 
 from django.utils import timezone
@@ -12,11 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
+from accounts.refusals import Code, refused_as
 from dispatch import preview
 from jobs import queue_edits
 from webui.api import encoding
 from webui.api.answers import Time
-from webui.api.errors import BadRequest
 from webui.api.job_queue_rows import Forecast
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
@@ -57,15 +55,6 @@ def updates_of(body: Json) -> list[queue_edits.Update]:
         )
         for row in body["updates"]
     ]
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """A refused edit is answered with its sentence."""
-    try:
-        yield
-    except queue_edits.Refused as error:
-        raise BadRequest(str(error)) from error
 
 
 class PlaceRecord(TypedDict):
@@ -129,7 +118,7 @@ class JobQueuePreview(ApiView):
 
     def post(self, request: Request) -> Response:
         updates = updates_of(self.body(request))
-        with refusals():
+        with refused_as(Code.INVALID):
             found = preview.of(
                 updates, actor=actor(request), role=person(request).acting_role, now=timezone.now()
             )
@@ -142,14 +131,14 @@ class JobQueueUndo(ApiView):
     answers = {"POST": ChangesAnswer}
 
     def post(self, request: Request) -> Response:
-        with refusals():
-            return Response({"changes": queue_edits.undo(person(request))})
+        with refused_as(Code.INVALID):
+            return Response({"changes": [str(change) for change in queue_edits.undo(person(request))]})
 
 
 def encode_preview(found: preview.Preview) -> Json:
     """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
     return {
-        "changes": found.changes,
+        "changes": [str(change) for change in found.changes],
         "order": [
             encoding.without_none({"jobId": one.job_id, "name": one.name, "place": one.place, "was": one.was})
             for one in found.order

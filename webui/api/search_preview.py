@@ -11,7 +11,6 @@ from rest_framework.response import Response
 from typing_extensions import TypedDict
 
 from experiments import search_preview
-from experiments.config import ConfigError
 from searching import BadSearch
 from webui.api.errors import BadRequest
 from webui.api.views import ApiView, Json
@@ -108,6 +107,6 @@ class PreviewSearch(ApiView):
             raise BadRequest("config: an experiment config is a map.")
         try:
             preview = search_preview.of(body["config"], body.get("seed") or 0)
-        except (ConfigError, BadSearch, search_preview.TooLarge) as error:
+        except BadSearch as error:
             raise BadRequest(str(error)) from error
         return Response({"summary": encode(preview)})
