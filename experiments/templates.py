@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
+from django.db.models import OuterRef, QuerySet
 
 from accounts.models import User
 from events.announce import announce
@@ -41,6 +42,11 @@ class Used(NamedTuple):
 
 def find(name: str) -> Template | None:
     return Template.objects.select_related("workspace", "changed_by").filter(name=name).first()
+
+
+def uses(name: str | OuterRef) -> QuerySet[Experiment]:
+    """Experiments that were submitted with the template of this name."""
+    return Experiment.objects.filter(template_name=name).exclude(template_name="")  # as the index says it
 
 
 def used(name: str | None) -> Used | None:
@@ -114,7 +120,7 @@ def rename(name: str, to: str, *, user: User) -> Template:
     template.name, template.changed_by = to, user
     with _once(to):
         template.save()
-    Experiment.objects.filter(template_name=name).update(template_name=to)
+    uses(name).update(template_name=to)
     announce("templates")
     return template
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
-from experiments import phases
-from experiments.models import Experiment
+from experiments import counts, phases
+from experiments.models import Experiment, ExperimentCount
 from experiments.states import ExperimentState
 from webui.api import encoding
 from webui.api.views import Json
+
+Rows = TypeVar("Rows", Experiment, ExperimentCount)
 
 SORT = {
     "SORT_BY_ID": "id",
@@ -32,6 +34,7 @@ SORT = {
 }
 _NEVER = ["STATE_PULLING", "STATE_DELETED"]  # allowed, and true of nothing here
 _PHASES = [f"STATE_{phase}" for phase in (phases.QUEUED, phases.STARTING, phases.RUNNING)]
+_NOT_COUNTED = ("name", "description", "labels", "resourcePool", "ids", "excludedExperimentIds")
 STATES = [*_PHASES, *_NEVER, *(f"STATE_{state}" for state in ExperimentState)]
 
 
@@ -58,6 +61,7 @@ class ExperimentsQuery(encoding.PageQuery, Filters):
     showTrialData = serializers.BooleanField(required=False)
 
 
+_BY_ID = "experimentIdFilter."
 _ID_BOUNDS = {"lt": "lt", "lte": "lte", "gt": "gt", "gte": "gte"}
 
 
@@ -69,6 +73,24 @@ def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
         rows = rows.filter(description__icontains=text)
     for label in filters.get("labels") or []:
         rows = rows.filter(labels__contains=[label])
+    if filters.get("resourcePool"):
+        rows = rows.filter(job__pool__name=filters["resourcePool"])
+    if filters.get("ids"):
+        rows = rows.filter(pk__in=filters["ids"])
+    return _counted(rows, filters).exclude(pk__in=filters.get("excludedExperimentIds") or [])
+
+
+def total(filters: Json, params: Any) -> int | None:
+    """How many fit all filters and bounds by id, from the sums that are kept; None: that must be counted."""
+    if any(filters.get(name) for name in _NOT_COUNTED) or set(_PHASES) & set(filters.get("states") or []):
+        return None
+    if any(name.startswith(_BY_ID) for name in params):
+        return None
+    return counts.total(_counted(ExperimentCount.objects.all(), filters))
+
+
+def _counted(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
+    """Those that fit the filters of which sums are kept (experiments.counts)."""
     if filters.get("archived") is not None:
         rows = rows.filter(archived=filters["archived"])
     if filters.get("states"):
@@ -79,11 +101,7 @@ def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
         rows = rows.filter(owner_id__in=filters["userIds"])
     if filters.get("projectId"):
         rows = rows.filter(project_id=filters["projectId"])
-    if filters.get("resourcePool"):
-        rows = rows.filter(job__pool__name=filters["resourcePool"])
-    if filters.get("ids"):
-        rows = rows.filter(pk__in=filters["ids"])
-    return rows.exclude(pk__in=filters.get("excludedExperimentIds") or [])
+    return rows
 
 
 def _states(names: list[str]) -> Q:
@@ -95,14 +113,13 @@ def _states(names: list[str]) -> Q:
 
 def by_id(rows: QuerySet[Experiment], params: Any) -> QuerySet[Experiment]:
     """`experimentIdFilter.incl=1&experimentIdFilter.gt=5`, as the published client asks."""
-    prefix = "experimentIdFilter."
     for name, lookup in _ID_BOUNDS.items():
-        if value := params.get(prefix + name):
-            rows = rows.filter(**{f"pk__{lookup}": _whole(prefix + name, value)})
-    if include := params.getlist(prefix + "incl"):
-        rows = rows.filter(pk__in=[_whole(prefix + "incl", value) for value in include])
-    if exclude := params.getlist(prefix + "notIn"):
-        rows = rows.exclude(pk__in=[_whole(prefix + "notIn", value) for value in exclude])
+        if value := params.get(_BY_ID + name):
+            rows = rows.filter(**{f"pk__{lookup}": _whole(_BY_ID + name, value)})
+    if include := params.getlist(_BY_ID + "incl"):
+        rows = rows.filter(pk__in=[_whole(_BY_ID + "incl", value) for value in include])
+    if exclude := params.getlist(_BY_ID + "notIn"):
+        rows = rows.exclude(pk__in=[_whole(_BY_ID + "notIn", value) for value in exclude])
     return rows
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.paginator import Paginator
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from dispatch import last_plan
-from experiments import phases
-from experiments.models import Experiment, Project, Trial, Workspace
+from experiments import counts, phases, words
+from experiments.models import Experiment, ExperimentCount, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from metrics.comparisons import metrics_of
@@ -23,6 +23,8 @@ from webui.pages.frame import page, show, user_of
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES
 from webui.pages.table_columns import Column, Sort
 from webui.pages.trial_columns import METRIC
+
+Rows = TypeVar("Rows", Experiment, ExperimentCount)
 
 PER_PAGE = 50
 #: the columns that stand in every list
@@ -38,6 +40,9 @@ CHIPS = {
 }
 #: parameters of the filter that name one of something, by its number or name
 FILTERS = ("workspace", "project", "user", "pool", "label")
+#: filters of which no sums are kept (experiments.counts): what they leave is counted up to MOST_COUNTED rows
+NOT_COUNTED = ("pool", "label", "q")
+MOST_COUNTED = 250
 #: workspaces and projects that the filter offers
 MOST_OFFERED = 500
 
@@ -66,11 +71,14 @@ def listing(request: HttpRequest) -> HttpResponse:
     table = [NUMBER, NAME, *(column for key in shown if (column := experiment_columns.column(key)))]
     sort = Sort.read(wanted.get("sort", ""), _sortable, f"-{NUMBER.key}")
     rows = filtered(user, wanted)
-    ordered = experiment_columns.annotated(rows, [*shown, sort.key]).order_by(sort.expression, "-pk")
-    current = Paginator(ordered, PER_PAGE).get_page(wanted.get("page"))
+    ordered = experiment_columns.annotated(rows, [sort.key]).order_by(sort.expression, "-pk")
+    pages = Paginator(ordered, PER_PAGE)
+    pages.count = _count(rows, user, wanted)
+    current = pages.get_page(wanted.get("page"))
     found = _rows(list(current.object_list), shown)
     context = {
         "page": current,
+        "more_than": 0 if _is_counted(wanted) or pages.count <= MOST_COUNTED else MOST_COUNTED,
         "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
         "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
@@ -101,10 +109,33 @@ def columns(request: HttpRequest) -> HttpResponse:
     return redirect(f"/experiments?{query}" if query else "/experiments")
 
 
+def _count(rows: QuerySet[Experiment], user: User, wanted: QueryDict) -> int:
+    """How many rows there are. Where no sum is kept, they are counted a few pages further than they are shown."""
+    if _is_counted(wanted):
+        return counts.total(_counted(ExperimentCount.objects.all(), user, wanted))
+    return rows.order_by()[: MOST_COUNTED + PER_PAGE * _number(wanted.get("page", "1")) + 1].count()
+
+
+def _is_counted(wanted: QueryDict) -> bool:
+    return not any(wanted.get(name, "").strip() for name in NOT_COUNTED)
+
+
 def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
     """Those that the filters of the address leave."""
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     rows = rows.defer("search", "original_config", "template_config", "notes")
+    rows = _counted(rows, user, wanted)
+    if pool := wanted.get("pool"):
+        rows = rows.filter(job__pool__name=pool, unmanaged=False)
+    if label := wanted.get("label"):
+        rows = rows.filter(labels__contains=[label])
+    if text := wanted.get("q", "").strip():
+        rows = words.containing(rows, text, _number(text))
+    return rows
+
+
+def _counted(rows: QuerySet[Rows], user: User, wanted: QueryDict) -> QuerySet[Rows]:
+    """Those that the filters leave of which sums are kept."""
     rows = rows.filter(archived="archived" in wanted)
     if states := CHIPS.get(wanted.get("state", "")):
         rows = rows.filter(state__in=states)
@@ -114,15 +145,6 @@ def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
         rows = rows.filter(project=_number(project))
     if workspace := wanted.get("workspace"):
         rows = rows.filter(project__workspace=_number(workspace))
-    if pool := wanted.get("pool"):
-        rows = rows.filter(job__pool__name=pool, unmanaged=False)
-    if label := wanted.get("label"):
-        rows = rows.filter(labels__contains=[label])
-    if text := wanted.get("q", "").strip():
-        match = Q(name__icontains=text) | Q(description__icontains=text) | Q(labels__contains=[text])
-        if text.isdecimal():
-            match |= Q(pk=_number(text))
-        rows = rows.filter(match)
     return rows
 
 
@@ -136,15 +158,25 @@ def _sortable(key: str) -> Column[Row] | None:
 
 
 def _rows(found: list[Experiment], shown: list[str]) -> list[Row]:
-    words = phases.of_experiments(found)
-    why, labels = _why(found, words), _log_labels(found)
+    standing = phases.of_experiments(found)
+    # of the page alone: beside the rows, they would be counted for all pages before it too
+    numbers = experiment_columns.annotated(Experiment.objects.only("pk"), shown).in_bulk(list(standing))
+    why, labels = _why(found, standing), _log_labels(found)
     best: dict[int | None, Trial] = {}
     if experiment_columns.speak_of_the_best(shown):
         trials = Trial.objects.only("latest_validation", "summary_metrics")
         best = {**trials.in_bulk([each.best_trial_id for each in found if each.best_trial_id])}
     return [
-        Row(each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, []), best.get(each.best_trial_id))
+        Row(
+            each,
+            standing[each.pk],
+            why.get(each.pk, ""),
+            labels.get(each.pk, []),
+            numbers[each.pk],
+            best.get(each.best_trial_id),
+        )
         for each in found
+        if each.pk in numbers
     ]
 
 
@@ -179,7 +211,7 @@ def _form(request: HttpRequest, shown: list[str], rows: QuerySet[Experiment]) ->
         "workspace": project.workspace if project else workspace,
         "workspaces": Workspace.objects.order_by("name")[:MOST_OFFERED],
         "projects": projects[:MOST_OFFERED],
-        "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
+        "users": counts.owners().order_by("username"),
         "pools": ResourcePool.objects.order_by("name"),
         "filters": sum(1 for name in FILTERS if wanted.get(name)),
         "columns": _offered(rows, shown),
