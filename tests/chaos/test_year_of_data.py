@@ -82,7 +82,6 @@ PAGES = [
     "/api/v1/experiments?limit=50",
     "/api/v1/experiments?limit=50&states=STATE_COMPLETED",
     "/api/v1/experiments?limit=50&orderBy=ORDER_BY_DESC&archived=false",
-    "/api/v1/experiments?limit=50&labels=label-3",
     "/api/v1/job-queues/stats",
     "/api/v1/workspaces",
     "/api/v1/workspaces/1/projects",
