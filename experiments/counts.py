@@ -1,6 +1,6 @@
-"""How many experiments and trials there are: sums of the rows that triggers add, so nothing large is counted.
+"""How many experiments and trials there are, as sums of rows that triggers add, so that nothing large is counted.
 
-The triggers are in the migration 0012. A row is added for each change; `fold` makes one row of those that are alike.
+The triggers are in the migration 0012. They add rows for each change; `fold` merges the rows that are alike.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def owners() -> QuerySet[User]:
 
 
 def labels(rows: QuerySet[LabelCount]) -> list[str]:
-    """Labels that experiments have, the most used first."""
+    """Labels that experiments have, most used first."""
     found = rows.values_list("label").annotate(total=Sum("experiments")).filter(total__gt=0)
     return [label for label, _ in sorted(found, key=lambda row: (-row[1], row[0]))]
 
 
 def fold() -> None:
-    """Replace rows that are alike by one with their sum; rows whose sums are 0 go."""
+    """Replace rows that are alike by one with their sums, and remove rows whose sums are 0."""
     _fold(ExperimentCount, ("experiments", "trials"))
     _fold(LabelCount, ("experiments",))
 
 
 def _fold(model: type[models.Model], numbers: Iterable[str]) -> None:
-    """In one statement: a reader sees the rows of before or the rows of after."""
+    """Fold one table in a single statement, so that a reader sees the same sums before and after."""
     columns = [field.attname for field in model._meta.concrete_fields]
     table, alike = model._meta.db_table, ", ".join(each for each in columns if each not in {"id", *numbers})
     sums = [f"sum({number})" for number in numbers]

@@ -1,6 +1,6 @@
-"""Finds experiments by a part of their name, description or labels; the functions are in the migration 0012.
+"""Finds experiments by a part of their name, description or labels, with two SQL functions of the migration 0012.
 
-PostgreSQL's own index of trigrams (pg_trgm) is not part of the server that `up` starts.
+The PostgreSQL that `up` starts has no pg_trgm, so the trigrams are an array with a GIN index.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class _Trigrams(Func):
 
 
 def containing(rows: QuerySet[Experiment], text: str, number: int) -> QuerySet[Experiment]:
-    """Experiments whose words contain the text in any case, and the one of this number.
+    """Experiments whose words contain the text in any case, and the experiment with this number.
 
-    An index leaves those that have all trigrams of the text; shorter texts are looked for row by row.
+    The index finds experiments that have all trigrams of the text. Texts of one or two characters are compared with
+    each row.
     """
     words, wanted = _Words("name", "description", "labels"), Upper(Value(text))
     rows = rows.alias(trigrams=_Trigrams(words), place=StrIndex(words, wanted))

@@ -112,7 +112,7 @@ def _hold(items: Sequence[Assignment], allocations: dict[str, Allocation]) -> li
 
 
 def _keep_first(made: Sequence[Allocation]) -> None:
-    """That these jobs have started, where it is not known yet."""
+    """Record the first start of each job; a job that started before keeps its record."""
     first = {each.task.job_id: each for each in reversed(made)}
     rows = [
         FirstStart(

@@ -72,7 +72,7 @@ PAGES = [
     "/experiments?q=sweep+77",
     "/experiments?state=failed",
     "/experiments?archived",
-    "/experiments?label=label-3",
+    "/experiments?label=kind-3",
     "/experiments?pool=default",
     "/experiments?page=3",
     "/hosts/{h}",

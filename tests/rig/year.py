@@ -101,7 +101,7 @@ class Year:
                 "started_at": begun,
                 "ended_at": ended,
                 "best_trial_id": f"{BASE} + n * {TRIALS_EACH}",
-                "labels": "jsonb_build_array('label-' || n % 50)",
+                "labels": "jsonb_build_array('label-' || n % 50, 'kind-' || n % 4)",
                 "state": "CASE WHEN n % 100 = 7 THEN 'ERROR' ELSE 'COMPLETED' END",
                 "archived": "n % 100 = 17",
                 "template_name": "CASE WHEN n % 2 = 0 THEN 'usual' ELSE '' END",

@@ -91,7 +91,7 @@ def page(
     encode: Callable[[Any], Mapping[str, Any]],
     total: int | None = None,
 ) -> dict[str, Any]:
-    """`{name: [...], "pagination": {...}}` of one page of the rows. `total`: how many they are, where that is known."""
+    """`{name: [...], "pagination": {...}}` of one page of the rows. `total`: how many there are, if known."""
     if total is None:
         total = rows.count() if isinstance(rows, QuerySet) else len(rows)
     start, end = bounds(query, total)
@@ -104,7 +104,7 @@ def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: s
     descending = query["orderBy"] == "ORDER_BY_DESC"
     field = fields.get(query.get("sortBy") or "", default)
     names = dict.fromkeys([field, tie])
-    # an index gives the order only where no place for empty values is asked for
+    # an index gives the order only if no place for empty values is asked for
     last = {name: True if name != tie else None for name in names}
     return [
         F(name).desc(nulls_last=last[name]) if descending else F(name).asc(nulls_last=last[name])

@@ -34,7 +34,7 @@ SORT = {
 }
 _NEVER = ["STATE_PULLING", "STATE_DELETED"]  # allowed, and true of nothing here
 _PHASES = [f"STATE_{phase}" for phase in (phases.QUEUED, phases.STARTING, phases.RUNNING)]
-_NOT_COUNTED = ("name", "description", "labels", "resourcePool", "ids", "excludedExperimentIds")
+_NOT_SUMMED = ("name", "description", "labels", "resourcePool", "ids", "excludedExperimentIds")
 STATES = [*_PHASES, *_NEVER, *(f"STATE_{state}" for state in ExperimentState)]
 
 
@@ -77,20 +77,20 @@ def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
         rows = rows.filter(job__pool__name=filters["resourcePool"])
     if filters.get("ids"):
         rows = rows.filter(pk__in=filters["ids"])
-    return _counted(rows, filters).exclude(pk__in=filters.get("excludedExperimentIds") or [])
+    return _summed(rows, filters).exclude(pk__in=filters.get("excludedExperimentIds") or [])
 
 
 def total(filters: Json, params: Any) -> int | None:
-    """How many fit all filters and bounds by id, from the sums that are kept; None: that must be counted."""
-    if any(filters.get(name) for name in _NOT_COUNTED) or set(_PHASES) & set(filters.get("states") or []):
+    """How many experiments fit all filters and bounds by id, from the sums that are kept; None: count them."""
+    if any(filters.get(name) for name in _NOT_SUMMED) or set(_PHASES) & set(filters.get("states") or []):
         return None
     if any(name.startswith(_BY_ID) for name in params):
         return None
-    return counts.total(_counted(ExperimentCount.objects.all(), filters))
+    return counts.total(_summed(ExperimentCount.objects.all(), filters))
 
 
-def _counted(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
-    """Those that fit the filters of which sums are kept (experiments.counts)."""
+def _summed(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
+    """The rows that fit those filters for which sums are kept (experiments.counts)."""
     if filters.get("archived") is not None:
         rows = rows.filter(archived=filters["archived"])
     if filters.get("states"):

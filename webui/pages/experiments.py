@@ -40,9 +40,11 @@ CHIPS = {
 }
 #: parameters of the filter that name one of something, by its number or name
 FILTERS = ("workspace", "project", "user", "pool", "label")
-#: filters of which no sums are kept (experiments.counts): what they leave is counted up to MOST_COUNTED rows
-NOT_COUNTED = ("pool", "label", "q")
+#: filters for which no sums are kept (experiments.counts): what they leave is counted up to MOST_COUNTED rows
+NOT_SUMMED = ("pool", "label", "q")
 MOST_COUNTED = 250
+#: the last page of what is counted
+LAST_PAGE = 10_000
 #: workspaces and projects that the filter offers
 MOST_OFFERED = 500
 
@@ -78,7 +80,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     found = _rows(list(current.object_list), shown)
     context = {
         "page": current,
-        "more_than": 0 if _is_counted(wanted) or pages.count <= MOST_COUNTED else MOST_COUNTED,
+        "more_than": 0 if _is_summed(wanted) or pages.count <= MOST_COUNTED else MOST_COUNTED,
         "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
         "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
@@ -110,21 +112,22 @@ def columns(request: HttpRequest) -> HttpResponse:
 
 
 def _count(rows: QuerySet[Experiment], user: User, wanted: QueryDict) -> int:
-    """How many rows there are. Where no sum is kept, they are counted a few pages further than they are shown."""
-    if _is_counted(wanted):
-        return counts.total(_counted(ExperimentCount.objects.all(), user, wanted))
-    return rows.order_by()[: MOST_COUNTED + PER_PAGE * _number(wanted.get("page", "1")) + 1].count()
+    """How many rows there are. Where no sum is kept, they are counted a few pages beyond the page that is shown."""
+    if _is_summed(wanted):
+        return counts.total(_summed(ExperimentCount.objects.all(), user, wanted))
+    shown = PER_PAGE * min(_number(wanted.get("page", "1")), LAST_PAGE)
+    return rows.order_by()[: MOST_COUNTED + shown + 1].count()
 
 
-def _is_counted(wanted: QueryDict) -> bool:
-    return not any(wanted.get(name, "").strip() for name in NOT_COUNTED)
+def _is_summed(wanted: QueryDict) -> bool:
+    return not any(wanted.get(name, "").strip() for name in NOT_SUMMED)
 
 
 def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
     """Those that the filters of the address leave."""
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     rows = rows.defer("search", "original_config", "template_config", "notes")
-    rows = _counted(rows, user, wanted)
+    rows = _summed(rows, user, wanted)
     if pool := wanted.get("pool"):
         rows = rows.filter(job__pool__name=pool, unmanaged=False)
     if label := wanted.get("label"):
@@ -134,8 +137,8 @@ def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
     return rows
 
 
-def _counted(rows: QuerySet[Rows], user: User, wanted: QueryDict) -> QuerySet[Rows]:
-    """Those that the filters leave of which sums are kept."""
+def _summed(rows: QuerySet[Rows], user: User, wanted: QueryDict) -> QuerySet[Rows]:
+    """The rows that are left by those filters for which sums are kept (experiments.counts)."""
     rows = rows.filter(archived="archived" in wanted)
     if states := CHIPS.get(wanted.get("state", "")):
         rows = rows.filter(state__in=states)
