@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -12,6 +13,8 @@ from dispatch import deletion
 from experiments import counts, detached, edits, places, templates, transitions
 from experiments.models import Experiment, ExperimentCount, LabelCount, Trial, Workspace
 from tests.rig.world import make_project, make_user, submit_experiment
+from webui.api import experiment_filters
+from webui.api.experiment_encoding import with_numbers
 
 pytestmark = pytest.mark.django_db
 
@@ -151,3 +154,31 @@ def test_two_changes_of_like_experiments_do_not_wait_for_each_other() -> None:
         threading.Thread(target=change).start()
         assert changed.wait(60)
     check()
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"archived": False},
+        {"archived": True, "states": ["STATE_CANCELED"]},
+        {"states": ["STATE_ACTIVE", "STATE_CANCELED", "STATE_DELETED"]},
+        {"users": ["ada"]},
+        {"users": ["nobody"]},
+        {"userIds": [0], "projectId": 1},
+        {"projectId": 2},
+    ],
+)
+def test_the_total_of_a_page_is_what_a_count_would_say(filters: dict[str, Any]) -> None:
+    ended = submit_experiment()
+    submit_experiment(owner=make_user("bob"), activate=False)
+    transitions.kill(ended.pk, actor="user:ada")
+    transitions.archive(ended.pk, actor="user:ada")
+    rows = experiment_filters.chosen(with_numbers(), filters)
+    assert experiment_filters.total(filters, {}) == rows.count()
+
+
+def test_the_total_is_counted_where_no_sum_is_kept() -> None:
+    for filters in ({"name": "x"}, {"labels": ["x"]}, {"states": ["STATE_QUEUED"]}, {"ids": [1]}):
+        assert experiment_filters.total(filters, {}) is None
+    assert experiment_filters.total({}, {"experimentIdFilter.gt": "5"}) is None
