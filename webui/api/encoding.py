@@ -89,20 +89,27 @@ def page(
     query: dict[str, Any],
     name: str,
     encode: Callable[[Any], Mapping[str, Any]],
+    total: int | None = None,
 ) -> dict[str, Any]:
-    """`{name: [...], "pagination": {...}}` of one page of the rows."""
-    total = rows.count() if isinstance(rows, QuerySet) else len(rows)
+    """`{name: [...], "pagination": {...}}` of one page of the rows. `total`: how many there are, if known."""
+    if total is None:
+        total = rows.count() if isinstance(rows, QuerySet) else len(rows)
     start, end = bounds(query, total)
     chosen: Iterable[Any] = rows[start:end] if end > start else []
     return {name: [encode(row) for row in chosen], "pagination": pagination(query, total)}
 
 
 def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: str = "pk") -> list[OrderBy]:
-    """Order by what `sortBy` names, empty values last, ties by `tie` in the same direction."""
+    """Order by what `sortBy` names, empty values last, ties by `tie` in the same direction; `tie` is never empty."""
     descending = query["orderBy"] == "ORDER_BY_DESC"
     field = fields.get(query.get("sortBy") or "", default)
-    names = [field] if field == tie else [field, tie]
-    return [F(name).desc(nulls_last=True) if descending else F(name).asc(nulls_last=True) for name in names]
+    names = dict.fromkeys([field, tie])
+    # an index gives the order only if no place for empty values is asked for
+    last = {name: True if name != tie else None for name in names}
+    return [
+        F(name).desc(nulls_last=last[name]) if descending else F(name).asc(nulls_last=last[name])
+        for name in names
+    ]
 
 
 def sort_field(fields: dict[str, str]) -> serializers.ChoiceField:
