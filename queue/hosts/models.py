@@ -12,6 +12,9 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
+from scheduling import policies
+from scheduling.policy import Policy
+
 
 class PresentPools(models.Manager["ResourcePool"]):
     """All pools but the removed ones."""
@@ -23,17 +26,13 @@ class PresentPools(models.Manager["ResourcePool"]):
 class ResourcePool(models.Model):
     """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
-    class Scheduler(models.TextChoices):
-        PRIORITY = "priority"
-        FAIR_SHARE = "fair_share"
-
     class Fitting(models.TextChoices):
         BEST = "best"
         WORST = "worst"
 
     name = models.CharField(max_length=64, unique=True)
     description = models.TextField(blank=True)
-    scheduler = models.CharField(max_length=16, choices=Scheduler.choices, default=Scheduler.PRIORITY)
+    scheduler = models.CharField(max_length=16, choices=policies.CHOICES, default=policies.DEFAULT)
     fitting = models.CharField(max_length=8, choices=Fitting.choices, default=Fitting.BEST)
     preemption = models.BooleanField(default=True)
     allow_heterogeneous_fits = models.BooleanField(default=False)
@@ -59,6 +58,11 @@ class ResourcePool(models.Model):
     planned_at = models.DateTimeField(null=True)
     #: taken out by a person; the row stays, hidden, for the history that points at it
     removed = models.BooleanField(default=False)
+
+    @property
+    def policy(self) -> Policy:
+        """What its scheduler states."""
+        return policies.of(self.scheduler)
 
     @property
     def plan(self) -> dict[str, Any]:

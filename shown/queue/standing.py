@@ -29,7 +29,7 @@ from jobs.states import JobState
 
 #: queues that a process keeps; 10,000 jobs take about 5 MB
 KEPT_QUEUES = 8
-#: the column of the statement that a priority pool's order begins with
+#: the column of the statement that holds the priority
 _PRIORITY = 8
 _HOLDS = "holding.job_id IS NOT NULL"
 
@@ -178,16 +178,12 @@ def _version(pool: ResourcePool) -> tuple[Any, ...] | None:
 
 
 def _read(pool: ResourcePool) -> Queue:
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    statement = _QUEUE.format(
-        planned="" if ordered else queue_order.PLANNED,
-        order="j.position, j.id" if ordered else queue_order.AS_PLANNED,
-    )
     with connection.cursor() as cursor:
+        statement = _QUEUE.format(**queue_order.sql(pool, sorted_by="priority"))
         cursor.execute(statement, {"pool": pool.pk, "never": last_plan.of(pool).never})
         rows = cursor.fetchall()
-    if (
-        ordered
-    ):  # BY_PRIORITY in two steps: sorting by few values here takes a tenth of what both take PostgreSQL
+    if pool.policy.order[:1] == (
+        "priority",
+    ):  # few values: this takes a tenth of what both would take PostgreSQL
         rows.sort(key=itemgetter(_PRIORITY))
     return Queue(*zip(*rows, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduling import policies
 from webui.templatetags.console import spell
 
 
@@ -44,10 +45,7 @@ SECTIONS: dict[str, list[Field]] = {
             "Scheduler",
             "Who goes first. A change holds from the next pass on, for what runs too.",
             "choice",
-            choices=(
-                ("priority", "priority: by priority, then position"),
-                ("fair_share", "fair share: slots by weight, no positions"),
-            ),
+            choices=policies.DESCRIPTIONS,
         ),
         Field(
             "preemption",

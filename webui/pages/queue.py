@@ -46,7 +46,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     if pool is None:
         raise Http404(f"There is no resource pool {pool_name}; there are {', '.join(p.name for p in pools)}.")
     view = queue_view.read(request.GET)
-    if pool.scheduler != ResourcePool.Scheduler.PRIORITY and view.sort == "place" and view.descending:
+    if not pool.policy.order and view.sort == "place" and view.descending:
         view = replace(view, descending=False)
     me = user_of(request)
     listing, parts, view = _parts(pool, view, me)
@@ -114,7 +114,6 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
         "backfilled": counts["backfilled"],
         "chips": chips,
         "owners": owners,
-        "ordered": pool.scheduler == ResourcePool.Scheduler.PRIORITY,
         "took_ms": last_plan.of(pool).took_ms,
         "filtered": bool(view.text or view.user or view.state or view.like),
     }
@@ -131,13 +130,15 @@ class Column:
 
 
 def _columns(pool: ResourcePool, view: View) -> list[Column]:
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
+    policy = pool.policy
     heads = [
-        *([("#", "place")] if ordered else []),
+        *([("#", "place")] if policy.order else []),
         ("State", "state"),
         ("Job", "name"),
         ("Slots held / needed", "slots"),
-        *([("Priority", "priority")] if ordered else [("Weight", "priority"), ("Share held / entitled", "")]),
+        *([("Priority", "priority")] if "priority" in policy.knobs else []),
+        *([("Weight", "priority")] if "weight" in policy.knobs else []),
+        *([("Share held / entitled", "")] if policy.has_shares else []),
         ("User", "user"),
         ("Submitted", "submitted"),
         ("Start", ""),

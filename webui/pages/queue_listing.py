@@ -231,11 +231,10 @@ def _sort_key(queue: Queue, column: str, pool: ResourcePool) -> Callable[[int], 
     if column == "user":
         names = dict(User.objects.filter(pk__in=set(queue.owners)).values_list("pk", "username"))
         return lambda place: names.get(queue.owners[place], "").lower()
-    has_priorities = pool.scheduler == ResourcePool.Scheduler.PRIORITY
     columns: dict[str, Sequence[Any]] = {
         "state": queue.states,
         "slots": queue.needed,
-        "priority": queue.priorities if has_priorities else queue.weights,
+        "priority": queue.weights if "weight" in pool.policy.knobs else queue.priorities,
         "submitted": queue.submitted,
     }
     return columns[column].__getitem__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -29,16 +30,17 @@ _BACKFILLED = (
 @register.simple_tag(takes_context=True)
 def queue_row(context: dict[str, Any], row: Row, version: str) -> SafeString:
     """The `<tr>` of one job, or of the first of several alike, with what scripts read of it."""
-    request, ordered = context["request"], bool(context["ordered"])
+    request, policy = context["request"], context["pool"].policy
     mine = row.owner_id == request.user.pk
     return mark_safe(
         _head(row, version, mine)
         + _pick(row)
-        + (_place(row) if ordered else "")
-        + _state(row, ordered)
+        + (_place(row) if policy.order else "")
+        + _state(row, lock=not policy.order)
         + _name(row, context)
         + _slots(row)
-        + (f'<td class="number mono" data-label="Priority">{row.priority}</td>' if ordered else _share(row))
+        + "".join(_KNOBS[knob](row) for knob in policy.knobs if knob in _KNOBS)
+        + (_share(row) if policy.has_shares else "")
         + _owner(row, mine)
         + f'<td class="nowrap" data-label="Submitted">{ago(row.submitted_at)}</td>'
         + _start(row)
@@ -77,7 +79,7 @@ def _place(row: Row) -> str:
     return f'<td class="number mono place" data-label="#">{lock}{row.place}</td>\n'
 
 
-def _state(row: Row, ordered: bool) -> str:
+def _state(row: Row, lock: bool) -> str:
     said = str(state_lamp(row.state))
     if row.progress and row.state == "RUNNING":
         said += f' <span class="hint">{percent(row.progress)}</span>'
@@ -85,7 +87,7 @@ def _state(row: Row, ordered: bool) -> str:
         said += _BACKFILLED
     if row.stops_for:
         said += f'<br><span class="hint">for <span class="mono">{escape(row.stops_for)}</span></span>'
-    if row.locked and not ordered:
+    if row.locked and lock:
         said += '<br><span class="hint">not preemptible</span>'
     return f'<td class="state-cell" data-label="State"><span>{said}</span></td>\n'
 
@@ -130,10 +132,14 @@ def _slots(row: Row) -> str:
 
 def _share(row: Row) -> str:
     share = "&ndash;" if row.share is None else f"{row.held}/{row.share}"
-    return (
-        f'<td class="number mono" data-label="Weight">{floatformat(row.weight, "-2")}</td>'
-        f'<td class="number mono nowrap" data-label="Share">{share}</td>\n'
-    )
+    return f'<td class="number mono nowrap" data-label="Share">{share}</td>\n'
+
+
+#: knob of a policy -> the cell that shows it
+_KNOBS: dict[str, Callable[[Row], str]] = {
+    "priority": lambda row: f'<td class="number mono" data-label="Priority">{row.priority}</td>',
+    "weight": lambda row: f'<td class="number mono" data-label="Weight">{floatformat(row.weight, "-2")}</td>',
+}
 
 
 def _owner(row: Row, mine: bool) -> str:
