@@ -1,7 +1,8 @@
 """Resource pools, hosts and slots, and what was last seen of them.
 
 Desired state (enabled, draining, pool) is written by people through hosts.registry; observed state
-(contact, boot id, slots, doctor) by dispatch through hosts.observe. Nothing else writes these rows.
+(boot id, slots, doctor) by dispatch through hosts.observe. Admission and contact are states, which
+hosts.transitions writes for both. Nothing else writes these rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
+from hosts import states
 from scheduling import policies
 from scheduling.policy import Policy
 
@@ -116,26 +118,14 @@ class Host(models.Model):
         LOCAL = "local"
         NONE = "none"  # the machine of a detached run: its user's own, never spoken to
 
-    class Admission(models.TextChoices):
-        """How far the host has come with being added."""
-
-        ADMITTING = "admitting"
-        READY = "ready"
-        FAILED = "failed"
-        SUSPENDED = "suspended"  # its host key changed: nothing is sent, running jobs are left alone
-        LOST = "lost"  # declared by a person or by the pool's rule; its runs are over
-        REMOVED = "removed"  # taken out by a person; the row stays for the history that points at it
-
     class Drain(models.TextChoices):
         """Why the server itself drains the host; a person's drain has no cause."""
 
         CLEANUP = "cleanup"  # processes survive SIGKILL there; lifted once they are gone
         FAILED_STARTS = "failed_starts"  # it can start nothing; lifted by whoever enables the host
 
-    class Contact(models.TextChoices):
-        UNKNOWN = "unknown"
-        REACHABLE = "reachable"
-        SILENT = "silent"
+    Admission = states.Admission
+    Contact = states.Contact
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     name = models.CharField(max_length=128)
