@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -46,6 +48,7 @@ from tests.rig import trial_rows
 from tests.rig.rows import make_command, make_gang
 from tests.rig.world import make_host, make_project, make_user
 
+ROOT = Path(__file__).parents[2]
 WHY: dict[str, Any] = {"reason": Reason.COMPLETED, "actor": "user:ada"}
 
 
@@ -213,3 +216,16 @@ def wait_for_a_blocked_statement(seconds: float = 30.0) -> None:
                 return
         time.sleep(0.02)
     raise AssertionError(f"nobody waited for this transaction within {seconds:.0f} s")
+
+
+def test_other_code_writes_no_state_but_for_many_rows_at_once() -> None:
+    rooms = ["webui", "shown", "queue", "experiments", "commands", "submissions", "logs", "metrics"]
+    writers = [
+        str(path.relative_to(ROOT))
+        for room in rooms
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if "migrations" not in path.parts
+        if re.search(r"\.update\(\s*(state|admission|contact)=", path.read_text())
+    ]
+    # those lock the task and the allocation before
+    assert writers == ["queue/jobs/assigning.py", "queue/jobs/detached.py"]
