@@ -9,6 +9,7 @@ move puts the job between two others.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -44,13 +45,11 @@ def state(*, holds: str, backfilled: str) -> str:
     return f"CASE WHEN NOT ({holds}) THEN 'queued' WHEN {backfilled} THEN 'backfilled' ELSE 'scheduled' END"
 
 
-def sql(pool: ResourcePool, sorted_by: str = "") -> dict[str, str]:
-    """`order`: the order of the pool's queue; `planned`: what is joined for it.
-
-    `sorted_by`: the column by which the reader sorts the rows after that; `order` leaves it out.
-    """
-    columns = [f"j.{column}" for column in pool.policy.order if column != sorted_by]
-    return {"order": ", ".join(columns) or _AS_PLANNED, "planned": "" if columns else _PLANNED}
+def sql(columns: Sequence[str]) -> dict[str, str]:
+    """`order`: by these columns of a job, or without any as the last pass planned; `planned`: the join for that."""
+    if not columns:
+        return {"order": _AS_PLANNED, "planned": _PLANNED}
+    return {"order": ", ".join(f"j.{column}" for column in columns), "planned": ""}
 
 
 def listed(pool: ResourcePool) -> QuerySet[Job]:

@@ -75,5 +75,5 @@ def page(
 
 def _rows(pool: ResourcePool, question: str, asked: dict[str, Any]) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(_QUEUE.format(**queue_order.sql(pool)) + question, asked)
+        cursor.execute(_QUEUE.format(**queue_order.sql(pool.policy.order)) + question, asked)
         return list(cursor.fetchall())

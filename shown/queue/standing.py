@@ -178,12 +178,12 @@ def _version(pool: ResourcePool) -> tuple[Any, ...] | None:
 
 
 def _read(pool: ResourcePool) -> Queue:
+    order = pool.policy.order
+    by_priority = order[:1] == ("priority",)
+    statement = _QUEUE.format(**queue_order.sql(order[1:] if by_priority else order))
     with connection.cursor() as cursor:
-        statement = _QUEUE.format(**queue_order.sql(pool, sorted_by="priority"))
         cursor.execute(statement, {"pool": pool.pk, "never": last_plan.of(pool).never})
         rows = cursor.fetchall()
-    if pool.policy.order[:1] == (
-        "priority",
-    ):  # few values: this takes a tenth of what both would take PostgreSQL
+    if by_priority:  # few values: to sort by them here takes a tenth of what both take PostgreSQL
         rows.sort(key=itemgetter(_PRIORITY))
     return Queue(*zip(*rows, strict=True))
