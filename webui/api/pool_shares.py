@@ -71,7 +71,7 @@ class PoolShares(ApiView):
         slots = Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False).count()
         answer = {
             "resourcePool": pool.name,
-            "schedulerType": f"SCHEDULER_TYPE_{pool.scheduler.upper()}",
+            "schedulerType": pool.policy.dialect,
             "slots": slots,
             "held": sum(user.held for user in users),
             "planTime": encoding.time(pool.planned_at),

@@ -126,9 +126,8 @@ def encode_pool(pool: ResourcePool) -> Json:
     brands = Counter(slot.brand for slot in slots if slot.brand)
     sizes = [len(there) for there in found.values()]
     zero_slot = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED).count()
-    priority = pool.scheduler == ResourcePool.Scheduler.PRIORITY
     details: Json = {}
-    if priority:
+    if "priority" in pool.policy.knobs:
         details["priorityScheduler"] = {
             "preemption": pool.preemption,
             "defaultPriority": pool.default_priority,
@@ -153,7 +152,7 @@ def encode_pool(pool: ResourcePool) -> Json:
         "defaultComputePool": pool.default_compute,
         "defaultAuxPool": pool.default_aux,
         "preemptible": False,  # of the machines, as with spot instances; not of the jobs
-        "schedulerType": f"SCHEDULER_TYPE_{pool.scheduler.upper()}",
+        "schedulerType": pool.policy.dialect,
         "schedulerFittingPolicy": f"FITTING_POLICY_{pool.fitting.upper()}",
         "maxIdleAgentPeriod": 0.0,
         "maxAgentStartingPeriod": 0.0,
