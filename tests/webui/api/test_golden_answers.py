@@ -9,6 +9,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from asgiref.sync import async_to_sync
 from django.conf import LazySettings
 from django.db import connection
 
+from logs import pulse
 from tests.rig import golden, golden_world
 from tests.rig.golden import Shape
 from tests.rig.golden_world import World
@@ -131,6 +133,9 @@ def _found(route: str, world: World) -> Shape:
 def world(db: None, settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     settings.DATA_DIR = tmp_path
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)  # threads give their connections back
+    monkeypatch.setattr(
+        pulse, "SILENT_SECONDS", math.inf
+    )  # on a slow machine, the rank's sign of life grows old
     return golden_world.make(tmp_path)
 
 
