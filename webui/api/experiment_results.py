@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import edits
 from experiments.models import Checkpoint, Experiment
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Pagination, Time
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import Missing
 from webui.api.experiments import find, refuse_other_runs
@@ -27,7 +26,7 @@ from webui.api.trial_encoding import (
 from webui.api.views import ApiView
 
 
-class TrialsAnswer(TypedDict):
+class TrialsAnswer(Answer):
     trials: list[TrialRecord]
     pagination: Pagination
 
@@ -45,7 +44,7 @@ class ExperimentTrials(ApiView):
             trials_with_numbers().filter(experiment_id=experiment_id), query.get("states")
         )
         rows = rows.order_by(*encoding.ordering(query, TRIAL_SORT, "id", tie="id"))
-        return Response(encoding.page(rows, query, "trials", encode_trial))
+        return Response(encoding.page(TrialsAnswer, rows, query, encode_trial))
 
 
 class ExperimentCheckpoints(ApiView):
@@ -60,14 +59,14 @@ class ExperimentCheckpoints(ApiView):
         return Response(page_of(rows, experiment, self.query(request)))
 
 
-class BestSoFar(TypedDict):
-    trialId: int
-    endTime: Time
-    searcherMetric: float
+class BestSoFar(Answer):
+    trial_id: int
+    end_time: Time
+    searcher_metric: float
 
 
-class HistoryAnswer(TypedDict):
-    validationHistory: list[BestSoFar]
+class HistoryAnswer(Answer):
+    validation_history: list[BestSoFar]
 
 
 class ValidationHistory(ApiView):
@@ -94,16 +93,12 @@ class ValidationHistory(ApiView):
                 continue
             best = value
             entries.append(
-                {
-                    "trialId": report.trial_id,
-                    "endTime": encoding.time(report.reported_at),
-                    "searcherMetric": value,
-                }
+                BestSoFar(trial_id=report.trial_id, end_time=report.reported_at, searcher_metric=value)
             )
-        return Response({"validationHistory": entries})
+        return Response(HistoryAnswer(validation_history=entries))
 
 
-class MetricAnswer(TypedDict):
+class MetricAnswer(Answer):
     metric: float
 
 
@@ -118,10 +113,10 @@ class BestMetric(ApiView):
         experiment = find(experiment_id)
         if experiment.best_metric is None:
             raise Missing(f"experiment {experiment_id} has no validation with its searcher's metric yet")
-        return Response({"metric": experiment.best_metric})
+        return Response(MetricAnswer(metric=experiment.best_metric))
 
 
-class LabelsAnswer(TypedDict):
+class LabelsAnswer(Answer):
     labels: list[str]
 
 
@@ -138,7 +133,7 @@ class AllLabels(ApiView):
         for labels in rows.exclude(labels=[]).values_list("labels", flat=True):
             for label in labels:
                 counts[label] = counts.get(label, 0) + 1
-        return Response({"labels": sorted(counts, key=lambda label: (-counts[label], label))})
+        return Response(LabelsAnswer(labels=sorted(counts, key=lambda label: (-counts[label], label))))
 
 
 class ExperimentLabel(ApiView):
@@ -157,4 +152,4 @@ class ExperimentLabel(ApiView):
         require_owner(person(request), experiment)
         others = [known for known in experiment.labels if known != label]
         labels = edits.edit(experiment_id, labels=[*others, label] if there else others).labels
-        return Response({"labels": labels})
+        return Response(LabelsAnswer(labels=labels))

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
-from typing_extensions import TypedDict
 
 from accounts.models import User
 from events.models import Event
 from webui.api import encoding
-from webui.api.answers import JsonLines, Time
+from webui.api.answers import Answer, JsonLines, Time
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import BadRequest, Forbidden
@@ -25,15 +24,15 @@ _PAGE = 500
 _EVERY_SECONDS = 1.0
 
 
-class MasterLogRecord(TypedDict):
+class MasterLogRecord(Answer):
     id: int
     timestamp: Time
     level: str
     message: str
 
 
-class MasterLogLine(TypedDict):
-    logEntry: MasterLogRecord
+class MasterLogLine(Answer):
+    log_entry: MasterLogRecord
 
 
 @async_view("GET", answer=JsonLines(MasterLogLine))

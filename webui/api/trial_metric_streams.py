@@ -8,14 +8,13 @@ from typing import Annotated
 
 from django.http import HttpRequest, HttpResponseBase
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from experiments.models import Trial
 from jobs.models import Allocation
 from metrics import reported
 from metrics.reported import Reported
 from webui.api import encoding
-from webui.api.answers import JsonLines, Time
+from webui.api.answers import Answer, JsonLines, Time
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Missing
 from webui.api.metric_streams import number
@@ -24,22 +23,22 @@ from webui.api.views import Json
 from webui.live.threads import reading, release_thread
 
 
-class ReportRecord(TypedDict):
+class ReportRecord(Answer):
     """One report of a trial."""
 
     id: Annotated[int, Field(description="its place in this answer")]
-    trialId: int
-    trialRunId: int
+    trial_id: int
+    trial_run_id: int
     group: str
-    totalBatches: int
-    endTime: Time
+    total_batches: int
+    end_time: Time
     metrics: Annotated[
         Json, Field(description="{validation_metrics: {…}} of a validation, else {avg_metrics: {…}}")
     ]
     archived: bool
 
 
-class Reports(TypedDict):
+class Reports(Answer):
     metrics: list[ReportRecord]
 
 
@@ -93,7 +92,7 @@ def _check(who: Principal, ids: Sequence[int]) -> None:
             raise Missing(f"trial {trial_id} not found")
 
 
-def encode_report(report: Reported, identity: int) -> ReportRecord:
+def encode_report(report: Reported, identity: int) -> Json:
     """A report as the published SDK knows it."""
     kind = "validation_metrics" if report.group == "validation" else "avg_metrics"
     return {

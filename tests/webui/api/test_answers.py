@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, NotRequired
+from typing import Any
 
 import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from webui.api import answers, async_routes, urls
-from webui.api.answers import JsonLines, Media, Nothing, WrongAnswer
+from webui.api.answers import Answer, JsonLines, Maybe, Media, Nothing, WrongAnswer
 from webui.api.docs import schema
 from webui.api.ndjson import ndjson, record
 from webui.api.views import ApiView
 
 
-class Part(TypedDict):
+class Part(Answer):
     size: int
-    name: NotRequired[str]
+    name: Maybe[str] = None
 
 
-class Whole(TypedDict):
+class Whole(Answer):
     parts: list[Part]
 
 
