@@ -89,13 +89,14 @@ class Answer(_Object):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     @classmethod
-    def of(cls, row: Any, **others: Any) -> Self:
+    def of(cls, row: Any, **given: Any) -> Self:
         """Take each field that is not given from the row's attribute of the same name, if the row has it."""
-        found = {name: getattr(row, name, _ABSENT) for name in cls.__pydantic_fields__ if name not in others}
-        return cls(**{name: value for name, value in found.items() if value is not _ABSENT}, **others)
+        for name in cls.__pydantic_fields__:
+            if name not in given and hasattr(row, name):
+                given[name] = getattr(row, name)
+        return cls.model_validate(given)
 
 
-_ABSENT = object()
 _REFERENCE = "#/components/schemas/{model}"
 _MOST_FAULTS = 5
 

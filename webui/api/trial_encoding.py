@@ -63,7 +63,7 @@ class Validation(Answer):
     metrics: AverageMetrics
     num_inputs: int
     total_batches: int
-    end_time: Stored[Time]
+    end_time: Time
 
 
 class CheckpointWorkload(Answer):
@@ -105,8 +105,8 @@ class TrialRecord(Answer):
     progress: Maybe[Annotated[float, Field(description="from 0 to 1")]] = None
     runner_state: str
     searcher_metric_value: Maybe[float] = None
-    best_validation: Maybe[Validation] = None
-    latest_validation: Maybe[Validation] = None
+    best_validation: Maybe[Stored[Validation]] = None
+    latest_validation: Maybe[Stored[Validation]] = None
     best_checkpoint: Maybe[CheckpointWorkload] = None
     warm_start_checkpoint_uuid: Maybe[str] = None
     checkpoint_count: int
@@ -159,15 +159,15 @@ def trials_in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySe
     return rows.filter(wanted)
 
 
-def _validation(row: Json | None) -> Validation | None:
+def _validation(row: Json | None) -> Json | None:
     if not row:
         return None
-    return Validation(
-        metrics=AverageMetrics(avg_metrics=row["metrics"]),
-        num_inputs=0,
-        total_batches=row["steps_completed"],
-        end_time=row["reported_at"].replace("+00:00", "Z"),
-    )
+    return {
+        "metrics": {"avgMetrics": row["metrics"]},
+        "numInputs": 0,
+        "totalBatches": row["steps_completed"],
+        "endTime": row["reported_at"].replace("+00:00", "Z"),
+    }
 
 
 def checkpoint_workload(checkpoint: Checkpoint) -> CheckpointWorkload:
