@@ -112,11 +112,12 @@ def host_named(name: str) -> Host:
 
 def encode_slot(slot: Slot, holds: Holds) -> AgentSlotRecord:
     cleaning = holds.encode_cleaning(slot)
-    return AgentSlotRecord.of(
-        slot,
+    return AgentSlotRecord(
         id=str(slot.index),
         device=device(slot),
         enabled=slot.enabled and not slot.missing,
+        draining=slot.draining,
+        missing=slot.missing,
         container=_container(slot, holds, cleaning),
         held_by=holds.encode(slot),
         cleaning=cleaning,

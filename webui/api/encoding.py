@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from django.db.models import F, Model, QuerySet
@@ -12,7 +11,7 @@ from django.db.models.expressions import OrderBy
 from rest_framework import serializers
 
 from metrics.packing import Integers
-from webui.api.answers import Answer, Pagination, time_text
+from webui.api.answers import Answer, Pagination
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
@@ -22,21 +21,8 @@ Item = TypeVar("Item")
 Listed = TypeVar("Listed", bound=Answer)
 
 
-@overload
-def time(value: datetime) -> str: ...
-@overload
-def time(value: None) -> None: ...
-@overload
-def time(value: datetime | None) -> str | None: ...
-
-
-def time(value: datetime | None) -> str | None:
-    """`2026-01-31T12:00:00.123456Z`"""
-    return None if value is None else time_text(value)
-
-
 def times(microseconds: Integers) -> list[str]:
-    """The same of many, from microseconds since the epoch."""
+    """Return many times as `time_text` has them, from microseconds since the epoch."""
     texts: list[str] = np.datetime_as_string(microseconds.astype("datetime64[us]")).tolist()
     return [f"{text}Z" for text in texts]
 

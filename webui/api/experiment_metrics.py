@@ -13,8 +13,7 @@ from experiments.models import Experiment, Trial
 from metrics import series
 from metrics.series import Series
 from metrics.values import name_of
-from webui.api import encoding
-from webui.api.answers import Answer, Stored, Time
+from webui.api.answers import Answer, Stored, Time, time_text
 from webui.api.views import Json
 
 #: more trials of one experiment are not looked at: the newest are
@@ -172,7 +171,7 @@ class Sample:
             {
                 "batches": int(step),
                 "values": {self.asked.metric: _json(value)},
-                "time": encoding.time(datetime.fromtimestamp(at, UTC)),
+                "time": time_text(datetime.fromtimestamp(at, UTC)),
             }
             for step, value, at in zip(
                 curve.steps.tolist(), curve.values.tolist(), curve.times.tolist(), strict=True

@@ -13,7 +13,7 @@ from shown.queue import lines
 from shown.queue import rows as queue_rows
 from shown.queue.rows import Row
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Time, one_of
+from webui.api.answers import Answer, Maybe, Time, one_of, time_text
 from webui.api.views import Json
 
 STATES = {
@@ -99,7 +99,7 @@ def encode_row(row: Row) -> Json:
             "username": job.owner.username,
             "userId": job.owner_id,
             "resourcePool": row.pool.name,
-            "submissionTime": encoding.time(job.submitted_at),
+            "submissionTime": time_text(job.submitted_at),
             "requestedSlots": row.needed,
             "allocatedSlots": row.held,
             "isPreemptible": row.preemptible,

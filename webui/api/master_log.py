@@ -10,8 +10,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from accounts.models import User
 from events.models import Event
-from webui.api import encoding
-from webui.api.answers import Answer, JsonLines, Time
+from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import BadRequest, Forbidden
@@ -86,7 +85,7 @@ def read(everything: bool, after: int, most: int) -> list[Json]:
 def _encoded(event: Event) -> Json:
     return {
         "id": event.pk,
-        "timestamp": encoding.time(event.at),
+        "timestamp": time_text(event.at),
         "level": "LOG_LEVEL_INFO",
         "message": f"{event} by {event.actor}",
     }

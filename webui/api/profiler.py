@@ -20,8 +20,7 @@ from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
-from webui.api import encoding
-from webui.api.answers import Answer, JsonLines, Nothing, Stored, Time, one_of
+from webui.api.answers import Answer, JsonLines, Nothing, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import Run, authenticate
 from webui.api.log_access import task_of_trial
@@ -187,7 +186,7 @@ def _batch(trial_id: int, batch: Batch) -> SeriesBatch:
         labels=_encoded(trial_id, batch.labels),
         values=batch.values,
         batches=batch.steps,
-        timestamps=[encoding.time(datetime.fromtimestamp(at, UTC)) for at in batch.times],
+        timestamps=[time_text(datetime.fromtimestamp(at, UTC)) for at in batch.times],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from django.conf import settings
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -140,14 +141,8 @@ def encode_pool(pool: ResourcePool) -> PoolRecord:
     )
 
 
-def camel(field: str) -> str:
-    """`aux_per_host` as the API spells it: `auxPerHost`."""
-    first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 #: the API's name of each rule -> the pool's
-_FIELDS = {camel(field): field for field in pool_edits.CHECKS}
+_FIELDS = {to_camel(field): field for field in pool_edits.CHECKS}
 
 
 class PoolRules(serializers.Serializer[Any]):
@@ -208,7 +203,7 @@ class OneResourcePool(ApiView):
         values = _values(self.body(request))
         pool_named(name)
         changed = _granted(lambda: pool_edits.edit(name, values, actor=actor(request)))
-        names = [camel(field) for field in changed]
+        names = [to_camel(field) for field in changed]
         return Response(ChangedPoolAnswer(resource_pool=encode_pool(pool_named(name)), changed=names))
 
     def delete(self, request: Request, name: str) -> Response:
@@ -230,5 +225,5 @@ def _granted(step: Callable[[], Any]) -> Any:
     except pool_edits.PoolRefused as error:
         if "already" in error.errors.get("name", ""):
             raise Conflict(str(error)) from error
-        sentences = [f"{camel(field)}: {sentence}" for field, sentence in error.errors.items()]
+        sentences = [f"{to_camel(field)}: {sentence}" for field, sentence in error.errors.items()]
         raise BadRequest("; ".join(sentences)) from error

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
+from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -37,12 +38,7 @@ T = TypeVar("T")
 
 class _EitherCase(serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
-        return super().to_internal_value({_camel(name): data[name] for name in data})
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+        return super().to_internal_value({to_camel(name): data[name] for name in data})
 
 
 class RawQuery(_EitherCase):

@@ -60,15 +60,15 @@ class DeviceRecord(Answer):
 class SlotCounts(Answer):
     """`states`: state of a container -> how many slots are held by such."""
 
-    states: Counter[str] = Counter()
-    disabled: int = 0
-    draining: int = 0
-    total: int = 0
+    states: dict[str, int]
+    disabled: int
+    draining: int
+    total: int
 
 
 class SlotStats(Answer):
-    type_stats: dict[str, SlotCounts]
-    brand_stats: dict[str, SlotCounts]
+    type_stats: Stored[dict[str, SlotCounts]]
+    brand_stats: Stored[dict[str, SlotCounts]]
 
 
 @dataclass
@@ -132,19 +132,19 @@ def container_state(hold: SlotHold) -> str:
 
 
 def device(slot: Slot) -> DeviceRecord:
-    return DeviceRecord.of(slot, id=slot.index, type=device_type(slot.kind))
+    return DeviceRecord(id=slot.index, brand=slot.brand, uuid=slot.uuid, type=device_type(slot.kind))
 
 
 def stats(slots: Iterable[Slot], holds: Holds) -> SlotStats:
     """Determined's counts by type and by brand, which know no missing slot: it counts as disabled."""
-    by_type: dict[str, SlotCounts] = {}
-    by_brand: dict[str, SlotCounts] = {}
+    by_type: dict[str, Json] = {}
+    by_brand: dict[str, Json] = {}
     for slot in slots:
         for table, name in ((by_type, device_type(slot.kind)), (by_brand, slot.brand or slot.kind)):
-            row = table.setdefault(name, SlotCounts())
-            row.total += 1
-            row.disabled += not slot.enabled or slot.missing
-            row.draining += slot.draining
+            row = table.setdefault(name, {"states": Counter(), "disabled": 0, "draining": 0, "total": 0})
+            row["total"] += 1
+            row["disabled"] += not slot.enabled or slot.missing
+            row["draining"] += slot.draining
             if hold := holds.by_slot.get(slot.pk):
-                row.states[container_state(hold)] += 1
+                row["states"][container_state(hold)] += 1
     return SlotStats(type_stats=by_type, brand_stats=by_brand)

@@ -13,8 +13,7 @@ from experiments.models import Trial
 from jobs.models import Allocation
 from metrics import reported
 from metrics.reported import Reported
-from webui.api import encoding
-from webui.api.answers import Answer, JsonLines, Time
+from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Missing
 from webui.api.metric_streams import number
@@ -101,7 +100,7 @@ def encode_report(report: Reported, identity: int) -> Json:
         "trialRunId": report.run_id,
         "group": report.group,
         "totalBatches": report.steps_completed,
-        "endTime": encoding.time(report.reported_at),
+        "endTime": time_text(report.reported_at),
         "metrics": {kind: report.values},
         "archived": False,
     }

@@ -15,7 +15,7 @@ from metrics import reported, series
 from metrics.reported import Reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Pagination, Stored, Time, one_of
+from webui.api.answers import Answer, Maybe, Pagination, Stored, Time, one_of, time_text
 from webui.api.trial_encoding import (
     CheckpointWorkload,
     TrialRecord,
@@ -114,7 +114,7 @@ def _workload(report: Reported) -> Json:
         "metrics": {"avgMetrics": report.values},
         "numInputs": 0,
         "totalBatches": report.steps_completed,
-        "endTime": encoding.time(report.reported_at),
+        "endTime": time_text(report.reported_at),
         "group": report.group,
     }
     # the dialect knows two kinds; groups of the user's own count as training
