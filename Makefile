@@ -10,22 +10,32 @@ SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
 # of pytest, on two cores: tests wait more than they compute
 WORKERS ?= 3
+# where `make dev` keeps its data; an absolute path too
+DEV_DATA ?= data/dev
+# tests that need no database, no server and no host: two cores run them in half a minute
+PURE = tests/test_layout.py tests/test_plain_words.py tests/test_survive_page.py tests/scheduling tests/searching \
+	tests/experiments/config tests/experiments/test_keeping.py tests/submissions/test_containers.py \
+	tests/logs/test_pulse_marks.py tests/logs/test_rank_expression.py tests/dispatch/test_pair_verdict.py \
+	tests/metrics/test_packing.py tests/metrics/test_sweep.py \
+	tests/trainmaster/test_container_commands.py tests/trainmaster/test_context.py \
+	tests/trainmaster/test_environment.py tests/trainmaster/test_searcher_length.py tests/trainmaster/test_yamltext.py \
+	tests/webui/test_documentation.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo up test lint chaos compat bench screenshots replay clean
+.PHONY: help setup setup-dev demo dev up quick test lint coverage chaos compat bench screenshots replay clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  TORCH_SPEC='torch==…' chooses the build of PyTorch; PYTEST='-k name' goes to pytest;"
-	@echo "  UP='--port 8081' goes to up and demo; ONCE=1 ends the demo with the experiment's exit code;"
-	@echo "  CHAOS_MINUTES=0.1 shortens the minutes of chaos."
+	@echo "  TORCH_SPEC='torch==…' selects the build of PyTorch; PYTEST='-k name' is passed to pytest;"
+	@echo "  UP='--port 8081' is passed to up, demo and dev; ONCE=1 ends the demo with the experiment's exit code;"
+	@echo "  DEV_DATA=DIR is where dev keeps its data; CHAOS_MINUTES=0.1 shortens the minutes of chaos."
 
-setup: ## the server in .venv
+setup: ## install the server in .venv
 	@$(SETUP) venv requirements.txt
 	@$(SETUP) docs
 
-setup-dev: ## what lint and tests need, in .venv
+setup-dev: ## install what lint and tests need in .venv
 	@$(SETUP) venv requirements-dev.txt
 	@$(SETUP) docs
 
@@ -35,37 +45,60 @@ demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
 	@$(SETUP) tools sshd
 	@exec $(RUN)/python manage.py demo $(UP) $(if $(ONCE),--once)
 
+dev: setup ## the demo for developers: restart when Python code or a template changes, show debug pages
+	@$(SETUP) venv examples/requirements.txt
+	@$(SETUP) torch
+	@$(SETUP) tools sshd
+	@exec $(RUN)/python manage.py demo --dev --data $(DEV_DATA) $(UP)
+
 up: setup ## serve the pages and the API on this machine, until Ctrl-C
 	@exec $(RUN)/python manage.py up $(UP)
 
-test: setup-dev ## lint, then every test but the long ones; the few that fail are tried once more, alone
+quick: setup-dev ## in a minute: lint, types, and the tests that need no server
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/python -m tests.rig.plain_words
+	$(RUN)/mypy
+	$(RUN)/python -m pytest -q -n 2 $(PURE) $(PYTEST)
+
+test: setup-dev ## lint, then every test but the long ones; up to three failed tests are retried alone
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	@$(MAKE) --no-print-directory lint
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
-lint: setup-dev ## ruff, mypy, the arrows between rooms, migrations, the page of failure modes, Django's deployment check
+lint: setup-dev ## check code, types, imports between rooms, wordings, docs/survive.md, migrations, deployment settings
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+	$(RUN)/python -m tests.rig.plain_words
 	$(RUN)/python -m tests.rig.survive_page --check
 	$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \
 		$(RUN)/python manage.py check --deploy --fail-level WARNING
 
-chaos: setup-dev ## the long fault runs
+coverage: setup-dev ## measure which lines tests run, in subprocesses too: build/coverage/html; PYTEST=tests/jobs for a part
+	@$(SETUP) torch
+	@$(SETUP) tools sshd ip chromium
+	@rm -rf build/coverage && mkdir -p build/coverage
+	-$(RUN)/python -m coverage run -m pytest -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(RUN)/python -m coverage combine --quiet
+	$(RUN)/python -m coverage html --quiet
+	$(RUN)/python -m coverage report
+
+chaos: setup-dev ## run the long fault tests
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip
 	$(RUN)/python -m pytest -m chaos $(PYTEST)
 
-compat: setup-dev ## tests against heavy third-party packages
+compat: setup-dev ## run the tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 jobs, passes of the planner, what the SDK costs
+bench: setup-dev ## measure: against plain ssh, against Slurm, the queue page with 10,000 jobs, scheduler passes, the cost of the SDK
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium slurm
 	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt
@@ -93,11 +126,11 @@ bench: setup-dev ## beside plain ssh, beside Slurm, the queue page with 10,000 j
 	$(RUN)/python -m benchmarks.checkpoint_upload
 	$(RUN)/python -m benchmarks.sdk_overhead
 
-screenshots: setup-dev ## the pictures of docs/img, out of a running server
+screenshots: setup-dev ## render the pictures in docs/img from a running server
 	@$(SETUP) tools chromium
 	$(RUN)/python -m tests.rig.screenshots
 
-replay: setup-dev ## a generated job trace through the planner in virtual time; REPLAY='--hosts 4' goes to it
+replay: setup-dev ## run a generated job trace through the planner in virtual time; REPLAY='--hosts 4' sets options
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)
 
 clean: ## remove .venv and caches; the data folder stays

@@ -18,7 +18,8 @@ from jobs import transitions as jobs
 from jobs.accepting import Refused, settle
 from jobs.models import Job
 from jobs.states import Reason
-from jobs.time_limits import in_words, time_used
+from jobs.time_limits import time_used
+from trainmaster.quantities import duration
 
 SEARCHERS = ("single", "random", "grid")
 _REASON = Reason.ACTIVATED_BY_USER
@@ -117,7 +118,7 @@ def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
     used = time_used(list(experiment.trials.values_list("task_id", flat=True)))
     if limit is not None and any(seconds >= limit for seconds in used.values()):
         raise Refused(
-            f"resources.max_time: its {in_words(limit)} are used up; continue it with a greater one, such as "
+            f"resources.max_time: its {duration(limit)} are used up; continue it with a greater one, such as "
             f"resources.max_time={2 * limit}."
         )
     return config

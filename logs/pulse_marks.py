@@ -26,6 +26,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from trainmaster.quantities import duration
+
 #: how long each kind of evidence must have lasted, in seconds
 STOPPED_SECONDS = 3.0
 KERNEL_SECONDS = 20.0
@@ -114,7 +116,7 @@ def marks(gang: Sequence[Seen]) -> dict[int, str]:
 
 def _stopped(gang: Sequence[Seen]) -> dict[int, str]:
     return {
-        seen.rank: f"{seen.name} stands still since {seen.state_seconds:.0f} s: its process {seen.pid} is "
+        seen.rank: f"{seen.name} stands still since {duration(seen.state_seconds)}: its process {seen.pid} is "
         + ("stopped (state T)." if seen.state == "T" else "held by a debugger (state t).")
         for seen in gang
         if seen.state in {"T", "t"} and seen.state_seconds >= STOPPED_SECONDS
@@ -123,8 +125,8 @@ def _stopped(gang: Sequence[Seen]) -> dict[int, str]:
 
 def _in_the_kernel(gang: Sequence[Seen]) -> dict[int, str]:
     return {
-        seen.rank: f"{seen.name} stands still since {seen.state_seconds:.0f} s: its process {seen.pid} waits in the "
-        f"kernel (state D{_place(seen)}), as for a disk or a network file system."
+        seen.rank: f"{seen.name} stands still since {duration(seen.state_seconds)}: its process {seen.pid} waits "
+        f"in the kernel (state D{_place(seen)}), as for a disk or a network file system."
         for seen in gang
         if seen.state == "D" and min(seen.state_seconds, seen.idle_seconds) >= KERNEL_SECONDS
         if seen.cpu < STUCK_CPU and not seen.doing
@@ -144,7 +146,9 @@ def _behind(gang: Sequence[Seen]) -> dict[int, str]:
     for seen in behind:
         since = min(waited, seen.quiet or 0.0)
         if len(behind) <= len(counted) / 2 and since >= _patience(seen, BEHIND_BUSY_SECONDS):
-            found[seen.rank] = f"{seen.name} {_place_of(seen, ahead[0])} since {since:.0f} s{_manner(seen)}."
+            found[seen.rank] = (
+                f"{seen.name} {_place_of(seen, ahead[0])} since {duration(since)}{_manner(seen)}."
+            )
     return found
 
 
@@ -163,7 +167,7 @@ def _silent(gang: Sequence[Seen]) -> dict[int, str]:
     if not silent or len(going_on) < len(living) / 2 or len(silent) > len(living) / 2:
         return {}
     return {
-        seen.rank: f"{seen.name} has given no sign of life since {seen.quiet:.0f} s while "
+        seen.rank: f"{seen.name} has given no sign of life since {duration(seen.quiet or 0.0)} while "
         f"{_count(len(going_on))} go on{_manner(seen)}."
         for seen in silent
     }
@@ -176,7 +180,7 @@ def _idle(gang: Sequence[Seen]) -> dict[int, str]:
         return {}
     return {
         seen.rank: f"{seen.name} has used no processor{' and no GPU' if seen.gpu == 0 else ''} since "
-        f"{seen.idle_seconds:.0f} s while its {_count(len(peers))} use {median(p.cpu for p in peers):.1f} each."
+        f"{duration(seen.idle_seconds)} while its {_count(len(peers))} use {median(p.cpu for p in peers):.1f} each."
         for seen in idle
     }
 
@@ -192,7 +196,7 @@ def _alone(gang: Sequence[Seen]) -> dict[int, str]:
         return {}
     common = places[0][0]
     return {
-        seen.rank: f"{seen.name} waits in {seen.waits_in} since {seen.idle_seconds:.0f} s, and all its peers in "
+        seen.rank: f"{seen.name} waits in {seen.waits_in} since {duration(seen.idle_seconds)}, and all its peers in "
         f"{common}: they wait for each other, and it for something else."
         for seen in gang
         if seen.waits_in != common and seen.cpu < STUCK_CPU
@@ -206,7 +210,7 @@ def _left(gang: Sequence[Seen], going_on: Sequence[Seen]) -> dict[int, str]:
         return {}
     since = min(seen.state_seconds for seen in gang if seen.ended)
     return {
-        seen.rank: f"{seen.name} goes on since {since:.0f} s while {ended} of {len(gang)} ranks "
+        seen.rank: f"{seen.name} goes on since {duration(since)} while {ended} of {len(gang)} ranks "
         f"{'has' if ended == 1 else 'have'} ended{_manner(seen)}."
         for seen in going_on
         if since >= max(LEFT_SECONDS, _patience(seen, BEHIND_BUSY_SECONDS)) and not _progresses(seen)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from events.models import Event
 from jobs import cleaning, exits
 from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reason, TaskState
-from jobs.time_limits import in_words
 from logs.alerts import alert_of
 from logs.levels import Level
 from logs.log_labels import match_of
+from trainmaster.quantities import duration
 
 
 class Sentence(NamedTuple):
@@ -56,7 +56,7 @@ def _of_allocation(event: Event) -> Sentence | None:
     if "stop" in detail:
         return _of_stop(run, event)
     if event.reason == Reason.TIME_NEARLY_UP:
-        left, limit = (in_words(detail[name]) for name in ("seconds_left", "max_time_seconds"))
+        left, limit = (duration(detail[name]) for name in ("seconds_left", "max_time_seconds"))
         return Sentence(
             Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it is stopped then."
         )
@@ -96,7 +96,7 @@ def _of_end(run: str, event: Event) -> Sentence:
         return Sentence(Level.INFO, f"{run} ended with exit code 0{known_late(event)}.")
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
     if silent := event.detail.get("silent_seconds"):
-        return Sentence(level, f"{run} is given up: no sign of life for {in_words(silent)}.")
+        return Sentence(level, f"{run} is given up: no sign of life for {duration(silent)}.")
     why = _lacking(event) or _why(event.reason) + _failure(event.detail)
     return Sentence(level, f"{run} ended: {why}{known_late(event)}.")
 
@@ -104,7 +104,7 @@ def _of_end(run: str, event: Event) -> Sentence:
 def known_late(event: Event) -> str:
     """That an attempt ended long before the server learned of it: one of the two was away, or had much to bring."""
     seconds = event.detail.get("known_after_seconds")
-    return f"; it had ended {in_words(seconds)} earlier" if seconds else ""
+    return f"; it had ended {duration(seconds)} earlier" if seconds else ""
 
 
 def _lacking(event: Event) -> str:

@@ -6,7 +6,7 @@ from events.models import Event
 from hosts.models import Host
 from jobs.models import Allocation, Member, Task
 from jobs.states import Reason, StopKind
-from jobs.time_limits import in_words
+from trainmaster.quantities import duration
 
 _SIGKILL = 9
 _WISHES = {
@@ -45,7 +45,7 @@ def _why(allocation: Allocation, members: list[Member], reason: Reason) -> str:
         return f"Stopped for {_other_job(allocation.stop_for_task)}."
     if reason == Reason.TIME_LIMIT:
         limit = allocation.task.max_time_seconds
-        return f"Its time limit{f' of {in_words(limit)}' if limit else ''} was reached; its checkpoints are kept."
+        return f"Its time limit{f' of {duration(limit)}' if limit else ''} was reached; its checkpoints are kept."
     if reason == Reason.HOST_DISABLED:
         off = [member.host.name for member in members if not member.host.enabled]
         return f"Stopped because {', '.join(off) or 'its host'} was disabled."
@@ -68,10 +68,10 @@ def _how(allocation: Allocation, members: list[Member]) -> list[str]:
     """Whether it left by itself, and how long that took."""
     if allocation.stop_requested_at is None or allocation.ended_at is None:
         return []
-    took = in_words(max(0.0, (allocation.ended_at - allocation.stop_requested_at).total_seconds()))
+    took = duration(max(0.0, (allocation.ended_at - allocation.stop_requested_at).total_seconds()))
     if any(member.exit_signal == _SIGKILL or member.exit_code == 128 + _SIGKILL for member in members):
         grace = allocation.stop_grace_seconds
-        within = f" within {in_words(grace)}" if grace is not None else ""
+        within = f" within {duration(grace)}" if grace is not None else ""
         return [f"It did not end{within} and was killed (SIGKILL), {took} after it was told to."]
     if allocation.stop_kind == StopKind.PREEMPT and allocation.preempt_acked_at:
         return [f"It saved and left {took} after it was asked to."]

@@ -13,7 +13,7 @@ from events.models import Event
 from jobs import exits
 from jobs.models import Allocation, Task
 from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
-from logs import last_words, log_labels, stops
+from logs import last_words, log_labels, missing_program, stops
 from logs.last_words import LastWords
 from logs.log_labels import Match
 
@@ -22,6 +22,8 @@ OWN_FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.RUN_VANISHED,
      Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.REPORTED_FAILURE}
 )  # fmt: skip
+
+_NOT_FOUND = 127
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,12 @@ def _failure(
         meaning = f"exit code 1: {words.cause}"
     elif words.cause:
         meaning = f"{meaning} ({words.cause})"
+    program = missing_program.named(line.text for line in words.lines) if code == _NOT_FOUND else ""
+    if program:
+        meaning = f"{meaning}: {program}"
     sentences = [
         _headline(reason, detail, rank, host, meaning),
+        *([missing_program.advice(program, host or "the host")] if program else []),
         *_memory(detail.get("oom_kills"), code, signal, host),
         *_others(ends, rank),
         *_policies(matches),

@@ -13,11 +13,11 @@ from metrics.charts import Figure, plain
 from metrics.comparisons import MOST_IN_LEGEND, MOST_TRIALS, look
 from metrics.packing import Floats, Integers
 from metrics.series import Series
+from metrics.units import of_span
 
 GROUP = "validation"
 POINTS_PER_TRIAL = 300
 _BEST = "#2f6fd0"
-_UNITS = ((172_800, 86_400, "days"), (7200, 3600, "h"), (180, 60, "min"), (-np.inf, 1, "s"))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def running_best(found: Mapping[int, Series], *, is_smaller_better: bool) -> Bes
 
 
 def _over_time(best: Best, metric: str, begin: float) -> Figure:
-    seconds, name = next((size, name) for least, size, name in _UNITS if best.end - begin >= least)
+    seconds, name = of_span(best.end - begin)
     at = (np.append(best.times, best.end) - begin) / seconds
     last = best.values[-1]
     trace = {

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from metrics import series
-from metrics.charts import plain
+from metrics.charts import Figure, plain
 from metrics.series import Series
 
 #: colour and dash of the first trial, the second…; both together tell 20 apart, on light and dark paper
@@ -68,7 +68,7 @@ def _place(group: str) -> tuple[bool, int]:
     return not known, FIRST_GROUPS.index(group) if known else 0
 
 
-def figures(trials: Mapping[int, str], metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+def figures(trials: Mapping[int, str], metrics: Sequence[Metric]) -> list[Figure]:
     """A figure for each metric that holds numbers; `trials`: id -> label, in the order of their looks.
 
     Each curve is reduced to the envelope of its extremes and says so, and each trial is read once per group.
@@ -83,7 +83,7 @@ def figures(trials: Mapping[int, str], metrics: Sequence[Metric]) -> list[dict[s
     return [_figure(metric, found) for metric, found in curves.items() if found]
 
 
-def _figure(metric: Metric, curves: Sequence[tuple[int, str, Series]]) -> dict[str, Any]:
+def _figure(metric: Metric, curves: Sequence[tuple[int, str, Series]]) -> Figure:
     title = f"{metric.group} {metric.name}"
     return {
         "name": title,

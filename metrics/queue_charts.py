@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jobs.queued_time import Day
+from metrics.charts import Figure
+from metrics.units import of_span
 
-_UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 
-
-def queued_time_figure(days: list[Day]) -> dict[str, Any]:
+def queued_time_figure(days: list[Day]) -> Figure:
     """The mean wait by day as bars; days on which nothing started stay empty."""
     longest = max((day.seconds or 0.0 for day in days), default=0.0)
-    size, unit = next(((size, unit) for size, unit in _UNITS if longest >= size), (1, "seconds"))
+    size, unit = of_span(longest)
     seconds = [day.seconds for day in days if day.seconds is not None]
     mean = f"{sum(seconds) / len(seconds) / size:.3g} {unit}" if seconds else "nothing has started"
     return {

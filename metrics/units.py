@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB")
+#: from which span on an axis of time counts in which unit
+_OF_SPANS = ((172_800, 86_400, "days"), (7200, 3600, "h"), (180, 60, "min"))
 _TICKS_ARE_DAYS_SECONDS = 2 * 86_400
 _DECIMAL = ("bytes/s", "kB/s", "MB/s", "GB/s")
 
@@ -28,6 +30,11 @@ def spelled(value: float, unit: str) -> str:
     """`61.2 GiB`, `97 %`, `1.25 MB/s`."""
     factor, shown = scaled(unit, value)
     return f"{value / factor:.3g} {shown}" if abs(value / factor) < 1000 else f"{value / factor:,.0f} {shown}"
+
+
+def of_span(seconds: float) -> tuple[int, str]:
+    """(seconds of the unit, its name) that an axis of time counts in over this span."""
+    return next(((size, unit) for least, size, unit in _OF_SPANS if seconds >= least), (1, "s"))
 
 
 def time_axis(first_time: float, last_time: float) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from metrics.charts import Figure
+
 #: Stacks differ by pattern, not by colour alone; each reads on light and dark paper.
 _STYLES = [
     ("#2f6fd0", ""), ("#c98a06", "/"), ("#7d858c", "."), ("#8a5fb8", "\\"), ("#2f6fd0", "x"), ("#c98a06", "-"),
@@ -18,7 +20,7 @@ _TICKS = {"day": "%b %d", "month": "%b %Y"}
 Stack = tuple[str, Sequence[float]]
 
 
-def usage_figure(title: str, unit: str, periods: Sequence[str], stacks: Sequence[Stack]) -> dict[str, Any]:
+def usage_figure(title: str, unit: str, periods: Sequence[str], stacks: Sequence[Stack]) -> Figure:
     """Slot-hours by period as stacked bars; `stacks` are (name, hours of each period), the largest first."""
     first, rest = list(stacks[:MOST_STACKS]), stacks[MOST_STACKS:]
     styles = dict(zip([name for name, _ in first], _STYLES, strict=False))

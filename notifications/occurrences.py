@@ -20,6 +20,7 @@ from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
 from logs import alerts, last_words
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
+from trainmaster.quantities import duration
 
 Json = dict[str, Any]
 #: the event rows that some rule may be about
@@ -82,7 +83,7 @@ def of_event(event: Event) -> Occurrence | None:
         found.facts["sentence"] = _sentence(found.facts, _WORDS[event.to_state], reason)
         if found.experiment and found.experiment.ended_at:
             seconds = (found.experiment.ended_at - found.experiment.started_at).total_seconds()
-            found.facts |= {"duration_seconds": round(seconds), "duration": spoken(seconds)}
+            found.facts |= {"duration_seconds": round(seconds), "duration": duration(seconds)}
         if job and event.to_state == "ERROR":
             found.facts["lines"] = _last_lines(job)
     return found
@@ -179,7 +180,7 @@ def _host(event: Event) -> Occurrence | None:
         "time": _time(event), "trigger": trigger.value, "cluster": settings.CLUSTER_NAME,
     }  # fmt: skip
     seconds = event.detail.get("silent_seconds")
-    since = f" for {spoken(seconds)}" if seconds else ""
+    since = f" for {duration(seconds)}" if seconds else ""
     held = f" {len(concerns)} job{'s' if len(concerns) != 1 else ''} run there." if concerns else ""
     facts["sentence"] = (
         f"Host {host.name} cannot start jobs. {why}"
@@ -222,15 +223,6 @@ def no_link_address() -> str:
 def link(path: str) -> str:
     """The page's whole address where the server knows its own, else the path."""
     return settings.LINK_URL.rstrip("/") + path
-
-
-def spoken(seconds: float) -> str:
-    """`2 h 5 min`, `40 s`."""
-    whole = round(seconds)
-    days, hours, minutes = whole // 86_400, whole % 86_400 // 3600, whole % 3600 // 60
-    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
-    words = [f"{count} {unit}" for count, unit in parts if count][:2]
-    return " ".join(words) or f"{whole} s"
 
 
 def _last_lines(job: Job) -> str:

@@ -18,6 +18,7 @@ from notifications import occurrences as known
 from notifications.models import Delivery, Rule
 from notifications.occurrences import Occurrence
 from notifications.triggers import Trigger
+from trainmaster.quantities import duration
 
 #: jobs that one pass tells of; the others come with the next
 PER_PASS = 200
@@ -68,7 +69,7 @@ def _waiting(minutes: Sequence[int], now: datetime) -> Iterable[Occurrence]:
         if found:
             seconds = (now - since).total_seconds()
             found.facts |= {
-                "waited": known.spoken(seconds),
+                "waited": duration(seconds),
                 "limit": limit,
                 "time": f"{now:%Y-%m-%d %H:%M:%S} UTC",
             }
@@ -101,7 +102,7 @@ def _idle(now: datetime) -> Iterable[Occurrence]:
         idle = slots[source]
         since = min(slot.idle_since for slot in idle if slot.idle_since)
         hosts = ", ".join(sorted({slot.host.name for slot in idle}))
-        waited = known.spoken((now - since).total_seconds())
+        waited = duration((now - since).total_seconds())
         found.facts |= {
             "host": hosts,
             "waited": waited,

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db.models import ProtectedError
 
 from submissions.models import Context
+from trainmaster import quantities
 
 #: `type` of an uploaded file is tar's type flag as a number.
 _FILE, _LINK, _FOLDER = ord("0"), ord("2"), ord("5")
@@ -202,15 +203,11 @@ def _refuse_too_large(entries: list[_Entry]) -> None:
     if total <= settings.CONTEXT_BYTES:
         return
     largest = sorted(entries, key=lambda entry: -len(entry.content))[:_LARGEST_LISTED]
-    names = ", ".join(f"{entry.path} ({_mib(len(entry.content))})" for entry in largest)
+    names = ", ".join(f"{entry.path} ({quantities.size(len(entry.content))})" for entry in largest)
     raise BadContext(
-        f"The folder has {_mib(total)}; the limit is {_mib(settings.CONTEXT_BYTES)}. "
+        f"The folder has {quantities.size(total)}; the limit is {quantities.size(settings.CONTEXT_BYTES)}. "
         f"The largest files are {names}. List what training does not need in .detignore."
     )
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"
 
 
 def _digest(entries: list[_Entry]) -> str:

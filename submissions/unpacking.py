@@ -20,6 +20,7 @@ import pathspec
 from django.conf import settings
 
 from submissions.contexts import BadContext, PlainFile
+from trainmaster import quantities
 from trainmaster.context import ALWAYS_IGNORED, IGNORE_FILE
 
 MOST_FILES = 20_000
@@ -132,7 +133,7 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byte
     with archive.open(info) as stream:
         content = stream.read(left + 1)
     if len(content) > left:
-        limit = f"{settings.CONTEXT_BYTES / 2**20:.0f} MiB"
+        limit = quantities.size(settings.CONTEXT_BYTES)
         raise BadContext(
             f"The zip unpacks to more than {limit}, reached at {info.filename}; the limit is {limit}. "
             "Leave out what training does not need."

@@ -1,5 +1,6 @@
 """What every test may ask for. The parts are real, and start only for the tests that need them."""
 
+import gc
 import os
 import signal
 import sys
@@ -63,6 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     borrowing = {item.path for item in items if _borrows(item)}
     first = borrowing | {item.path for item in items if item.path.parent.name in WITH_SERVERS}
     items.sort(key=lambda item: (item.path not in borrowing, item.path not in first))
+
+
+def pytest_collection_finish() -> None:
+    """Everything imported and collected stays until the end: the garbage collector need not look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -281,6 +281,10 @@ class Client:
         """doctor, enable, disable, drain or accept-key; the host as it is then."""
         return dict(self.post(f"{_host(name)}/{action}", body).get("host") or {})
 
+    def edit_host(self, name: str, changes: Json) -> Json:
+        """Change python, activate or pool; the host as it is then."""
+        return dict(self.call("PATCH", _host(name), changes)["host"])
+
     def remove_host(self, name: str) -> None:
         self.call("DELETE", _host(name))
 

@@ -10,6 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import pathspec
 
+from trainmaster import quantities
+
 LIMIT_BYTES = 95 * 1024 * 1024  # of all files together, before they are encoded
 IGNORE_FILE = ".detignore"
 ALWAYS_IGNORED = (
@@ -105,16 +107,6 @@ def encode(listing: Listing, progress: Optional[Progress] = None) -> List[Dict[s
         if progress is not None:
             progress(min(done, total), total)
     return encoded
-
-
-def megabytes(size: int) -> str:
-    """1536 → "1.5 KiB"."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    raise AssertionError("the loop returns")
 
 
 def _name(path: Path) -> str:
@@ -263,9 +255,11 @@ def _encoded(entry: Entry, content: bytes) -> Dict[str, Any]:
 def _refuse_too_large(listing: Listing) -> None:
     if listing.size <= LIMIT_BYTES:
         return
-    lines = "\n".join(f"  {megabytes(entry.size):>10}  {entry.path}" for entry in _largest(listing.entries))
+    lines = "\n".join(
+        f"  {quantities.size(entry.size):>10}  {entry.path}" for entry in _largest(listing.entries)
+    )
     raise ContextError(
-        f"The folder has {megabytes(listing.size)} of files, allowed: {megabytes(LIMIT_BYTES)}. "
+        f"The folder has {quantities.size(listing.size)} of files, allowed: {quantities.size(LIMIT_BYTES)}. "
         f"Name what is not needed in {IGNORE_FILE} (it works like .gitignore). The largest files:\n{lines}"
     )
 

@@ -8,9 +8,10 @@ import shutil
 from django.conf import settings
 from django.db import OperationalError
 
+from trainmaster import quantities
+
 _OF_FILES = (errno.ENOSPC, errno.EDQUOT)
 _OF_DATABASE = "53100"  # SQLSTATE disk_full
-_MIB = 1024**2
 
 
 def sentence_of(error: BaseException) -> str:
@@ -31,6 +32,6 @@ def warning() -> str:
     if free >= settings.DISK_NEARLY_FULL_BYTES:
         return ""
     return (
-        f"The server's disk is nearly full: {free // _MIB} MiB are left at {settings.DATA_DIR}. When it is full, "
+        f"The server's disk is nearly full: {quantities.size(free)} are left at {settings.DATA_DIR}. When it is full, "
         "logs, metrics and checkpoints wait on their hosts until there is space."
     )

@@ -11,7 +11,7 @@ import uuid
 
 from django.db import transaction
 
-from dispatch import bundle_push, doctor, remote
+from dispatch import bundle_push, doctor, local, remote
 from dispatch.doctor_checks import best_python, slots_of
 from hosts import admitting, identity, observe
 from hosts.models import Host
@@ -100,7 +100,7 @@ def _ready(host: Host) -> None:
 
 
 def _find_python(host: Host) -> str:
-    """The interpreter that was named, tried, or the first one found that is new enough."""
+    """The interpreter that was named, tried; on this machine the server's own; else the first that is new enough."""
     if host.python:
         question = "import sys; sys.version_info >= (3, 8) or sys.exit(sys.version.split()[0]); print(sys.executable)"
         answer = remote.shell(host, _expanded(host.python) + " -S -E -c " + shlex.quote(question))
@@ -108,6 +108,8 @@ def _find_python(host: Host) -> str:
             return _last_line(answer.stdout)
         said = _last_line(answer.stderr) or f"exit code {answer.code}"
         raise remote.NoPython(f"{host.python} on {host.name} is no Python from 3.8 on: {said}.")
+    if host.transport == Host.Transport.LOCAL:  # its environment need not be on PATH
+        return local.python()
     answer = remote.shell(host, f"/bin/sh -c {shlex.quote(_FIND_PYTHON)}")
     path = _last_line(answer.stdout)
     if answer.code == 0 and path.startswith("/"):

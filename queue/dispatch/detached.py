@@ -27,7 +27,7 @@ from jobs import detached as attempts
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason
-from jobs.time_limits import in_words
+from trainmaster.quantities import duration
 
 #: Of an attempt that is over, uploads are awaited so long: nobody can be asked whether they still go on.
 _UPLOADS_SECONDS = 7 * 24 * 3600.0
@@ -238,7 +238,7 @@ def _end(allocation: Allocation, reason: Reason, code: int | None = None) -> Non
         detail = {
             "rank": None,
             "silent_seconds": seconds,
-            "sentence": f"nothing was heard for {in_words(seconds)}",
+            "sentence": f"nothing was heard for {duration(seconds)}",
         }
     elif reason == Reason.REPORTED_FAILURE:
         detail = {"rank": None}

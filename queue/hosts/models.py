@@ -156,7 +156,7 @@ class Host(models.Model):
 
     enabled = models.BooleanField(default=True)
     draining = models.BooleanField(default=False)
-    #: while it is the server that drains it: why, and the same as a sentence
+    #: why the server drains it, empty if a person does; who disabled or drained it and why, as a sentence
     drain_cause = models.CharField(max_length=16, choices=Drain.choices, blank=True)
     drain_reason = models.TextField(blank=True)
     admission = models.CharField(max_length=12, choices=Admission.choices, default=Admission.ADMITTING)
@@ -209,7 +209,7 @@ class Host(models.Model):
 
     @property
     def why_not_used(self) -> str:
-        """The sentence for people on why it is not ready, or why the server drains it; empty without one."""
+        """The sentence for people on why it is not ready, or who disabled or drained it; empty without one."""
         return self.state_reason or self.drain_reason
 
     def peer_address(self, interface: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import ProtectedError, QuerySet
+from django.utils import timezone
 
 from events.announce import announce, wake
 from events.models import Event
@@ -21,6 +22,7 @@ from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import PoolRemoved, hold, mark_dirty
+from trainmaster.quantities import duration
 
 ADMIT = "dispatch.host_tasks.admit"
 LOST = "dispatch.tasks.host_lost"
@@ -217,7 +219,7 @@ def disable(host_id: uuid.UUID, *, actor: str) -> Host:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = _locked(host_id)
     if host.enabled:
-        _switch(host, enabled=False)
+        _switch(host, enabled=False, why=_by("Disabled", actor))
         host.save(update_fields=_SWITCHES)
         _changed(host, "disabled", actor)
     return host
@@ -228,15 +230,19 @@ def drain(host_id: uuid.UUID, *, actor: str) -> Host:
     """Nothing new is placed; what runs there ends in its own time. It stays so until someone enables the host."""
     host = _locked(host_id)
     if not host.draining or host.drain_cause:
-        _switch(host, enabled=True, draining=True)
+        _switch(host, enabled=True, draining=True, why=_by("Drained", actor))
         host.save(update_fields=_SWITCHES)
         _changed(host, "draining", actor)
     return host
 
 
-def _switch(host: Host, *, enabled: bool, draining: bool = False) -> None:
+def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "") -> None:
     """Set the switches of a locked row as a person wishes, or as they are once the server lifts its own drain."""
-    host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", ""
+    host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", why
+
+
+def _by(what: str, actor: str) -> str:
+    return f"{what} by {actor.removeprefix('user:')}, {timezone.now():%Y-%m-%d %H:%M} UTC."
 
 
 @transaction.atomic
@@ -335,7 +341,9 @@ def declare_lost_by_rule(host_id: uuid.UUID) -> bool:
         return False
     seconds = (host.failed_at - host.failing_since).total_seconds()
     count = host.failed_contacts
-    sentence = f"Declared lost by the pool's rule: {count} contacts in a row failed, over {seconds:.0f} s."
+    sentence = (
+        f"Declared lost by the pool's rule: {count} contacts in a row failed, over {duration(seconds)}."
+    )
     _lose(host, sentence, "server", {"failed_contacts": count, "silent_seconds": seconds})
     return True
 

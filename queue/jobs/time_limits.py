@@ -16,15 +16,6 @@ from jobs.models import Allocation
 from jobs.states import AllocationState
 
 
-def in_words(seconds: float) -> str:
-    """`45 s`, `10 min`, `4 h`, `1 h 30 min`."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    hours, minutes = divmod(round(whole / 60), 60)
-    return " ".join([f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0))
-
-
 class TooLong(ValueError):
     """The pool allows less; the message is a sentence for the user."""
 

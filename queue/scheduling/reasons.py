@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from trainmaster.quantities import duration
+
 
 class WaitCode(StrEnum):
     """Why a request is not running."""
@@ -141,20 +143,6 @@ def max_slots(held: int, asks: int, most: int) -> Reason:
     return Reason(WaitCode.MAX_SLOTS, text, {"held": held, "asks": asks, "max_slots": most})
 
 
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `2 h`, `3 h 20 min`, `4 d 6 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
-    hours = round(seconds / 3600)
-    return f"{hours // 24} d {hours % 24} h".removesuffix(" 0 h")
-
-
 def time_limit(asks: float, longest: float, pool: str) -> Reason:
     """Both in seconds."""
     text = f"asks to run {duration(asks)}; work in pool {pool} runs at most {duration(longest)}"
@@ -180,6 +168,8 @@ def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:
     """`off`: (host name, why)."""
     verb = "is" if asks == 1 else "are"
     text = f"needs {slots(asks)} that {verb} off: {listed([f'{name} is {why}' for name, why in off])}"
+    if by_hand := [name for name, why in off if why == "disabled"]:
+        text += f"; enable with `trainmaster host enable {' '.join(by_hand[:3])}`"
     return Reason(WaitCode.HOSTS_OFF, text, {"asks": asks, "hosts": dict(off)})
 
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scheduling.reasons import duration
 from scheduling.traces import TraceError, TraceJob, generated, parse, written
 from scheduling.virtual_time import Habits, Outcome, Promise, VirtualPool
 from scheduling.world import PoolView
+from trainmaster.quantities import duration
 
 #: what the 80 % ranges are to hold
 GOAL = (0.75, 0.85)

@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from operator import itemgetter
@@ -29,8 +29,6 @@ from jobs.states import JobState
 
 #: queues that a process keeps; 10,000 jobs take about 5 MB
 KEPT_QUEUES = 8
-#: the column of the statement that a priority pool's order begins with
-_PRIORITY = 8
 _HOLDS = "holding.job_id IS NOT NULL"
 
 
@@ -83,6 +81,9 @@ class Queue:
         job_id = uuid.UUID(self.ids[place])
         return Line(job_id, place, self.states[place], self.held[place], self.needed[place])
 
+
+#: the columns of `_QUEUE` are these fields; a priority pool's order begins with this one
+_PRIORITY = [column.name for column in fields(Queue)].index("priorities")
 
 # One aggregate over the join, since grouping the tasks first and joining afterwards takes twice as long.
 _QUEUE = f"""

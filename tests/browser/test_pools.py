@@ -86,8 +86,8 @@ def test_a_pool_is_made_and_its_rules_are_told_beside_the_fields(stack: Stack, b
     browser.one("#name").send_keys("night")
     browser.one("#default_priority").fill("100")
     browser.one(".submit button").click()
-    browser.wait(lambda: browser.text("#default_priority-error"), "the refusal beside its field")
-    assert browser.text("#default_priority-error") == "Found 100; allowed: a whole number from 1 to 99."
+    browser.wait(lambda: browser.text("#default_priority_error"), "the refusal beside its field")
+    assert browser.text("#default_priority_error") == "Found 100; allowed: a whole number from 1 to 99."
     assert browser.run("return document.querySelector('#name').value") == "night"
     wrong += [f"with an error: {each}" for each in browser.violations()]
     browser.one("#default_priority").fill("60")

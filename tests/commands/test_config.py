@@ -37,6 +37,19 @@ def test_the_work_dir_is_entered_first_and_may_be_below_the_folder(tmp_path: Pat
     assert ran({"entrypoint": given, "work_dir": "no such folder"}, tmp_path) == ""
 
 
+def test_a_work_dir_that_is_missing_is_told_with_its_host_and_its_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_AGENT_ID", "gpu1")
+    words = entrypoint(check({"entrypoint": "pwd", "work_dir": "/data/100% $HOME"}).effective())
+    ended = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "work_dir: the folder /data/100% $HOME does not exist on gpu1, or this account may not enter it. "
+        "Create it there, or change work_dir in the config.\n"
+    )
+
+
 def test_what_lists_call_it_are_its_words_unless_it_has_a_name() -> None:
     assert check({"entrypoint": ["echo", "a b"]}).effective()["description"] == "echo 'a b'"
     assert check({"entrypoint": "  echo\n  x "}).effective()["description"] == "echo x"

@@ -180,6 +180,20 @@ def test_the_local_host_is_admitted_by_the_same_road(listening: None, tmp_path: 
     assert (host.admission, host.server_route, host.slots.count()) == ("ready", "url", 3)
 
 
+def test_the_local_hosts_first_python_is_the_servers_even_if_it_is_not_on_path(
+    listening: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    new = NewHost("local", transport="local", workdir=str(tmp_path / "work"), wanted_slots=1)
+    host = admitted(registry.add(new, default_pool(), actor="user:ada"))
+    found = [interpreter["path"] for interpreter in host.facts["interpreters"]]
+    with_torch = [one["path"] for one in host.facts["interpreters"] if one.get("torch")]
+    assert found[0] == sys.executable and not sys.executable.startswith("/usr/bin")
+    assert host.python == (
+        sys.executable if sys.executable in with_torch or not with_torch else with_torch[0]
+    )
+
+
 def test_root_gets_the_system_folder_and_others_one_in_their_home(
     listening: None, isolated_hosts: list[rig.Host]
 ) -> None:

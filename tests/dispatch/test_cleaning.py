@@ -250,12 +250,13 @@ def test_the_servers_own_drain_ends_with_its_reason_and_a_persons_does_not(
         registry.drain(machine.pk, actor="user:admin")
     cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [{"pid": 7}], "count": 1}})
     machine.refresh_from_db()
-    assert machine.draining and bool(machine.drain_reason) is not by_person
+    assert machine.draining and machine.drain_reason.startswith("Drained by admin, ") is by_person
+    assert bool(machine.drain_cause) is not by_person
     cleanings.done(member.pk)
     assert (machine.pk in reconcile.hosts_to_ask()) is not by_person
     reconcile.host(machine.pk)
     machine.refresh_from_db()
-    assert machine.draining is by_person and not machine.drain_reason and held() == 0
+    assert (machine.draining, bool(machine.drain_reason), held()) == (by_person, by_person, 0)
     assert trial_of(experiment_of(member)).state == TrialState.COMPLETED
 
 

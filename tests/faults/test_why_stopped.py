@@ -74,7 +74,8 @@ def test_a_command_that_is_not_found_says_where_to_look(stack: Stack) -> None:
     path = f"/api/v1/commands/{command}"
     stack.wait(lambda: "endTime" in stack.get(path)["command"], 60, "the command to end")
     story = stack.get(f"/api/v1/tasks/{command}/why-stopped")
-    assert story["meaning"] == "exit code 127: command not found"
+    assert story["meaning"] == "exit code 127: command not found: no-such-program"
+    assert story["sentences"][1].startswith("no-such-program is not on the PATH of jobs on gpu")
     assert any("no-such-program" in line["text"] for line in story["lines"])
 
 

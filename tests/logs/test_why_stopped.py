@@ -13,7 +13,7 @@ from jobs import rank_ends, transitions
 from jobs.models import Member
 from jobs.states import AllocationState, Reason
 from logs import first_rank, store, why_stopped
-from logs.lines import NewLine, blocks_of
+from logs.lines import NO_RANK, NewLine, blocks_of
 from logs.why_stopped import Story
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
 
@@ -121,6 +121,58 @@ def test_exit_codes_are_told_in_words(code: int | None, meaning: str) -> None:
     experiment = running(max_restarts=0)
     ends(members_of(experiment)[0], code)
     assert story_of(experiment).meaning == meaning
+
+
+@pytest.mark.parametrize(
+    ("said", "program", "advice"),
+    [
+        ("sh: accelerate: not found", "accelerate", "PATH"),
+        ("trainmaster: line 1: exec: torchrun: not found", "torchrun", "PATH"),
+        ("sh: 1: accelerate: not found", "accelerate", "is not on the PATH of jobs on gpu0"),
+        ("bash: line 1: accelerate: command not found", "accelerate", "environment.activate"),
+        ("/bin/sh: 1: exec: accelerate: not found", "accelerate", "check its spelling"),
+        (
+            "/usr/bin/env: \u2018python2\u2019: No such file or directory",
+            "python2",
+            "python2 is not on the PATH",
+        ),
+        (
+            "bash: line 1: ./train.sh: No such file or directory",
+            "./train.sh",
+            "Check on gpu0 that ./train.sh exists",
+        ),
+        (
+            "ERROR: trainmaster: command not found: 'tarin'. It must be on the host's PATH or in the context folder",
+            "tarin",
+            "install it",
+        ),
+        (
+            "ERROR: trainmaster: command not found: the interpreter that the first line of './go' names is not there",
+            "./go",
+            "the interpreter that its first line names",
+        ),
+    ],
+)
+def test_a_program_that_was_not_found_is_named_with_what_to_check(
+    said: str, program: str, advice: str
+) -> None:
+    experiment = running(max_restarts=0)
+    [member] = members_of(experiment)
+    writes(member, NO_RANK, ["preparing", said])
+    ends(member, 127)
+    story = story_of(experiment)
+    assert story.meaning == f"exit code 127: command not found: {program}"
+    assert story.sentences[0] == f"It failed on gpu0: exit code 127: command not found: {program}."
+    assert advice in story.sentences[1]
+
+
+def test_an_exit_code_127_of_its_own_names_no_program() -> None:
+    experiment = running(max_restarts=0)
+    [member] = members_of(experiment)
+    writes(member, NO_RANK, ["ValueError: key: not found"])
+    ends(member, 127)
+    assert story_of(experiment).sentences[0].startswith("It failed on gpu0: exit code 127: command not found")
+    assert not any("PATH" in sentence for sentence in story_of(experiment).sentences)
 
 
 def test_a_crash_says_its_last_words() -> None:

@@ -104,7 +104,11 @@ def test_a_gang_is_told_how_many_whole_hosts_are_free_and_which_may_not_meet() -
 
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [({"enabled": False}, "disabled"), ({"draining": True}, "draining"), ({"silent": True}, "silent")],
+    [
+        ({"enabled": False}, "disabled; enable with `trainmaster host enable gpu-1`"),
+        ({"draining": True}, "draining"),
+        ({"silent": True}, "silent"),
+    ],
 )
 def test_hosts_that_are_off_are_named_with_the_reason(kind: dict[str, bool], word: str) -> None:
     world = World([host(1, 8, **kind), host(2, 4)])

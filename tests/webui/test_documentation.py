@@ -26,7 +26,11 @@ from webui import docs_site
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-OURS = ("docs", "README.md", "deploy/README.md", "examples")
+OURS = (
+    "docs",
+    "examples",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("*/README.md"))),
+)
 COMMAND = re.compile(r"^(?:\$ )?((?:trainmaster|det|\./manage\.py) .+)$")
 SETTING = re.compile(r"\bTRAINMASTER_[A-Z0-9_]*[A-Z0-9]\b")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)

@@ -11,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
+from hosts import registry
 from hosts.models import Host, Slot
 from jobs.models import Allocation, Member, PoolCount, SlotHold
 from jobs.states import MemberState
@@ -109,6 +110,14 @@ def test_idle_gpus_are_said_where_they_are_held(member: Member) -> None:
     held = json.loads(get(f"/api/v1/hosts/{host.name}"))
     slots = held.get("host", held)["slots"]
     assert [bool(slot["heldBy"] and slot["heldBy"]["idleSince"]) for slot in slots] == [False, True, False]
+
+
+def test_who_disabled_a_host_is_shown_and_is_no_failure(member: Member) -> None:
+    registry.disable(member.host.pk, actor="user:ada")
+    assert '<div class="banner">Disabled by ada, 20' in get(f"/hosts/{member.host.name}")
+    assert '<span class="hint">Disabled by ada, 20' in get("/hosts")
+    registry.enable(member.host.pk, actor="user:ada")
+    assert "Disabled by" not in get(f"/hosts/{member.host.name}") + get("/hosts")
 
 
 def test_the_cluster_is_counted_over_time_by_pool(member: Member) -> None:

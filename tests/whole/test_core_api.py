@@ -182,7 +182,7 @@ def test_wrong_reports_are_named_and_what_is_odd_is_shown_as_it_is(stack: Stack,
     for words in (
         "refused: RuntimeError: Validation metrics must have values, None was given for: accuracy.",
         "refused: ValueError: The metric group 'a.b' must be a name without '.'.",
-        "refused: ValueError: The metadata is 5.0 MiB as JSON, allowed: 4 MiB",
+        "refused: ValueError: The metadata is 5.0 MiB as JSON, allowed: 4.0 MiB",
         "refused: ValueError: The progress is 7, it must be between 0 and 1.",
         'refused: ValueError: The checkpoint\'s metadata must have "steps_completed"',
         "refused: ValueError: The checkpoint's metadata holds a object, which JSON cannot hold.",

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 from urllib.parse import quote
 
+from trainmaster import quantities
 from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
 from trainmaster.cli.checkpoint_deletion import files, full_uuid
 from trainmaster.cli.errors import OK, CliError, UsageError
 from trainmaster.cli.output import Column, done, local_time, state
 from trainmaster.client import Client
-from trainmaster.context import megabytes
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
@@ -67,7 +67,7 @@ COLUMNS = [
     Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
     Column("UUID", lambda row: row["uuid"]),
     Column("Resources", lambda row: row.get("resources"), lambda value: files(len(value))),
-    Column("Size", _size, megabytes),
+    Column("Size", _size, quantities.size),
     Column("Reported", lambda row: local_time(row.get("reportTime"))),
 ]
 _DETAILS = [
@@ -80,7 +80,7 @@ _DETAILS = [
     Column("Report Time", lambda row: local_time(row.get("reportTime"))),
     Column("Storage", lambda row: row.get("storage")),
     Column("Made On", lambda row: row.get("host")),
-    Column("Size", lambda row: f"{megabytes(_size(row))} in {files(len(row.get('resources') or {}))}"),
+    Column("Size", lambda row: f"{quantities.size(_size(row))} in {files(len(row.get('resources') or {}))}"),
     Column("Kept Because", lambda row: "; ".join(row.get("keptBecause") or []) or None),
     Column("Began With It", lambda row: ", ".join(_trials(row)) or None),
     Column("Deletion Waits", lambda row: row.get("deletionWaitsFor")),

@@ -6,11 +6,11 @@ import argparse
 import uuid
 from typing import Any, Dict, List
 
+from trainmaster import quantities
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.output import Column, ask, done, say
 from trainmaster.client import Client
-from trainmaster.context import megabytes
 
 Json = Dict[str, Any]
 
@@ -77,7 +77,7 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
             say(f"{each['uuid']}: trial {each['trialId']}, step {each['stepsCompleted']}")
             for loss in each["losses"]:
                 say(f"  {loss}", "yellow")
-        size = megabytes(sum(int(each["sizeBytes"]) for each in there))
+        size = quantities.size(sum(int(each["sizeBytes"]) for each in there))
         if not ask(f"Delete {_checkpoints(chosen)} ({size})? This cannot be undone.", default=False):
             say("Nothing was deleted.")
             return FAILED
@@ -127,7 +127,7 @@ _TO_GO = [
         lambda row: next(iter(row["ValidationMetrics"].values()), None),
     ),
     Column("UUID", lambda row: row["UUID"]),
-    Column("Size", lambda row: row["Size"], megabytes),
+    Column("Size", lambda row: row["Size"], quantities.size),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import config_schema, output, run_options, task_lists
+from trainmaster.cli import config_schema, log_end, output, run_options, task_lists
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, follow, show_log
@@ -20,6 +20,7 @@ from trainmaster.cli.submission import packed
 from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client
 from trainmaster.http import HttpError
+from trainmaster.protocol import EXIT_NOT_FOUND
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
@@ -124,7 +125,10 @@ def _watch(client: Client, command_id: str, args: argparse.Namespace) -> int:
     record = _wait_end(client, command_id)
     if record["phase"] == "COMPLETED":
         return OK
-    say(f"Command {command_id[:SHOWN]}: {record.get('exitStatus') or record['phase'].lower()}.", "red")
+    end = f"Command {command_id[:SHOWN]}: {record.get('exitStatus') or record['phase'].lower()}."
+    is_lacking = record.get("exitCode") == EXIT_NOT_FOUND  # which program, the log knows
+    why = log_end.why_stopped(client, f"/api/v1/tasks/{command_id}") if is_lacking else {}
+    log_end.tell({"sentences": why.get("sentences")}, end)
     return int(record.get("exitCode") or FAILED)
 
 

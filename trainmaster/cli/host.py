@@ -41,6 +41,13 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("--pool", help="test every pair of its hosts: can they be in one gang, and how fast")
     output.add_format(parser)
     parser.set_defaults(run=_doctor, action="examine the host")
+    parser = verbs.add_parser("edit", help="change the interpreter of its next runs, or its pool")
+    parser.add_argument("name")
+    parser.add_argument("--python", metavar="PATH", help="the interpreter for jobs there")
+    parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
+    parser.add_argument("--pool", metavar="POOL", help="nothing may run there")
+    output.add_format(parser)
+    parser.set_defaults(run=_edit, action="edit the host")
     for verb, (_, text) in _ACTIONS.items():
         parser = verbs.add_parser(verb, help=text)
         parser.add_argument("names", nargs="+", metavar="name")
@@ -97,6 +104,21 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
         say(f"{args.name} is {host['state']}: {host.get('stateReason') or 'no reason given'}", "red")
     failed = any(check["state"] == "fail" for check in (host.get("doctor") or {}).get("checks") or [])
     return FAILED if failed or host["state"] in ("failed", "suspended", "lost") else OK
+
+
+def _edit(client: Client, args: argparse.Namespace) -> int:
+    wanted = {"python": args.python, "activate": args.activate, "pool": args.pool}
+    changes = {field: value for field, value in wanted.items() if value is not None}
+    if not changes:
+        raise UsageError("name at least one of --python, --activate and --pool.")
+    host = client.edit_host(args.name, changes)
+    if args.output == "table":
+        done(f"Jobs on {args.name} use {host['activate'] or host['python']} (pool {host['pool']})")
+        if host["state"] == "admitting":
+            say(f"The server tries it first; `trainmaster host show {args.name}` shows the result.")
+    else:
+        output.show_one(host, HOSTS, args.output)
+    return OK
 
 
 def _act(client: Client, args: argparse.Namespace) -> int:

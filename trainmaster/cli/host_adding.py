@@ -218,12 +218,5 @@ def _number(text: str, current: int, count: int) -> int:
 
 
 def _set_python(client: Client, name: str, path: str) -> None:
-    try:
-        client.call("PATCH", f"/api/v1/hosts/{name}", {"python": path})
-    except Answered as error:
-        if error.status in (404, 405):
-            raise CliError(
-                f"this server cannot change the interpreter of {name}; add it again with --python {path}."
-            ) from error
-        raise
+    client.edit_host(name, {"python": path})
     done(f"Jobs on {name} use {path}")

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.cli import job_edits, output
-from trainmaster.cli.errors import OK
+from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.job_edits import local_clock
 from trainmaster.cli.output import Column, local_time
 from trainmaster.cli.prefixes import SHOWN
@@ -29,7 +29,7 @@ def add(add_noun: Adder) -> None:
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the jobs")
     parser = verbs.add_parser("explain", aliases=["why"], help="all that keeps a job waiting")
-    parser.add_argument("job_id", metavar="JOB_ID")
+    parser.add_argument("job_id", metavar="JOB_ID|EXPERIMENT_ID")
     parser.add_argument(
         "-o", "--output", choices=["text", "json"], default="text", help="how to print the answer"
     )
@@ -53,6 +53,7 @@ def _columns(weighted: bool, short: bool) -> List[Column]:
         Column("Slots (acquired/needed)", lambda row: f"{row['allocatedSlots']}/{row['requestedSlots']}"),
         Column("Status", lambda row: _status(row, short)),
         Column("User", lambda row: row.get("username")),
+        Column("Experiment", lambda row: row["entityId"] if row["type"] == "TYPE_EXPERIMENT" else None),
     ]
 
 
@@ -92,12 +93,32 @@ def _list(client: Client, args: argparse.Namespace) -> int:
 
 
 def _explain(client: Client, args: argparse.Namespace) -> int:
-    found = client.explain_job(args.job_id)
+    found = client.explain_job(_job_id(client, args.job_id))
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
     else:
         print("\n".join(_explained(found)))
     return OK
+
+
+def _job_id(client: Client, given: str) -> str:
+    """The job of an experiment that is given by its number. Digits that are no experiment's may begin a job's id."""
+    if not given.isdecimal():
+        return given
+    try:
+        return str(client.experiment(int(given))["experiment"]["jobId"])
+    except Answered as error:
+        if error.status != 404:
+            raise
+    try:
+        return str(client.explain_job(given)["jobId"])
+    except Answered as error:
+        if error.status != 404:
+            raise
+        raise CliError(
+            f"there is no experiment {given}, and no job whose id begins with {given}; "
+            "`trainmaster job list` shows the ids of both."
+        ) from error
 
 
 def _explained(found: Json) -> List[str]:

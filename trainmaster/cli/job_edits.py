@@ -12,6 +12,7 @@ from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.output import ask, clean, done, is_interactive, say
 from trainmaster.cli.prefixes import SHOWN
 from trainmaster.client import Client
+from trainmaster.quantities import duration
 
 Json = Dict[str, Any]
 
@@ -194,11 +195,6 @@ def local_clock(seconds: float) -> str:
 
 
 def _age(text: str, now: datetime) -> str:
-    """`12 s`, `4 min`, `3 h 20 min`: how long ago a time of the server's was."""
+    """How long ago a time of the server's was."""
     moment = datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z")
-    seconds = max(0, int((now - moment).total_seconds()))
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    return duration((now - moment).total_seconds())

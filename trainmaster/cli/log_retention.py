@@ -6,11 +6,11 @@ import argparse
 from typing import Any, Callable, Dict
 from urllib.parse import quote
 
+from trainmaster import quantities
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, ask, done, local_time, say
 from trainmaster.client import Client
-from trainmaster.context import megabytes
 
 Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
@@ -97,7 +97,7 @@ _COLUMNS = [
     Column("Ended", lambda row: local_time(row.get("endTime"))),
     Column("Kept Days", lambda row: row["days"]),
     Column("Lines", lambda row: int(row["lines"])),
-    Column("Stored", lambda row: megabytes(int(row["storedBytes"]))),
+    Column("Stored", lambda row: quantities.size(int(row["storedBytes"]))),
 ]
 
 
@@ -134,7 +134,7 @@ def _would_go(found: Json) -> str:
 def _sum(held: Json) -> str:
     lines, logs = int(held["lines"]), int(held["logs"])
     counted = f"{lines:,} line{'' if lines == 1 else 's'} of {logs:,} log{'' if logs == 1 else 's'}"
-    return f"{counted}, {megabytes(int(held['storedBytes']))} ({megabytes(int(held['textBytes']))} of text)"
+    return f"{counted}, {quantities.size(int(held['storedBytes']))} ({quantities.size(int(held['textBytes']))} of text)"
 
 
 def _cleanup(client: Client, args: argparse.Namespace) -> int:

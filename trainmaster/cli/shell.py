@@ -161,10 +161,8 @@ def _tunnel(client: Client, args: argparse.Namespace, kind: services.Kind) -> in
     tunnel = connect(client.connection(), f"/proxy/{args.id}/")
     threading.Thread(target=_carry_out, args=(tunnel,), daemon=True).start()
     try:
-        while True:
-            block = memoryview(tunnel.receive())
-            if not block:
-                break
+        for data in tunnel.messages():
+            block = memoryview(data)
             while block:
                 block = block[os.write(sys.stdout.fileno(), block) :]
     except OSError:

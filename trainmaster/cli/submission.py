@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
-from trainmaster import context
+from trainmaster import context, quantities
 from trainmaster.cli import one_batch
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Bar, done, lines_of, say
@@ -169,7 +169,7 @@ def packed(folder: Optional[Path], includes: List[Path]) -> List[Json]:
         raise CliError(str(error)) from error
     finally:
         bar.close()
-    say(f"Preparing files to send: {listing.files} files, {context.megabytes(listing.size)}")
+    say(f"Preparing files to send: {listing.files} files, {quantities.size(listing.size)}")
     if listing.skipped:
         say(f"Left out: {', '.join(lines_of(listing.skipped))}")
     return files

@@ -11,7 +11,7 @@ import re
 import uuid
 from typing import Any, Dict, List, Mapping, Set, Tuple
 
-from trainmaster import bounded_json
+from trainmaster import bounded_json, quantities
 
 logger = logging.getLogger("trainmaster.core")
 
@@ -66,7 +66,7 @@ def too_large(value: Any) -> str:
     size = len(json.dumps(value))
     if size <= VALUE_BYTES:
         return ""
-    allowed = f"{size / 2**20:.1f} MiB as JSON, allowed: {VALUE_BYTES // 2**20} MiB"
+    allowed = f"{quantities.size(size)} as JSON, allowed: {quantities.size(VALUE_BYTES)}"
     return f"{allowed}; large data belongs into the files of a checkpoint"
 
 

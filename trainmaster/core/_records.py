@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from trainmaster import quantities
 from trainmaster.core._encoding import to_line
 
 logger = logging.getLogger("trainmaster.core")
@@ -36,8 +37,8 @@ class Records:
         line = to_line(record)
         if len(line) > RECORD_BYTES:
             logger.error(
-                "A %s record of %.1f MiB is left out: the server takes %d MiB in one piece.",
-                type_, len(line) / 2**20, RECORD_BYTES // 2**20,
+                "A %s record of %s is left out: the server takes %s in one piece.",
+                type_, quantities.size(len(line)), quantities.size(RECORD_BYTES),
             )  # fmt: skip
             return
         if self._torn:  # the line that a full disk cut ends here, so that it spoils no other

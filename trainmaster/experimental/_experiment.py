@@ -22,6 +22,7 @@ from trainmaster.experimental._vocabulary import (
     metric_order,
 )
 from trainmaster.experimental._workspace import Workspace
+from trainmaster.quantities import duration
 
 _WORD_SECONDS = 60.0  # while it waits
 
@@ -188,9 +189,7 @@ class Experiment:
             if time.monotonic() - said >= _WORD_SECONDS:
                 said = time.monotonic()
                 word = state.name.lower()
-                print(
-                    f"Experiment {self._id} is {word}, {(said - begin) / 60:.0f} min so far.", file=sys.stderr
-                )
+                print(f"Experiment {self._id} is {word}, {duration(said - begin)} so far.", file=sys.stderr)
             time.sleep(interval)
 
     def list_checkpoints(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional
 
+from trainmaster.quantities import duration
+
 _FIRST_AFTER_SECONDS = 5.0
 _EVERY_SECONDS = 10.0
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -35,9 +37,8 @@ class Progress:
         """All files are stored; said only where the log has heard of it."""
         seconds = self._now() - self._began
         if self._said_at > self._began:
-            self._say(
-                f"{self._name}: uploaded, {amount(self._total)} in {seconds:.0f} s, {amount(self._total / seconds)}/s"
-            )
+            rate = f"{amount(self._total / seconds)}/s"
+            self._say(f"{self._name}: uploaded, {amount(self._total)} in {duration(seconds)}, {rate}")
 
 
 def progress_of(uuid: str, total: int, say: Callable[[str], None]) -> Progress:

@@ -21,6 +21,7 @@ from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
 from webui.live.threads import reading, release_thread
 from webui.live.wakeups import wakeups
 from webui.models import GatherPart
+from webui.query import number
 
 #: How long a peer waits for its gang before it is told that some are missing.
 GANG_WAIT_SECONDS = 600.0
@@ -90,7 +91,8 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
     """Whether the run should save and leave; answers early when it should. `timeoutSeconds` up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
     # the published client writes it in its own way, and would else ask without a pause
-    seconds = _seconds(request.GET.get("timeoutSeconds") or request.GET.get("timeout_seconds", "0"))
+    asked = number(request.GET, "timeoutSeconds") or number(request.GET, "timeout_seconds") or 0.0
+    seconds = min(max(asked, 0.0), LONGEST_POLL_SECONDS)
 
     async def look() -> bool | None:
         return True if await reading(_must_leave, allocation_id) else None
@@ -98,14 +100,6 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
     return json_answer(
         PreemptionAnswer(preempt=bool(await poll(f"allocation:{allocation_id}", seconds, look)))
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise BadRequest(f"timeoutSeconds: {text} is not a number.") from error
-    return min(max(value, 0.0), LONGEST_POLL_SECONDS) if value == value else 0.0
 
 
 def _must_leave(allocation_id: str) -> bool:

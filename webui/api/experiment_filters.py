@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.http import QueryDict
 from rest_framework import serializers
 
 from experiments import phases
@@ -12,6 +13,7 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState
 from webui.api import encoding
 from webui.api.views import Json
+from webui.query import whole, wholes
 
 SORT = {
     "SORT_BY_ID": "id",
@@ -58,7 +60,7 @@ class ExperimentsQuery(encoding.PageQuery, Filters):
     showTrialData = serializers.BooleanField(required=False)
 
 
-_ID_BOUNDS = {"lt": "lt", "lte": "lte", "gt": "gt", "gte": "gte"}
+_ID_BOUNDS = ("lt", "lte", "gt", "gte")
 
 
 def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
@@ -93,21 +95,12 @@ def _states(names: list[str]) -> Q:
     return wanted
 
 
-def by_id(rows: QuerySet[Experiment], params: Any) -> QuerySet[Experiment]:
+def by_id(rows: QuerySet[Experiment], params: QueryDict) -> QuerySet[Experiment]:
     """`experimentIdFilter.incl=1&experimentIdFilter.gt=5`, as the published client asks."""
     prefix = "experimentIdFilter."
-    for name, lookup in _ID_BOUNDS.items():
-        if value := params.get(prefix + name):
-            rows = rows.filter(**{f"pk__{lookup}": _whole(prefix + name, value)})
-    if include := params.getlist(prefix + "incl"):
-        rows = rows.filter(pk__in=[_whole(prefix + "incl", value) for value in include])
-    if exclude := params.getlist(prefix + "notIn"):
-        rows = rows.exclude(pk__in=[_whole(prefix + "notIn", value) for value in exclude])
-    return rows
-
-
-def _whole(name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError as error:
-        raise serializers.ValidationError({name: f"{value} is not a whole number."}) from error
+    for name in _ID_BOUNDS:
+        if (bound := whole(params, prefix + name, least=-1)) is not None:
+            rows = rows.filter(**{f"pk__{name}": bound})
+    if include := wholes(params, prefix + "incl"):
+        rows = rows.filter(pk__in=include)
+    return rows.exclude(pk__in=wholes(params, prefix + "notIn"))

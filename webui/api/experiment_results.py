@@ -24,6 +24,7 @@ from webui.api.trial_encoding import (
     trials_with_numbers,
 )
 from webui.api.views import ApiView
+from webui.query import as_id
 
 
 class TrialsAnswer(Answer):
@@ -128,7 +129,7 @@ class AllLabels(ApiView):
     def get(self, request: Request) -> Response:
         rows = Experiment.objects.all()
         if project := request.query_params.get("projectId"):
-            rows = rows.filter(project_id=int(project)) if project.isdigit() else rows.none()
+            rows = rows.filter(project_id=as_id(project))
         counts: dict[str, int] = {}
         for labels in rows.exclude(labels=[]).values_list("labels", flat=True):
             for label in labels:

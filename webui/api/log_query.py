@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from django.http import QueryDict
-from django.utils.dateparse import parse_datetime
 
 from jobs.models import Member
 from logs import rank_facts
@@ -18,6 +15,7 @@ from logs.lines import SERVER, STDERR, STDOUT, STREAM_NAMES
 from logs.rank_expression import Expression, RankFault
 from logs.rank_expression import parse as parse_ranks
 from webui.api.errors import BadRequest
+from webui.query import flag, time, whole
 
 #: Who wrote a line, in the dialect: the training code, or the server.
 TASK_SOURCE, SERVER_SOURCE = "task", "master"
@@ -37,7 +35,6 @@ FILTERS = frozenset(
     | {"timestampBefore", "timestampAfter", "searchText", "enableRegex"}
 )
 STREAMED = FILTERS | {"limit", "follow", "orderBy", "after"}
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _NAME_CHARACTERS_MAX = 256
 
 
@@ -79,7 +76,7 @@ class LogQuery:
 def stream_query(query: QueryDict, task_id: str) -> LogQuery:
     """The query of a stream of records. Raises BadRequest. Reads the database for container ids."""
     _refuse_unknown(query, STREAMED)
-    limit, follow = _number(query, "limit"), flag(query, "follow")
+    limit, follow = whole(query, "limit"), flag(query, "follow")
     if limit and follow:
         raise BadRequest("Limit cannot be specified when following")
     order = query.get("orderBy", "")
@@ -89,7 +86,7 @@ def stream_query(query: QueryDict, task_id: str) -> LogQuery:
     if newest_first and follow:
         raise BadRequest("orderBy cannot be ORDER_BY_DESC when following: new lines come last.")
     return LogQuery(
-        task_id, limit or None, follow, newest_first, _number(query, "after"), *_filtered(query, task_id)
+        task_id, limit or None, follow, newest_first, whole(query, "after") or 0, *_filtered(query, task_id)
     )
 
 
@@ -119,8 +116,8 @@ def _filtered(query: QueryDict, task_id: str) -> tuple[tuple[Expression, ...], F
         filters = Filters(
             levels=frozenset[Level](parse(level) for level in query.getlist("levels")),
             streams=streams or frozenset(),
-            after_time=_time(query, "timestampAfter"),
-            before_time=_time(query, "timestampBefore"),
+            after_time=time(query, "timestampAfter"),
+            before_time=time(query, "timestampBefore"),
         ).searching(query.get("searchText", ""), is_regex=flag(query, "enableRegex"))
     except (UnknownLevel, BadPattern) as error:
         raise BadRequest(str(error)) from error
@@ -173,31 +170,3 @@ def _ranks(query: QueryDict) -> tuple[Expression, ...]:
         )
     except RankFault as error:
         raise BadRequest(f"rankIds: {error} -1 stands for lines without a rank.") from error
-
-
-def _number(query: QueryDict, name: str) -> int:
-    text = query.get(name, "") or "0"
-    if not _WHOLE_NUMBER.fullmatch(text):
-        raise BadRequest(f"{name} is {text!r}; allowed: 0 or a positive whole number.")
-    return int(text)
-
-
-def flag(query: QueryDict, name: str) -> bool:
-    """A parameter that is true or false. Raises BadRequest."""
-    text = query.get(name, "").lower()
-    if text not in {"", "true", "false", "1", "0"}:
-        raise BadRequest(f"{name} is {text!r}; allowed: true or false.")
-    return text in {"true", "1"}
-
-
-def _time(query: QueryDict, name: str) -> float | None:
-    text = query.get(name, "")
-    if not text:
-        return None
-    try:
-        value: datetime | None = parse_datetime(text)
-    except ValueError:
-        value = None
-    if value is None:
-        raise BadRequest(f"{name} is {text!r}; allowed: a time like 2026-01-31T12:00:00Z (RFC 3339).")
-    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()

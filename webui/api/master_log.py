@@ -13,11 +13,11 @@ from events.models import Event
 from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
-from webui.api.errors import BadRequest, Forbidden
-from webui.api.metric_streams import LARGEST
+from webui.api.errors import Forbidden
 from webui.api.ndjson import ndjson, record
 from webui.api.views import Json
 from webui.live.threads import reading, release_thread
+from webui.query import LARGEST_INTEGER, flag, whole
 
 _PAGE = 500
 _EVERY_SECONDS = 1.0
@@ -39,12 +39,13 @@ async def entries(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Each change of state with its reason, oldest first; those of accounts to admins alone."""
     if not isinstance(who, User):
         raise Forbidden("A run reads no log of the server.")
-    offset, limit = _number(request, "offset"), max(0, _number(request, "limit"))
-    follow, everything = request.GET.get("follow", "").lower() == "true", who.is_admin
+    offset = whole(request.GET, "offset", least=-LARGEST_INTEGER) or 0
+    limit = max(0, whole(request.GET, "limit", least=-1) or 0) or LARGEST_INTEGER
+    follow, everything = flag(request.GET, "follow"), who.is_admin
     after = await reading(before, everything, offset)
 
     async def lines() -> AsyncIterator[bytes]:
-        last, left = after, limit or LARGEST
+        last, left = after, limit
         while left:
             found = await reading(read, everything, last, min(_PAGE, left))
             for entry in found:
@@ -89,14 +90,3 @@ def _encoded(event: Event) -> Json:
         "level": "LOG_LEVEL_INFO",
         "message": f"{event} by {event.actor}",
     }
-
-
-def _number(request: HttpRequest, name: str) -> int:
-    text = request.GET.get(name) or "0"
-    try:
-        value = int(text[:12])
-    except ValueError:
-        value = LARGEST + 1
-    if abs(value) > LARGEST:
-        raise BadRequest(f"{name}: found {text[:40]!r}; allowed: a whole number.")
-    return value

@@ -29,9 +29,9 @@ from webui.api.experiment_metrics import (
 )
 from webui.api.ndjson import ndjson, record
 from webui.live.threads import reading, release_thread
+from webui.query import whole, wholes
 
 PERIOD_SECONDS = 30
-LARGEST = 2**31 - 1
 MARGIN = 10
 MOST_TRIALS = 100
 MOST_POINTS = 1000
@@ -41,7 +41,7 @@ _GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "valida
 @async_view("GET", answer=JsonLines(MetricNames))
 async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """The searcher's metrics of some experiments, and all that their trials have reported."""
-    ids = [number(request.GET, "ids", text) for text in request.GET.getlist("ids")]
+    ids = wholes(request.GET, "ids")
     if not ids:
         raise BadRequest("ids: missing; name one experiment or more.")
     return await _repeated(request, ids, lambda: metric_names(ids))
@@ -58,9 +58,12 @@ async def steps(request: HttpRequest, who: Principal, experiment_id: int) -> Htt
 async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The metric of each trial that reported it near a step."""
     asked = _asked(request.GET, experiment_id)
-    step = number(request.GET, "batchesProcessed")
-    margin = number(request.GET, "batchesMargin", default=MARGIN)
-    return await _repeated(request, [experiment_id], lambda: snapshot(asked, step, margin))
+    step = whole(request.GET, "batchesProcessed")
+    if step is None:
+        raise BadRequest("batchesProcessed is missing; it must be a whole number, such as 100.")
+    margin = whole(request.GET, "batchesMargin")
+    near = (step, MARGIN if margin is None else margin)
+    return await _repeated(request, [experiment_id], lambda: snapshot(asked, *near))
 
 
 @async_view("GET", answer=JsonLines(TrialsSample))
@@ -68,23 +71,12 @@ async def trials_sample(request: HttpRequest, who: Principal, experiment_id: int
     """The curves of the best trials; then what is new of them, and which trials came among the best or left them."""
     sample = Sample(
         asked=_asked(request.GET, experiment_id),
-        most_trials=number(request.GET, "maxTrials", default=0) or MOST_TRIALS,
-        most_points=min(number(request.GET, "maxDatapoints", default=0) or MOST_POINTS, MOST_POINTS),
-        first_step=number(request.GET, "startBatches", default=0),
-        last_step=number(request.GET, "endBatches", default=0) or None,
+        most_trials=whole(request.GET, "maxTrials") or MOST_TRIALS,
+        most_points=min(whole(request.GET, "maxDatapoints") or MOST_POINTS, MOST_POINTS),
+        first_step=whole(request.GET, "startBatches") or 0,
+        last_step=whole(request.GET, "endBatches") or None,
     )
     return await _repeated(request, [experiment_id], sample.next)
-
-
-def number(query: QueryDict, name: str, text: str | None = None, *, default: int | None = None) -> int:
-    """A whole number of the query, from 0 on. Raises BadRequest."""
-    text = query.get(name, "") if text is None else text
-    if not text and default is not None:
-        return default
-    if not (text.isascii() and text.isdigit() and int(text[:12]) <= LARGEST):
-        found = f"is {text!r}" if text else "is missing"
-        raise BadRequest(f"{name}: {found}; allowed: a whole number from 0 to {LARGEST}.")
-    return int(text)
 
 
 def _asked(query: QueryDict, experiment_id: int) -> Asked:
@@ -104,7 +96,7 @@ async def _repeated(
     request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Answer]
 ) -> HttpResponseBase:
     """The answer of `read` at once and then each period. Raises Missing and BadRequest before anything is sent."""
-    period = number(request.GET, "periodSeconds", default=0) or PERIOD_SECONDS
+    period = whole(request.GET, "periodSeconds") or PERIOD_SECONDS
     await reading(_have_ended, experiment_ids)
 
     async def answers() -> AsyncIterator[bytes]:

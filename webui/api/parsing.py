@@ -8,7 +8,7 @@ from typing import IO, Any
 from django.conf import settings
 from rest_framework.parsers import BaseParser
 
-from trainmaster import bounded_json
+from trainmaster import bounded_json, quantities
 from webui.api.errors import BadRequest, TooLarge
 
 
@@ -21,7 +21,7 @@ class DialectParser(BaseParser):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
         raw = stream.read(limit + 1)
         if len(raw) > limit:
-            raise TooLarge(f"The request's body is larger than {limit // 2**20} MiB.")
+            raise TooLarge(f"The request's body is larger than {quantities.size(limit)}.")
         if not raw.strip():
             return {}
         try:

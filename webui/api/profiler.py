@@ -30,6 +30,7 @@ from webui.api.trials import find
 from webui.api.views import ApiView
 from webui.live.threads import reading, release_thread
 from webui.live.wakeups import wakeups
+from webui.query import flag
 
 MOST_POINTS = 10_000
 #: a follower looks again at the latest after this time
@@ -156,7 +157,7 @@ async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpRe
 def _stream(
     request: HttpRequest, trial_id: int, task_id: str, look: Callable[[], Sequence[Answer]]
 ) -> HttpResponseBase:
-    follow = request.GET.get("follow", "").lower() == "true"
+    follow = flag(request.GET, "follow")
 
     async def answers() -> AsyncIterator[bytes]:
         await release_thread()

@@ -16,10 +16,10 @@ from metrics.reported import Reported
 from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Missing
-from webui.api.metric_streams import number
 from webui.api.ndjson import ndjson, record
 from webui.api.views import Json
 from webui.live.threads import reading, release_thread
+from webui.query import wholes
 
 
 class ReportRecord(Answer):
@@ -63,7 +63,7 @@ async def validation_metrics(request: HttpRequest, who: Principal) -> HttpRespon
 
 
 async def _stream(request: HttpRequest, who: Principal, group: str) -> HttpResponseBase:
-    ids = [number(request.GET, "trialIds", text) for text in request.GET.getlist("trialIds")]
+    ids = wholes(request.GET, "trialIds")
     await reading(_check, who, ids)
 
     async def answers() -> AsyncIterator[bytes]:

@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from webui import limits
 from webui.embedded import account, folder, lock, ports, postgres, processes, redis, tls
+from webui.embedded.sources import Sources
 from webui.embedded.supervise import CannotStart, Part, Supervisor
 from webui.environment import read_origin
 
@@ -25,7 +26,10 @@ READY_LIMIT_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says. `port` 0 takes any free one; `proxy_port` is a further one that tasks are used at."""
+    """What the command line says. `port` 0 takes any free one; `proxy_port` is a further one that tasks are used at.
+
+    `dev` restarts web, worker and beat when a source file changes, and shows Django's debug pages.
+    """
 
     data: Path
     listen: str = ports.LOOPBACK
@@ -36,6 +40,7 @@ class Options:
     proxy_port: int = 0
     certificate: Path | None = None
     key: Path | None = None
+    dev: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,8 @@ def running(
             first(supervisor)
             _start_databases(supervisor, data, owner, environment)
             _prepare(supervisor, environment)
+            if options.dev:
+                supervisor.watch(Sources(ROOT))
             _start_ours(supervisor, options, environment, sockets, certificate)
             supervisor.wait_ready("web", lambda: _healthy(port, certificate), READY_LIMIT_SECONDS)
             yield Server(supervisor, url, environment, certificate)
@@ -96,7 +103,12 @@ def _check(options: Options) -> None:
             "--insecure-http turns TLS off, so it cannot be used with --cert and --key."
         )
     read_origin("--proxy-origin", options.proxy_origin)
-    ports.is_loopback(options.listen)
+    beyond = not ports.is_loopback(options.listen)
+    if options.dev and beyond:
+        raise ImproperlyConfigured(
+            f"--dev shows source code and settings on error pages, so it cannot listen on {options.listen}. "
+            "Leave out --listen to serve on loopback alone."
+        )
 
 
 def _certificate(options: Options, data: Path) -> tls.Certificate | None:
@@ -127,6 +139,8 @@ def _environment(
         "TRAINMASTER_CERT_FILE": str(certificate.certificate) if certificate else "",
         "TRAINMASTER_INSECURE_HTTP": "true" if beyond and not certificate else "false",
     }
+    if options.dev:
+        ours["TRAINMASTER_DEBUG"] = "true"
     if options.proxy_origin:
         ours["TRAINMASTER_PROXY_ORIGIN"] = options.proxy_origin
     if not ports.is_any(options.listen) and not _given(os.environ, "TRAINMASTER_SERVER_URL"):
@@ -189,7 +203,7 @@ def _start_ours(
         web += ["--cert", str(certificate.certificate), "--key", str(certificate.key)]
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
-        supervisor.start(Part(name, web, environment, folder=ROOT, descriptors=descriptors))
+        supervisor.start(Part(name, web, environment, folder=ROOT, descriptors=descriptors, reloads=True))
     celery = [sys.executable, "-m", "celery", "--skip-checks", "-A"]  # checks would load every page
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
     worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
@@ -203,10 +217,11 @@ def _start_ours(
             folder=ROOT,
             sign=sign,
             sign_limit_seconds=3 * limits.CANARY_SECONDS,
+            reloads=True,
         )
     )
     beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
-    supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT))
+    supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT, reloads=True))
 
 
 def _healthy(port: int, certificate: tls.Certificate | None) -> bool:

@@ -15,11 +15,13 @@ from pathlib import Path
 from webui.embedded import processes
 from webui.embedded.account import Account
 from webui.embedded.lock import Register
+from webui.embedded.sources import Sources
 
 ENDS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 WAITED_FOR = ENDS | {signal.SIGCHLD}
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 LOG_CHECK_SECONDS = 10.0
+SOURCES_CHECK_SECONDS = 1.0
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first backoff
@@ -40,7 +42,7 @@ class Part:
     """What to run as one child. `stop_limit_seconds` passes before SIGKILL.
 
     One with a `sign` touches this file while it lives. When it was not touched for `sign_limit_seconds` the child is
-    frozen, and killed.
+    frozen, and killed. One that `reloads` is restarted when a source of `Supervisor.watch` changes.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Part:
     before_start: Callable[[], None] | None = None
     sign: Path | None = None
     sign_limit_seconds: float = 120.0
+    reloads: bool = False
 
 
 @dataclass
@@ -77,6 +80,8 @@ class Supervisor:
         self._say = say
         self._children: dict[str, _Child] = {}
         self._logs_checked_at = 0.0
+        self._sources: Sources | None = None
+        self._sources_checked_at = 0.0
 
     def __enter__(self) -> "Supervisor":
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
@@ -108,6 +113,10 @@ class Supervisor:
                 )
             self.pause(0.05)
 
+    def watch(self, sources: Sources) -> None:
+        """From now on, restart the parts that reload whenever a source changes."""
+        self._sources = sources
+
     def run(
         self, command: list[str], environment: dict[str, str], folder: Path, output: int | None = None
     ) -> int:
@@ -125,6 +134,7 @@ class Supervisor:
         try:
             while step.poll() is None:
                 self.pause(0.1)
+                self._restart_changed()
                 self._restart_dead()
         except Stop:
             step.kill()
@@ -138,6 +148,7 @@ class Supervisor:
         while not until() and time.monotonic() < limit:
             self.pause(0.5)
             self._end_frozen()
+            self._restart_changed()
             self._restart_dead()
             self._limit_logs()
 
@@ -188,6 +199,29 @@ class Supervisor:
                     self._spawn(child)
             elif child.process.poll() is not None:
                 self._plan_restart(child, child.process, now)
+
+    def _restart_changed(self) -> None:
+        now = time.monotonic()
+        if self._sources is None or now - self._sources_checked_at < SOURCES_CHECK_SECONDS:
+            return
+        self._sources_checked_at = now
+        if changed := self._sources.changed():
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            self._say(f"{changed[0]}{more} changed; restarting.")
+            self._reload()
+
+    def _reload(self) -> None:
+        """End the parts that reload, all at once, and start each again without a backoff."""
+        children = [child for child in self._children.values() if child.part.reloads]
+        running = [(child.part, child.process) for child in children if child.process is not None]
+        for part, process in running:
+            process.send_signal(part.stop_signal)
+        hurried = [self._wait_end(process, part.stop_limit_seconds) for part, process in running]
+        if any(hurried):
+            raise Stop
+        for child in children:
+            child.failures = 0
+            self._spawn(child)
 
     def _plan_restart(self, child: _Child, process: "subprocess.Popen[bytes]", now: float) -> None:
         child.failures = 0 if now - child.started_at > STEADY_SECONDS else child.failures

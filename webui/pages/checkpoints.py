@@ -20,10 +20,11 @@ from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
 from experiments.checkpoint_deletion import Standing, standing
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, GONE, USABLE, CheckpointState
-from webui.pages import filter_values, timeline
+from webui.pages import timeline
 from webui.pages.experiment_access import may_act
 from webui.pages.experiment_again import can_continue
 from webui.pages.frame import actor, page, show, user_of
+from webui.query import choices
 
 PER_PAGE = 100
 #: chip -> states; the first one is what a page opens with: after a search the deleted ones would hide the rest
@@ -61,7 +62,7 @@ class Table:
 
 def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> Table:
     """Of one trial, or of all. `state` (a chip), `sort` and `page`; what makes no sense is left out and named."""
-    chosen, wrong = filter_values.read(query, {"state": CHIPS, "sort": SORTS})
+    chosen, wrong = choices(query, {"state": CHIPS, "sort": SORTS})
     chip, sort = chosen.get("state") or "stored", chosen.get("sort") or "newest"
     whose = {"trial": trial} if trial else {"trial__experiment": experiment}
     rows = Checkpoint.objects.filter(**whose, state__in=CHIPS[chip])

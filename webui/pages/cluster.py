@@ -18,10 +18,11 @@ from dispatch.figures import PoolFigures
 from jobs import idle_slots
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan
+from trainmaster.quantities import duration
 from webui.pages import hosts_filter, words
 from webui.pages.frame import page, show
 from webui.pages.hosts_occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
-from webui.templatetags.console import spell
+from webui.query import choice
 
 #: word in the address -> its length
 RANGES = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
@@ -71,8 +72,7 @@ class Line:
 
 
 def read(query: QueryDict) -> View:
-    name = query.get("range", "")
-    name = name if name in RANGES else "day"
+    name = choice(query, "range", RANGES, "day")
     now = timezone.now()
     return View(name, now - RANGES[name], now)
 
@@ -96,7 +96,7 @@ def idle_rule() -> str:
         return "GPUs that are held and do nothing are not looked for (TRAINMASTER_IDLE_GPU_SECONDS is 0)."
     return (
         f"Held by a run, and under {settings.IDLE_GPU_PERCENT:g} % for"
-        f" {spell(settings.IDLE_GPU_SECONDS)}; looked at once a minute."
+        f" {duration(settings.IDLE_GPU_SECONDS)}; looked at once a minute."
     )
 
 

@@ -20,11 +20,11 @@ from metrics import comparisons
 from metrics.comparisons import MOST_TRIALS, Look, Metric
 from webui.pages.frame import page, show
 from webui.pages.hparams import Table, table_of
+from webui.query import as_ids, as_whole
 
 #: drawn unless the address names others
 FIRST_METRICS = 6
 MOST_METRICS = 24
-LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def chart(request: HttpRequest) -> JsonResponse:
 def read(query: QueryDict) -> View:
     """The trials in the order of the address, each once, and the metrics; at most MOST_TRIALS and MOST_METRICS."""
     words = [word.strip() for word in query.get("trials", "").split(",") if word.strip()]
-    numbers = list(dict.fromkeys(int(word) for word in words if _is_id(word)))
-    refusals = [f"{word!r} is no number of a trial." for word in words if not _is_id(word)][:3]
+    numbers = as_ids(words)
+    refusals = [f"{word!r} is no number of a trial." for word in words if as_whole(word) is None][:3]
     found = Trial.objects.select_related("experiment").in_bulk(numbers[: 5 * MOST_TRIALS])
     trials = [found[number] for number in numbers if number in found]
     refusals += [
@@ -112,18 +112,11 @@ def read(query: QueryDict) -> View:
     return View(trials[:MOST_TRIALS], [each for each in metrics if each][:MOST_METRICS], refusals)
 
 
-def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) < 20 and int(word) <= LARGEST_ID
-
-
 def _joined(query: QueryDict) -> str:
     """The address of what was ticked; trials that the form names already stand first."""
-    ids = [int(word) for word in query.getlist("trial") if _is_id(word)]
-    for word in query.getlist("experiment"):
-        if _is_id(word) and (trial := _best_of(int(word))):
-            ids.append(trial)
-    named = [word for word in query.get("trials", "").split(",") if _is_id(word)]
-    all_of_them = ",".join(dict.fromkeys([*named, *map(str, ids)]))
+    named = as_ids([*query.get("trials", "").split(","), *query.getlist("trial")])
+    best = filter(None, map(_best_of, as_ids(query.getlist("experiment"))))
+    all_of_them = ",".join(map(str, dict.fromkeys([*named, *best])))
     metrics = [("metric", text) for text in query.getlist("metric")]
     return f"/compare?{urlencode([('trials', all_of_them), *metrics], safe=',/')}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from trainmaster import yamltext
 from trainmaster.cli.submission import missing_scripts
 from webui.pages.experiment_access import may_act
 from webui.pages.frame import user_of
+from webui.query import as_id, as_number
 
 #: a search of more trials is not simulated with each key that is pressed
 MOST_TRIALS = 1_000
@@ -151,11 +151,8 @@ def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) 
 
 
 def _seconds(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return seconds if 0 < seconds < math.inf else None
+    seconds = as_number(text)
+    return seconds if seconds is not None and seconds > 0 else None
 
 
 def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | None:
@@ -169,7 +166,7 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
         project = rows.filter(name=name, workspace__name=workspace).first()
         what = f"project {name} in workspace {workspace}"
     else:
-        project = rows.filter(pk=int(chosen) if chosen.isdecimal() and len(chosen) < 10 else 1).first()
+        project = rows.filter(pk=as_id(chosen) or 1).first()
         what = "such project; choose another"
     if project is None:
         draft.refuse("project", f"there is no {what}.")

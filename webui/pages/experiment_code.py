@@ -23,6 +23,7 @@ from webui.pages import code_changes, experiment, notebook_cells
 from webui.pages.experiment_access import find
 from webui.pages.frame import page, show
 from webui.pages.source_text import coloured
+from webui.query import as_whole
 
 MOST_SHOWN_BYTES = 512 * 1024
 #: so many files are shown with all folders open
@@ -177,9 +178,10 @@ def _canonical(text: str) -> bytes:
 
 def _compared(found: Experiment, against: str) -> dict[str, Any]:
     """What differs from another experiment; the files that have changed are marked in the tree too."""
-    other = find(int(against)) if against.isdecimal() and len(against) < 10 else None
-    if other is None:
+    number = as_whole(against)
+    if number is None:
         raise Http404(f"{against} is no number of an experiment.")
+    other = find(number)
     texts = [_canonical(each.original_config) for each in (other, found)]
     changes = code_changes.between(other.context, found.context)
     return {

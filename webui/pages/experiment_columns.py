@@ -23,7 +23,7 @@ from webui.models import UserSetting
 from webui.pages.sweep_rows import summarised
 from webui.pages.table_columns import Column
 from webui.pages.trial_columns import METRIC, latest, latest_of, searched
-from webui.templatetags.console import ago, percent, rounded, size, spell, state_lamp
+from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
 
 #: what stands there unless somebody chose otherwise; the project only where there are several
 USUAL = ("state", "progress", "trials", "best", "project", "pool", "owner", "submitted", "ended")
@@ -201,7 +201,7 @@ def _ended(row: Row) -> str | SafeString:
 
 def _duration(row: Row) -> str:
     end = row.experiment.ended_at or timezone.now()
-    return spell((end - row.experiment.started_at).total_seconds())
+    return duration((end - row.experiment.started_at).total_seconds())
 
 
 COLUMNS = {column.key: column for column in _columns()}

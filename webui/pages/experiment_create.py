@@ -28,6 +28,7 @@ from trainmaster import yamltext
 from webui.pages import drafts
 from webui.pages.experiment_access import find
 from webui.pages.frame import actor, page, show, user_of
+from webui.query import as_id, as_whole
 
 #: what the editor of a new experiment begins with
 EXAMPLE = """name: my-experiment
@@ -69,8 +70,8 @@ def check(request: HttpRequest) -> HttpResponse:
 
 
 def _parent(request: HttpRequest) -> Experiment | None:
-    number = request.POST.get("parent", "")
-    return find(int(number)) if number.isdecimal() and len(number) < 10 else None
+    number = as_whole(request.POST.get("parent", ""))
+    return None if number is None else find(number)
 
 
 def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> HttpResponseBase:
@@ -160,8 +161,7 @@ def _source(text: str) -> Checkpoint | None:
 def _config(request: HttpRequest, parent: Experiment) -> str:
     """The config as it was submitted; with a source its trials begin with that checkpoint."""
     source, config = _source(request.GET.get("checkpoint", "")), read_yaml(parent.original_config, SUBJECT)
-    number = request.GET.get("hparams", "")
-    trial = parent.trials.filter(pk=int(number)).first() if number.isdecimal() and len(number) < 19 else None
+    trial = parent.trials.filter(pk=as_id(request.GET.get("hparams", ""))).first()
     if trial is not None:
         config = from_trial.config_of(config, trial)
         if source is not None:

@@ -17,6 +17,7 @@ from logs.models import Chunk
 from webui.pages import experiment
 from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import page, show
+from webui.query import as_id, as_whole
 
 LABEL_CHARACTERS = 128
 MOST_LABELS = 50
@@ -76,11 +77,8 @@ def days_of(text: str) -> int | None:
     """Days for which logs are kept; empty: as the server says. Raises BadEdit."""
     if not text.strip():
         return None
-    try:
-        days = int(text)
-    except ValueError:
-        days = LOG_DAYS_LEAST - 1
-    if not LOG_DAYS_LEAST <= days <= LOG_DAYS_MOST:
+    days = as_whole(text.strip(), LOG_DAYS_MOST, least=LOG_DAYS_LEAST)
+    if days is None:
         raise BadEdit(
             f"Logs are kept {LOG_DAYS_LEAST} (for ever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
         )
@@ -97,8 +95,7 @@ def labels_of(text: str) -> list[str]:
 
 def project_of(text: str) -> Project:
     """Raises BadEdit."""
-    number = int(text) if text.isdecimal() and len(text) < 10 else 0
-    project = Project.objects.select_related("workspace").filter(pk=number).first()
+    project = Project.objects.select_related("workspace").filter(pk=as_id(text)).first()
     if project is None:
         raise BadEdit("There is no such project; choose another.")
     return project

@@ -19,6 +19,7 @@ from experiments.models import Experiment, Template, Workspace
 from trainmaster import yamltext
 from webui.pages import drafts
 from webui.pages.frame import page, show, user_of
+from webui.query import as_id
 
 #: what the editor of a new template begins with
 EXAMPLE = """description: from a template
@@ -63,9 +64,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
         return _form(request, None, text, name=f"{copied.name}-copy" if copied else "", copied=copied)
     _require_editor(request)
     name, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
-    workspace = Workspace.objects.filter(
-        pk=_number(request.POST.get("workspace", "")), archived=False
-    ).first()
+    workspace = Workspace.objects.filter(pk=as_id(request.POST.get("workspace", "")), archived=False).first()
     try:
         if workspace is None:
             raise templates.BadName("There is no such workspace; choose another.")
@@ -127,10 +126,6 @@ def _address(name: str) -> str:
 def _text(template: Template) -> str:
     """As it was written, with its secrets masked."""
     return masked_text(template.source) if template.source else yamltext.dump(shown_template(template.config))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def _form(

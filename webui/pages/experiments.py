@@ -17,12 +17,13 @@ from experiments.models import Experiment, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from metrics.comparisons import metrics_of
-from webui.pages import experiment_columns, filter_values
+from webui.pages import experiment_columns
 from webui.pages.experiment_columns import COLUMNS, Row
 from webui.pages.frame import page, show, user_of
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES
 from webui.pages.table_columns import Column, Sort
 from webui.pages.trial_columns import METRIC
+from webui.query import as_id, as_whole, choices
 
 PER_PAGE = 50
 #: the columns that stand in every list
@@ -61,7 +62,7 @@ def _senseless(request: HttpRequest) -> set[str]:
 def listing(request: HttpRequest) -> HttpResponse:
     """All experiments, or those that the filters leave."""
     user = user_of(request)
-    wanted, wrong = filter_values.read(request.GET, {"state": CHIPS})
+    wanted, wrong = choices(request.GET, {"state": CHIPS})
     shown = experiment_columns.chosen(user, wanted)
     table = [NUMBER, NAME, *(column for key in shown if (column := experiment_columns.column(key)))]
     sort = Sort.read(wanted.get("sort", ""), _sortable, f"-{NUMBER.key}")
@@ -111,24 +112,19 @@ def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
     if owner := wanted.get("user"):
         rows = rows.filter(owner=user) if owner == "me" else rows.filter(owner__username=owner)
     if project := wanted.get("project"):
-        rows = rows.filter(project=_number(project))
+        rows = rows.filter(project=as_id(project))
     if workspace := wanted.get("workspace"):
-        rows = rows.filter(project__workspace=_number(workspace))
+        rows = rows.filter(project__workspace=as_id(workspace))
     if pool := wanted.get("pool"):
         rows = rows.filter(job__pool__name=pool, unmanaged=False)
     if label := wanted.get("label"):
         rows = rows.filter(labels__contains=[label])
     if text := wanted.get("q", "").strip():
         match = Q(name__icontains=text) | Q(description__icontains=text) | Q(labels__contains=[text])
-        if text.isdecimal():
-            match |= Q(pk=_number(text))
+        if (number := as_whole(text)) is not None:
+            match |= Q(pk=number)
         rows = rows.filter(match)
     return rows
-
-
-def _number(text: str) -> int:
-    """0, which nothing has, for what is no number of a row."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
 
 
 def _sortable(key: str) -> Column[Row] | None:
@@ -169,10 +165,8 @@ def _offered(rows: QuerySet[Experiment], shown: list[str]) -> dict[str, list[tup
 def _form(request: HttpRequest, shown: list[str], rows: QuerySet[Experiment]) -> dict[str, Any]:
     """What the menus of filters and columns offer, and where in the tree of projects the list stands."""
     wanted = request.GET
-    project = (
-        Project.objects.select_related("workspace").filter(pk=_number(wanted.get("project", ""))).first()
-    )
-    workspace = Workspace.objects.filter(pk=_number(wanted.get("workspace", ""))).first()
+    project = Project.objects.select_related("workspace").filter(pk=as_id(wanted.get("project", ""))).first()
+    workspace = Workspace.objects.filter(pk=as_id(wanted.get("workspace", ""))).first()
     projects = Project.objects.select_related("workspace").order_by("workspace__name", "name")
     return {
         "project": project,

@@ -21,6 +21,7 @@ from webui.pages import experiment
 from webui.pages.experiment_access import may_act
 from webui.pages.experiment_edit import BadEdit, days_of, labels_of, project_of, what_goes
 from webui.pages.frame import actor, page, show
+from webui.query import as_ids
 
 MOST = 200
 MOST_NAMED = 5
@@ -44,7 +45,7 @@ Step = Callable[[Experiment], object]
 @require_POST
 def act(request: HttpRequest, action: str) -> HttpResponseBase:
     """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
-    ids = [int(each) for each in request.POST.getlist("experiment") if each.isdecimal() and len(each) < 10]
+    ids = as_ids(request.POST.getlist("experiment"))
     back = _back(request)
     if action == "compare":
         return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")

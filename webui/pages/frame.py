@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import BadRequest
+from django.core.exceptions import BadRequest as InvalidValue
 from django.db import DataError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
@@ -22,7 +22,9 @@ from hosts import registry
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
+from logs.filters import PatternTooSlow
 from webui import full_disk
+from webui.api.errors import BadRequest
 
 View = Callable[..., HttpResponseBase]
 
@@ -35,9 +37,22 @@ def page(view: View) -> View:
         try:
             return view(request, *args, **kwargs)
         except DataError as error:
-            raise BadRequest("The database takes no such value.") from error
+            raise InvalidValue("The database takes no such value.") from error
 
     return cast(View, login_required(guarded))
+
+
+def refusing(view: View) -> View:
+    """The view with 400 and a sentence as JSON for parameters that are invalid, or too slow to search by."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except (BadRequest, PatternTooSlow) as error:
+            return JsonResponse({"message": str(error)}, status=400)
+
+    return guarded
 
 
 def user_of(request: HttpRequest) -> User:

@@ -18,6 +18,7 @@ from metrics.samples import SampleSeries
 from metrics.units import spelled
 from trainmaster.cli.host_measured import of_gpu
 from webui.pages.frame import page
+from webui.query import choice
 
 #: word in the address -> seconds
 RANGES = {"hour": 3600.0, "day": 86_400.0}
@@ -68,8 +69,7 @@ class Measured:
 
 
 def read(query: QueryDict) -> View:
-    name = query.get("range", "")
-    name = name if name in RANGES else "hour"
+    name = choice(query, "range", RANGES, "hour")
     first, last = samples.last_seconds(RANGES[name])
     return View(name, first, last)
 

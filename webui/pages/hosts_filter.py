@@ -8,8 +8,9 @@ from typing import Any
 
 from django.http import HttpRequest, QueryDict
 
-from webui.pages import filter_values, words
+from webui.pages import words
 from webui.pages.hosts_occupancy import Seen
+from webui.query import choices
 
 #: the filters beside "all", each with what it lets through
 KINDS: dict[str, Callable[[Seen], bool]] = {
@@ -55,7 +56,7 @@ class HostFilter:
 
 def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
     """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
-    asked, wrong = filter_values.read(request.GET, {"show": KINDS, "view": VIEWS})
+    asked, wrong = choices(request.GET, {"show": KINDS, "view": VIEWS})
     chosen = HostFilter.of(asked)
     fitting = [each for each in seen if chosen.matches(each)]
     others = [each for each in seen if chosen.matches(each, but_kind=True)]

@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from functools import wraps
 from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 
 from logs import read
-from logs.filters import BadPattern, Filters, PatternTooSlow
-from logs.levels import UnknownLevel
+from logs.filters import Filters
 from logs.lines import Line
+from webui.api.errors import BadRequest
 from webui.live.log_download import blocks
 from webui.live.rows import as_row
-from webui.pages import commands, log_context, log_query, trial
-from webui.pages.frame import page
-from webui.pages.log_query import BadQuery
+from webui.pages import commands, log_context, trial
+from webui.pages.frame import page, refusing
+from webui.query import log_filters, seconds, whole
 
 MOST_LINES = 1000
 #: A page ends before it grows over this, so that a log of very long lines is answered in pieces too.
 PAGE_CHARACTERS = 2 * 1024 * 1024
-
-Answer = HttpResponse | StreamingHttpResponse
-
-
-def refusing(view: Callable[[HttpRequest, str], HttpResponse]) -> Callable[[HttpRequest, str], HttpResponse]:
-    """The view of a task's log with 400 and a sentence for parameters that cannot be."""
-
-    @wraps(view)
-    def guarded(request: HttpRequest, task_id: str) -> HttpResponse:
-        try:
-            return view(request, task_id)
-        except (BadQuery, BadPattern, PatternTooSlow, UnknownLevel) as error:
-            return JsonResponse({"message": str(error)}, status=400)
-
-    return guarded
 
 
 class Slice(NamedTuple):
@@ -50,7 +34,7 @@ class Slice(NamedTuple):
 
 
 @refusing
-def lines(request: HttpRequest, task_id: str) -> HttpResponse:
+def lines(request: HttpRequest, task_id: str) -> HttpResponseBase:
     """Up to `limit` lines that the filters leave: before number `before` (or the end), after `after`, or about a line.
 
     `around` is a line's number, `at` a time in epoch seconds: half of the lines stand before it. The answer has
@@ -59,9 +43,9 @@ def lines(request: HttpRequest, task_id: str) -> HttpResponse:
     search, each match brings so many lines on both sides: `matches` are then the numbers that fit.
     """
     query = request.GET
-    filters = log_query.filters(query)
-    limit = log_query.number(query, "limit", MOST_LINES) or MOST_LINES
-    context = log_query.number(query, "context", log_context.LINES_MAX) or 0
+    filters = log_filters(query)
+    limit = min(whole(query, "limit") or MOST_LINES, MOST_LINES)
+    context = min(whole(query, "context") or 0, log_context.LINES_MAX)
     if context:
         limit = min(limit, log_context.MATCHES_MAX)
     newest = read.last_number(task_id)
@@ -88,15 +72,15 @@ def _found(
 ) -> tuple[int | None, Slice]:
     """The line that `around` or `at` mean, and the lines."""
     query = request.GET
-    time = log_query.seconds(query, "at")
-    middle = log_query.number(query, "around") if time is None else read.number_at(task_id, time)
-    after = log_query.number(query, "after")
+    time = seconds(query, "at")
+    middle = whole(query, "around") if time is None else read.number_at(task_id, time)
+    after = whole(query, "after")
     if middle is not None:
         middle = max(1, min(middle, newest))
         return middle, _about(task_id, middle, filters, limit, newest)
     if after is not None:
         return None, _forward(task_id, after, filters, limit, newest)
-    before = log_query.number(query, "before")
+    before = whole(query, "before")
     return None, _backward(task_id, newest + 1 if before is None else before, filters, limit, newest)
 
 
@@ -133,22 +117,22 @@ def _fitting(sizes: list[int]) -> int:
 
 
 @refusing
-def find(request: HttpRequest, task_id: str) -> HttpResponse:
+def find(request: HttpRequest, task_id: str) -> HttpResponseBase:
     """The matches next to a line: `after` a number upwards, or before `before` (or the end) downwards.
 
     {"number" of the nearest or null, "numbers" of up to `limit` (1) of them in ascending order, "upto", to which
     everything was looked at, "done", that nothing lies beyond, "newest"}.
     """
     query = request.GET
-    filters = log_query.filters(query)
-    limit = log_query.number(query, "limit", MOST_LINES) or 1
+    filters = log_filters(query)
+    limit = min(whole(query, "limit") or 1, MOST_LINES)
     newest = read.last_number(task_id)
-    after = log_query.number(query, "after")
+    after = whole(query, "after")
     if after is not None:
         found = read.forward(task_id, after, filters, limit)
         nearest = found.lines[:1]
     else:
-        before = log_query.number(query, "before")
+        before = whole(query, "before")
         found = read.backward(task_id, newest + 1 if before is None else before, filters, limit)
         nearest = found.lines[-1:]
     return JsonResponse(
@@ -162,11 +146,11 @@ def find(request: HttpRequest, task_id: str) -> HttpResponse:
     )
 
 
-def download(request: HttpRequest, task_id: str, name: str) -> Answer:
+def download(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
     """The exact bytes of the log, or of the lines that the filters leave."""
     try:
-        filters = log_query.filters(request.GET)
-    except (BadQuery, BadPattern, UnknownLevel) as error:
+        filters = log_filters(request.GET)
+    except BadRequest as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
     answer = StreamingHttpResponse(blocks(task_id, filters), content_type="text/plain; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -177,32 +161,32 @@ def download(request: HttpRequest, task_id: str, name: str) -> Answer:
 
 
 @page
-def of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+def of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return lines(request, trial.find(trial_id).task_id)
 
 
 @page
-def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
     return lines(request, commands.find(command_id).task_id)
 
 
 @page
-def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return find(request, trial.find(trial_id).task_id)
 
 
 @page
-def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
     return find(request, commands.find(command_id).task_id)
 
 
 @page
-def file_of_trial(request: HttpRequest, trial_id: int) -> Answer:
+def file_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     found = trial.find(trial_id)
     return download(request, found.task_id, f"experiment_{found.experiment_id}_trial_{found.pk}_logs.txt")
 
 
 @page
-def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> Answer:
+def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
     found = commands.find(command_id)
     return download(request, found.task_id, f"command_{found.short_id}_logs.txt")

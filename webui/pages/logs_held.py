@@ -13,6 +13,7 @@ from dispatch import log_retention
 from jobs.models import Task
 from logs import retention
 from webui.pages.frame import page, user_of
+from webui.query import as_whole
 
 
 @page
@@ -48,7 +49,7 @@ def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     wanted = request.POST.get("days", "")
     if not (user.is_admin or (user.may_edit and owner == user)):
         messages.error(request, f"Only {owner.username} or an admin may say how long this log is kept.")
-    elif (days := _days(wanted)) is not None or not wanted:
+    elif (days := as_whole(wanted, retention.DAYS_MAX, least=retention.FOR_EVER)) is not None or not wanted:
         retention.keep(task_id, days)
     else:
         messages.error(
@@ -56,11 +57,3 @@ def keep(request: HttpRequest, task_id: str) -> HttpResponse:
             f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {wanted!r}.",
         )
     return redirect(f"/commands/{task.command.pk}/log" if is_command else f"/trials/{task.trial.pk}/logs")
-
-
-def _days(text: str) -> int | None:
-    try:
-        days = int(text)
-    except ValueError:
-        return None
-    return days if retention.FOR_EVER <= days <= retention.DAYS_MAX else None

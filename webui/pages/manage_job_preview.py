@@ -15,8 +15,8 @@ from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
+from trainmaster.quantities import duration
 from webui.pages.manage_job_facts import AROUND, forecast_of, with_names
-from webui.templatetags.console import spell
 
 #: edited jobs whose start and surroundings are told, when many are edited at once
 MOST_STARTS = 5
@@ -163,11 +163,11 @@ def look_at_undo(last: QueueEdit, user: User, now: datetime) -> Look:
 
 def _cost(stop: preview.Stop, now: datetime) -> str:
     if stop.never_saved:
-        lost = spell(max(0.0, (now - stop.started_at).total_seconds()))
+        lost = duration((now - stop.started_at).total_seconds())
         return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved and loses {lost} of work"
     if stop.last_saved_at is None:
         return "it saves first, for the first time"
-    age = spell(max(0.0, (now - stop.last_saved_at).total_seconds()))
+    age = duration((now - stop.last_saved_at).total_seconds())
     return f"it saves first; its last checkpoint is {age} old"
 
 

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 
-from django.http import HttpRequest, JsonResponse, QueryDict
-from django.http.response import HttpResponseBase
+from django.http import QueryDict
 
 from metrics.curves import Axis, View
 from metrics.smoothing import MOST
+from webui.api.errors import BadRequest
+from webui.query import LARGEST_ID, as_whole, number, window
 
 #: Curves that one request may ask for.
 CURVES_MAX = 200
 SEARCH_CHARACTERS = 200
-Answering = Callable[[HttpRequest, int], HttpResponseBase]
-
-
-class BadQuery(ValueError):
-    """A parameter holds what it cannot; the message is a sentence."""
-
-
-def refusing(view: Answering) -> Answering:
-    """The view with 400 and a sentence for parameters that cannot be."""
-
-    @wraps(view)
-    def guarded(request: HttpRequest, trial_id: int) -> HttpResponseBase:
-        try:
-            return view(request, trial_id)
-        except BadQuery as error:
-            return JsonResponse({"message": str(error)}, status=400)
-
-    return guarded
 
 
 @dataclass(frozen=True)
@@ -45,7 +25,7 @@ class Chosen:
     ticked: list[str]
     pins: list[str]
     expanded: str
-    page: int
+    page: str
 
 
 @dataclass(frozen=True)
@@ -59,54 +39,36 @@ class Wanted:
 
 def chosen(query: QueryDict) -> Chosen:
     """`q`, `prefix`, `m` and `pin` (each may repeat), `expand`, `page`. What makes no sense is left out."""
-    page = query.get("page", "")
     return Chosen(
         search=query.get("q", "").strip()[:SEARCH_CHARACTERS],
         prefix=query.get("prefix", ""),
         ticked=query.getlist("m")[:CURVES_MAX],
         pins=query.getlist("pin")[:CURVES_MAX],
         expanded=query.get("expand", ""),
-        page=int(page) if page.isascii() and page.isdigit() and len(page) < 6 else 1,
+        page=query.get("page", ""),
     )
 
 
 def view(query: QueryDict, begin: float) -> View:
     """`x`, `smooth`, `from` and `to` in the unit of x (relative: seconds since `begin`; wall: epoch seconds).
 
-    Raises BadQuery.
+    Raises BadRequest.
     """
     name = query.get("x") or Axis.STEP
     if name not in list(Axis):
-        raise BadQuery(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
-    first, last, smoothing = number(query, "from"), number(query, "to"), number(query, "smooth") or 0.0
-    if first is not None and last is not None and last < first:
-        raise BadQuery("The window ends before it begins: `to` must not be less than `from`.")
-    if not 0 <= smoothing <= MOST:
-        raise BadQuery(f"smooth is {smoothing}; it must be 0 to {MOST}.")
-    return View(Axis(name), first, last, smoothing, begin=begin)
-
-
-def number(query: QueryDict, name: str) -> float | None:
-    """A finite number; None where the parameter is absent. Raises BadQuery."""
-    text = query.get(name)
-    if not text:
-        return None
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found) or abs(found) > 1e15:
-        raise BadQuery(f"{name} is {text[:40]!r}; it must be a number of at most 15 digits.")
-    return found
+        raise BadRequest(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
+    return View(
+        Axis(name), *window(query, "from", "to"), number(query, "smooth", 0, MOST) or 0.0, begin=begin
+    )
 
 
 def wanted(query: QueryDict) -> list[Wanted]:
-    """`group`, `name` and, where the asker has a part, `after`: each as often as there are curves. Raises BadQuery."""
+    """`group`, `name` and optionally `after`, each once per curve. Raises BadRequest."""
     groups, names, after = query.getlist("group"), query.getlist("name"), query.getlist("after")
     if not groups or len(groups) != len(names) or len(after) not in {0, len(names)}:
-        raise BadQuery("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
+        raise BadRequest("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
     if len(groups) > CURVES_MAX:
-        raise BadQuery(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
+        raise BadRequest(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
     steps = [_step(text) for text in after] or [None] * len(groups)
     return [Wanted(*each) for each in zip(groups, names, steps, strict=True)]
 
@@ -114,6 +76,6 @@ def wanted(query: QueryDict) -> list[Wanted]:
 def _step(text: str) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadQuery(f"after is {text[:40]!r}; it must be a step: a whole number of at most 18 digits.")
-    return int(text)
+    if (step := as_whole(text)) is None:
+        raise BadRequest(f"after is {text[:40]!r}; it must be a step: a whole number from 0 to {LARGEST_ID}.")
+    return step

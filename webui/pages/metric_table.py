@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.core.paginator import Page, Paginator
+
 from metrics.charts import FIRST_GROUPS, stem
 from webui.pages.metric_query import Chosen
 
@@ -58,8 +60,7 @@ class Table:
     prefixes: list[Prefix]
     found: int
     total: int
-    page: int
-    pages: int
+    page: Page[Chart]
 
 
 def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> Table:
@@ -74,10 +75,9 @@ def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> T
         if any(_prefix(row.name) == chosen.prefix or not chosen.prefix for row in chart.rows)
         and (not needle or any(needle in f"{row.group} {row.name}".lower() for row in chart.rows))
     ]
-    pages = max(1, -(-len(found) // PER_PAGE))
-    page = min(max(1, chosen.page), pages)
-    shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
-    return Table(shown, _drawn(every, shown, chosen), _prefixes(every), len(found), len(every), page, pages)
+    page = Paginator(found, PER_PAGE).get_page(chosen.page)
+    shown = list(page.object_list)
+    return Table(shown, _drawn(every, shown, chosen), _prefixes(every), len(found), len(every), page)
 
 
 def _drawn(every: list[Chart], shown: list[Chart], chosen: Chosen) -> list[Chart]:

@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
+from django.forms.models import model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts.models import User
 from experiments import places
 from experiments.models import Project, Workspace
+from webui.forms import Form, Text
 from webui.pages.frame import page, show, user_of
 from webui.pages.places import ROOM, find_project, find_workspace
+
+
+def _key(more_help: str = "", *, required: bool = True) -> forms.RegexField:
+    wrong = "A key has one to five letters and digits"
+    return forms.RegexField(
+        rf"\A{places.KEY.pattern}\Z",
+        label="Key",
+        help_text=f"One to five letters and digits that no other project has{more_help}.",
+        required=required,
+        strip=True,
+        error_messages={"required": f"{wrong}; found: nothing.", "invalid": f"{wrong}."},
+        widget=forms.TextInput({"class": "mono", "autocomplete": "off", "maxlength": 5}),
+    )
+
+
+class PlaceForm(Form):
+    name = Text(
+        "Name",
+        f"A name has 1 to {places.NAME_CHARACTERS} printable characters.",
+        most=places.NAME_CHARACTERS,
+        widget=forms.TextInput({"autofocus": True}),
+    )
+
+
+class NewProjectForm(PlaceForm):
+    description = forms.CharField(label="Description", required=False, widget=forms.Textarea({"rows": 3}))
+    key = _key("; empty takes a free one", required=False)
+
+
+class ProjectForm(NewProjectForm):
+    key = _key()
+    workspace = forms.ModelChoiceField(
+        Workspace.objects.none(),
+        empty_label=None,
+        error_messages={"invalid_choice": "There is no such workspace; choose another."},
+    )
 
 
 @page
 def new_workspace(request: HttpRequest) -> HttpResponseBase:
     """GET: the form; POST: make it."""
     _require_editor(request)
-    return _form(request, None, None, {"name": ""})
+    return _answer(request, PlaceForm.of(request))
 
 
 @page
@@ -31,14 +70,14 @@ def edit_workspace(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find_workspace(workspace_id)
     _require_owner(request, found)
-    return _form(request, found, None, {"name": found.name})
+    return _answer(request, PlaceForm.of(request, {"name": found.name}), found)
 
 
 @page
 def new_project(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     """GET: the form; POST: make it in this workspace."""
     _require_editor(request)
-    return _form(request, None, find_workspace(workspace_id), {"name": "", "description": "", "key": ""})
+    return _answer(request, NewProjectForm.of(request), workspace=find_workspace(workspace_id))
 
 
 @page
@@ -46,48 +85,34 @@ def edit_project(request: HttpRequest, project_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find_project(project_id)
     _require_owner(request, found)
-    beginning = {"name": found.name, "description": found.description, "key": found.key}
-    return _form(request, found, found.workspace, {**beginning, "workspace": str(found.workspace_id)})
+    form = ProjectForm.of(request, model_to_dict(found, ["name", "description", "key", "workspace"]))
+    open_ones = Workspace.objects.filter(Q(pk=found.workspace_id) | Q(archived=False)).order_by("name")
+    cast(forms.ModelChoiceField[Workspace], form.fields["workspace"]).queryset = open_ones
+    return _answer(request, form, found, found.workspace)
 
 
-def _form(
+def _answer(
     request: HttpRequest,
-    found: Workspace | Project | None,
-    workspace: Workspace | None,
-    given: Mapping[str, str],
+    form: PlaceForm,
+    found: Workspace | Project | None = None,
+    workspace: Workspace | None = None,
 ) -> HttpResponseBase:
-    problem = ""
-    if request.method == "POST":
-        given = {field: request.POST.get(field, value).strip() for field, value in given.items()}
+    if form.is_valid():
         try:
-            return redirect(_kept(request, found, workspace, given))
+            return redirect(_kept(user_of(request), found, workspace, form.cleaned_data))
         except places.Refused as refusal:
-            problem = str(refusal)
-    here = Q(pk=workspace.pk if workspace else None)
-    context = {
-        "found": found,
-        "workspace": workspace,
-        "given": given,
-        "problem": problem,
-        "workspaces": Workspace.objects.filter(here | Q(archived=False)).order_by("name"),
-        "most": places.NAME_CHARACTERS,
-    }
-    answer = show(request, "place_form", context, room=ROOM)
-    if problem:
-        answer.status_code = 400
+            form.add_error(None, str(refusal))
+    answer = show(request, "place_form", {"found": found, "workspace": workspace, "form": form}, room=ROOM)
+    answer.status_code = 400 if form.errors else 200
     return answer
 
 
 def _kept(
-    request: HttpRequest,
-    found: Workspace | Project | None,
-    workspace: Workspace | None,
-    given: Mapping[str, str],
+    user: User, found: Workspace | Project | None, workspace: Workspace | None, values: dict[str, Any]
 ) -> str:
     """The address of what was made or changed. Raises Refused."""
-    user, values = user_of(request), _checked(given, is_new=found is None)
     if isinstance(found, Project):
-        places.settle(user, found, values, _workspace(given["workspace"]))
+        places.settle(user, found, values, values.pop("workspace"))
         return f"/projects/{found.pk}"
     if found is not None:
         places.change(user, found, values)
@@ -95,26 +120,6 @@ def _kept(
     if workspace is not None:
         return f"/projects/{places.make_project(user, workspace, **values).pk}"
     return f"/workspaces/{places.make_workspace(user, values['name']).pk}"
-
-
-def _checked(given: Mapping[str, str], *, is_new: bool) -> dict[str, Any]:
-    """The columns. A new project may leave its key empty. Raises Refused."""
-    name = given["name"]
-    if not 0 < len(name) <= places.NAME_CHARACTERS or not name.isprintable():
-        raise places.Refused(f"A name has 1 to {places.NAME_CHARACTERS} printable characters.")
-    key = given.get("key")
-    if key is not None and not (is_new and not key) and not places.KEY.fullmatch(key):
-        raise places.Refused(f"A key has one to five letters and digits; found: {key or 'nothing'}.")
-    return {field: value for field, value in given.items() if field != "workspace"}
-
-
-def _workspace(text: str) -> Workspace:
-    """Raises Refused."""
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    found = Workspace.objects.filter(pk=number).first()
-    if found is None:
-        raise places.Refused("There is no such workspace; choose another.")
-    return found
 
 
 @page

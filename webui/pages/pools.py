@@ -14,9 +14,11 @@ from jobs import queued_time
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState, JobState
 from metrics import queue_charts
-from webui.pages import hosts_filter, hosts_occupancy, pools_form, pools_pairs, timeline
+from webui.pages import hosts_filter, hosts_occupancy, pools_pairs, timeline
 from webui.pages.frame import page, show, user_of
 from webui.pages.hosts_occupancy import Seen, Usage
+from webui.pages.pools_fields import PoolForm
+from webui.query import choice
 
 TABS = ["overview", "pairs", "stats", "configuration"]
 PERIODS = [7, 30]
@@ -104,19 +106,14 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
     if tab == "pairs":
         context |= pools_pairs.of(pool)
     elif tab == "stats":
-        days = _days(request)
+        days = choice(request.GET, "days", PERIODS, PERIODS[0])
         context |= {"days": days, "periods": PERIODS, "queued_time": _by_day(pool, days)}
     elif tab == "configuration":
         context |= {
-            "sections": pools_form.record(pool),
+            "sections": PoolForm.of_pool(pool).in_words(),
             "entries": timeline.of(Event.objects.filter(kind=Event.Kind.POOL, subject=str(pool.pk))),
         }
     return show(request, "pool", context, room="Pools", fragment="pool")
-
-
-def _days(request: HttpRequest) -> int:
-    wanted = request.GET.get("days", "")
-    return int(wanted) if wanted in map(str, PERIODS) else PERIODS[0]
 
 
 def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
@@ -126,5 +123,5 @@ def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
 @page
 def chart(request: HttpRequest, name: str) -> JsonResponse:
     """The average queued time by day as Plotly JSON."""
-    days = _by_day(find(name), _days(request))
+    days = _by_day(find(name), choice(request.GET, "days", PERIODS, PERIODS[0]))
     return JsonResponse({"figures": [queue_charts.queued_time_figure(days)]})

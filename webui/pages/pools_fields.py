@@ -1,164 +1,201 @@
-"""The rules of a resource pool as people read them: label, help, and what an empty value means."""
+"""The rules of a resource pool as form fields, and their values in words. `hosts.pool_edits` checks the values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, Self, cast
 
-from webui.templatetags.console import spell
+from django import forms
+from django.forms.models import model_to_dict
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from hosts.models import ResourcePool
+from hosts.pool_edits import ROLES
+from trainmaster.quantities import duration
+from webui.forms import Form
+from webui.query import LARGEST_ID, as_whole
 
 
-@dataclass(frozen=True)
-class Field:
-    """One rule. `kind`: text, number, switch, choice or floors; `value` is what the form shows."""
+def _whole_or_text(text: str | None) -> int | str | None:
+    """The number that a text is. Another text stays as it is, for the one sentence about it."""
+    number = as_whole(text or "", least=-LARGEST_ID)
+    return (text or None) if number is None else number
 
-    name: str
-    label: str
-    help: str
-    kind: str = "number"
-    none: str = ""  # what an empty number means
-    unit: str = ""
-    choices: tuple[tuple[str, str], ...] = ()
-    value: object = None
-    error: str = ""
+
+class Rule(forms.CharField):
+    """One line of text. `none`: what an empty one means."""
+
+    def __init__(self, label: str, help_text: str, *, none: str = "", **more: Any) -> None:
+        self.none = none
+        super().__init__(label=label, help_text=help_text, required=False, **more)
+
+    def words(self, value: object) -> str:
+        """The value as the page of the pool says it."""
+        return self.none or "none" if value in (None, "") else str(value)
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {"placeholder": self.none}
+
+
+class Number(Rule):
+    def __init__(self, label: str, help_text: str, *, is_seconds: bool = False, **more: Any) -> None:
+        self.is_seconds = is_seconds
+        super().__init__(label, f"{help_text} In seconds." if is_seconds else help_text, **more)
+
+    def to_python(self, value: Any) -> Any:
+        return _whole_or_text(super().to_python(value))
+
+    def words(self, value: object) -> str:
+        return (
+            f"{value} s ({duration(float(str(value)))})"
+            if self.is_seconds and value
+            else super().words(value)
+        )
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {**super().widget_attrs(widget), "inputmode": "numeric"}
+
+
+class Choice(Rule):
+    def __init__(self, label: str, help_text: str, choices: Mapping[str, str]) -> None:
+        self.choices = choices
+        super().__init__(label, help_text, widget=forms.Select(choices=list(choices.items())))
+
+    def words(self, value: object) -> str:
+        return self.choices.get(str(value), str(value))
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {}
+
+
+class Switch(forms.BooleanField):
+    def __init__(self, label: str, help_text: str) -> None:
+        super().__init__(label=label, help_text=help_text, required=False)
+
+    def words(self, value: object) -> str:
+        return "yes" if value else "no"
+
+
+class _RoleInputs(forms.Widget):
+    """An input for each role, named `<field>.<role>`."""
+
+    use_fieldset = True
+
+    def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> dict[str, str]:
+        return {role: data.get(f"{name}.{role}", "").strip() for role in ROLES}
+
+    def render(
+        self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
+    ) -> SafeString:
+        line = '<label>{} <input type="text" inputmode="numeric" size="4" placeholder="1" name="{}.{}" value="{}">'
+        of_role = ((role, name, role, (value or {}).get(role) or "") for role in ROLES)
+        return format_html('<span class="floors">{}</span>', format_html_join("", line + "</label>", of_role))
+
+
+class Floors(forms.Field):
+    widget = _RoleInputs
+
+    def __init__(self, label: str, help_text: str) -> None:
+        super().__init__(label=label, help_text=help_text, required=False)
+
+    def clean(self, value: Mapping[str, str]) -> dict[str, Any]:
+        return {role: _whole_or_text(floor) for role, floor in value.items() if floor}
+
+    def words(self, value: Mapping[str, object]) -> str:
+        return ", ".join(f"{role} {floor}" for role, floor in value.items()) or "1 for everybody"
+
+
+class PoolForm(Form):
+    scheduler = Choice(
+        "Scheduler",
+        "Who goes first. A change holds from the next pass on, for what runs too.",
+        {
+            "priority": "priority: by priority, then position",
+            "fair_share": "fair share: slots by weight, no positions",
+        },
+    )
+    preemption = Switch(
+        "Preemption", "In a priority pool: running work of a lower priority may be stopped for a higher one."
+    )
+    fitting = Choice(
+        "Fit",
+        "Where a request for a part of a host goes.",
+        {"best": "best: the fullest host that still fits", "worst": "worst: the emptiest host"},
+    )
+    allow_heterogeneous_fits = Switch(
+        "Gangs over hosts of unequal size", "Otherwise all hosts of a gang give the same number of slots."
+    )
+    default_priority = Number("Default priority", "Of jobs that name none: 1 to 99, 1 is the highest.")
+    priority_floor = Floors("Highest priority by role", "Nobody of the role goes above it; empty: 1.")
+    strict = Switch("Strict", "Only its owner and admins may change a job here.")
+    default_max_time_seconds = Number(
+        "Default time limit",
+        "Of a trial or command whose config gives none.",
+        none="no limit",
+        is_seconds=True,
+    )
+    longest_max_time_seconds = Number(
+        "Longest time limit", "The most that a config may ask for.", none="no limit", is_seconds=True
+    )
+    unpreemptible_slots = Number(
+        "Slots for work that is not preemptible",
+        "Held together at most by work with preemptible: false.",
+        none="all of them",
+    )
+    aux_per_host = Number("Runs without slots per host", "So many zero-slot runs at once on one host.")
+    host_lost_after_seconds = Number(
+        "Silent hosts are lost after",
+        "Their runs then start elsewhere. Needs several failed contacts while another host answers; "
+        "time in which this server was away does not count. Empty: only a person declares a host lost.",
+        none="never by itself",
+        is_seconds=True,
+    )
+    network_interface = Rule(
+        "Network interface",
+        "The one that gangs meet and talk over; empty: each run finds it.",
+        none="found by each run",
+    )
+    shared_account = Switch(
+        "Shared account", "Jobs run as the login account of the host: they are not isolated from each other."
+    )
+    default_compute = Switch(
+        "Default compute pool",
+        "For work with slots that names no pool. The pool that was it hands it over.",
+    )
+    default_aux = Switch(
+        "Default aux pool", "For work without slots that names no pool. The pool that was it hands it over."
+    )
+    description = Rule("Description", "For people.")
+
+    SECTIONS = {
+        "Scheduling": ("scheduler", "preemption", "fitting", "allow_heterogeneous_fits", "default_priority"),
+        "Who may do what": ("priority_floor", "strict"),
+        "Limits": (
+            "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots", "aux_per_host",
+            "host_lost_after_seconds",
+        ),
+        "Hosts": ("network_interface", "shared_account"),
+        "Default pool": ("default_compute", "default_aux", "description"),
+    }  # fmt: skip
+
+    @classmethod
+    def of_pool(cls, pool: ResourcePool, data: Mapping[str, Any] | None = None) -> Self:
+        """The form of a pool's rules, with what was sent."""
+        return cls(data, initial=model_to_dict(pool, fields=cls.base_fields))
 
     @property
-    def words(self) -> str:
-        """The value as the record says it."""
-        if self.kind == "switch":
-            return "yes" if self.value else "no"
-        if self.kind == "choice":
-            return dict(self.choices).get(str(self.value), str(self.value))
-        if self.kind == "floors":
-            floors = self.value if isinstance(self.value, dict) else {}
-            return ", ".join(f"{role} {floor}" for role, floor in floors.items()) or "1 for everybody"
-        if self.value in (None, ""):
-            return self.none or "none"
-        spelt = f" ({spell(float(str(self.value)))})" if self.unit == "s" else ""
-        return f"{self.value}{f' {self.unit}' if self.unit else ''}{spelt}"
+    def sections(self) -> dict[str, list[forms.BoundField]]:
+        return {title: [self[name] for name in names] for title, names in self.SECTIONS.items()}
+
+    def in_words(self) -> dict[str, list[tuple[str, str]]]:
+        """Section -> label and value of each rule."""
+        return {
+            title: [(str(each.label), cast(Any, each.field).words(each.value())) for each in fields]
+            for title, fields in self.sections.items()
+        }
 
 
-SECTIONS: dict[str, list[Field]] = {
-    "Scheduling": [
-        Field(
-            "scheduler",
-            "Scheduler",
-            "Who goes first. A change holds from the next pass on, for what runs too.",
-            "choice",
-            choices=(
-                ("priority", "priority: by priority, then position"),
-                ("fair_share", "fair share: slots by weight, no positions"),
-            ),
-        ),
-        Field(
-            "preemption",
-            "Preemption",
-            "In a priority pool: running work of a lower priority may be stopped for a higher one.",
-            "switch",
-        ),
-        Field(
-            "fitting",
-            "Fit",
-            "Where a request for a part of a host goes.",
-            "choice",
-            choices=(
-                ("best", "best: the fullest host that still fits"),
-                ("worst", "worst: the emptiest host"),
-            ),
-        ),
-        Field(
-            "allow_heterogeneous_fits",
-            "Gangs over hosts of unequal size",
-            "Otherwise all hosts of a gang give the same number of slots.",
-            "switch",
-        ),
-        Field(
-            "default_priority",
-            "Default priority",
-            "Of jobs that name none: 1 to 99, 1 is the highest.",
-        ),
-    ],
-    "Who may do what": [
-        Field(
-            "priority_floor",
-            "Highest priority by role",
-            "Nobody of the role goes above it; empty: 1.",
-            "floors",
-        ),
-        Field(
-            "strict",
-            "Strict",
-            "Only its owner and admins may change a job here.",
-            "switch",
-        ),
-    ],
-    "Limits": [
-        Field(
-            "default_max_time_seconds",
-            "Default time limit",
-            "Of a trial or command whose config gives none.",
-            none="no limit",
-            unit="s",
-        ),
-        Field(
-            "longest_max_time_seconds",
-            "Longest time limit",
-            "The most that a config may ask for.",
-            none="no limit",
-            unit="s",
-        ),
-        Field(
-            "unpreemptible_slots",
-            "Slots for work that is not preemptible",
-            "Held together at most by work with preemptible: false.",
-            none="all of them",
-        ),
-        Field(
-            "aux_per_host",
-            "Runs without slots per host",
-            "So many zero-slot runs at once on one host.",
-        ),
-        Field(
-            "host_lost_after_seconds",
-            "Silent hosts are lost after",
-            "Their runs then start elsewhere. Needs several failed contacts while another host answers; "
-            "time in which this server was away does not count. Empty: only a person declares a host lost.",
-            none="never by itself",
-            unit="s",
-        ),
-    ],
-    "Hosts": [
-        Field(
-            "network_interface",
-            "Network interface",
-            "The one that gangs meet and talk over; empty: each run finds it.",
-            "text",
-            none="found by each run",
-        ),
-        Field(
-            "shared_account",
-            "Shared account",
-            "Jobs run as the login account of the host: they are not isolated from each other.",
-            "switch",
-        ),
-    ],
-    "Default pool": [
-        Field(
-            "default_compute",
-            "Default compute pool",
-            "For work with slots that names no pool. The pool that was it hands it over.",
-            "switch",
-        ),
-        Field(
-            "default_aux",
-            "Default aux pool",
-            "For work without slots that names no pool. The pool that was it hands it over.",
-            "switch",
-        ),
-        Field(
-            "description",
-            "Description",
-            "For people.",
-            "text",
-        ),
-    ],
-}
+class NewPoolForm(PoolForm):
+    name = Rule("Name", "Letters, digits, '.', '_' and '-'. Configs name it, so it stays as it is.",
+                widget=forms.TextInput({"maxlength": 64, "required": True, "autofocus": True}))  # fmt: skip

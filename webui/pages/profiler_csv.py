@@ -15,8 +15,7 @@ from metrics import sample_charts, timings
 from metrics import samples as measured
 from webui.live.log_download import stepped
 from webui.pages import profiler_query, trial
-from webui.pages.frame import page
-from webui.pages.metric_query import refusing
+from webui.pages.frame import page, refusing
 
 _ALL = 10**9
 _LINES = 5000

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from django.http import QueryDict
 
 from metrics import sample_charts
-from webui.pages.metric_query import BadQuery, number
+from webui.api.errors import BadRequest
+from webui.query import LARGEST_INTEGER, as_whole, choice
 
 #: charts that one request may ask for, and hosts and GPUs that an address may name
 CHARTS_MAX, CHOSEN_MAX = 200, 1000
 #: hosts with charts unless the address names others
 FIRST_HOSTS = 8
-LARGEST_RANK = 2**31 - 1
 AXES = {"time": "time of day", "relative": "time since the start"}
 
 
@@ -30,38 +30,27 @@ class Chosen:
 def chosen(query: QueryDict, known: list[str]) -> Chosen:
     """`host` and `gpu` (each may repeat), `x` and `rank`; `known`: all hosts. What makes no sense is left out."""
     asked = [host for host in dict.fromkeys(query.getlist("host")) if host in known]
-    axis = query.get("x", "")
     return Chosen(
         hosts=sorted(asked, key=known.index) or known[:FIRST_HOSTS],
         gpus=query.getlist("gpu")[:CHOSEN_MAX],
-        axis=axis if axis in AXES else next(iter(AXES)),
+        axis=choice(query, "x", AXES, next(iter(AXES))),
         rank=rank(query),
     )
 
 
 def rank(query: QueryDict) -> int | None:
     """The rank whose timings are shown; None: the mean of all."""
-    text = query.get("rank", "")
-    is_rank = text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= LARGEST_RANK
-    return int(text) if is_rank else None
+    return as_whole(query.get("rank", ""), LARGEST_INTEGER)
 
 
 def charts(query: QueryDict) -> list[str]:
-    """The charts of samples that `chart` lists. Raises BadQuery."""
+    """The charts of samples that `chart` lists. Raises BadRequest."""
     asked = list(dict.fromkeys(query.getlist("chart")))
     if not 0 < len(asked) <= CHARTS_MAX:
-        raise BadQuery(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
+        raise BadRequest(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
     try:
         for each in asked:
             sample_charts.parse(each)
     except ValueError as error:
-        raise BadQuery(str(error)) from error
+        raise BadRequest(str(error)) from error
     return asked
-
-
-def window(query: QueryDict, first: str, last: str) -> tuple[float | None, float | None]:
-    """Both ends, each None where it is open. Raises BadQuery."""
-    begin, end = number(query, first), number(query, last)
-    if begin is not None and end is not None and end < begin:
-        raise BadQuery(f"The window ends before it begins: `{last}` must not be less than `{first}`.")
-    return begin, end

@@ -15,10 +15,10 @@ from metrics.packing import Floats
 from metrics.step_charts import Spread
 from metrics.stragglers import StepMatrix, Straggler
 from metrics.timings import TaskTimings
-from scheduling.reasons import duration
+from trainmaster.quantities import duration
 from webui.pages import profiler_query, trial
-from webui.pages.frame import page
-from webui.pages.metric_query import refusing
+from webui.pages.frame import page, refusing
+from webui.query import window
 
 #: intervals of a rank that are read at most, before they become columns of charts
 POINTS = 1000
@@ -39,7 +39,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     "slow": see `_slow`, or null, "why_not": a sentence in its place}.
     """
     found = trial.find(trial_id)
-    first, last = profiler_query.window(request.GET, "first", "last")
+    first, last = window(request.GET, "first", "last")
     rank = profiler_query.rank(request.GET)
     read = timings.read(
         found.task_id,

@@ -13,6 +13,7 @@ from webui.pages import places as place_pages
 from webui.pages.experiment_notes import MOST_CHARACTERS, stamp
 from webui.pages.frame import page, show, user_of
 from webui.pages.source_text import markdown
+from webui.query import as_whole
 
 NAME_CHARACTERS = 255
 Note = dict[str, str]
@@ -63,8 +64,7 @@ def _place(pages: list[Note], asked: str) -> int | None:
     """Which page is meant; the first unless another, none for a new one."""
     if asked == "new" or not pages:
         return None
-    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
-    return number if number < len(pages) else 0
+    return as_whole(asked, len(pages) - 1) or 0
 
 
 def _stamp(note: Note) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.db.models.functions import Lower
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -14,11 +15,13 @@ from dispatch import last_plan
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
-from webui.pages import queue_listing, queue_opening, queue_pools, queue_rows, queue_view
+from webui.pages import queue_columns, queue_listing, queue_opening, queue_pools, queue_rows, queue_view
 from webui.pages.frame import page, show, user_of
+from webui.pages.queue_columns import PLACE
 from webui.pages.queue_listing import Listing
 from webui.pages.queue_rows import Row
 from webui.pages.queue_view import CHIPS, PER_PAGE, View
+from webui.pages.table_columns import Sort
 
 #: names under the table; more are a number
 MOST_PAUSED = 50
@@ -46,7 +49,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     if pool is None:
         raise Http404(f"There is no resource pool {pool_name}; there are {', '.join(p.name for p in pools)}.")
     view = queue_view.read(request.GET)
-    if pool.scheduler != ResourcePool.Scheduler.PRIORITY and view.sort == "place" and view.descending:
+    if pool.scheduler != ResourcePool.Scheduler.PRIORITY and view.sort == PLACE and view.descending:
         view = replace(view, descending=False)
     me = user_of(request)
     listing, parts, view = _parts(pool, view, me)
@@ -58,6 +61,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
         "seen": set(request.headers.get("X-Seen-Rows", "").split()),
         **_head(pool, pools, listing, view),
         **_paused(pool),
+        **_pages(listing, view),
     }
     return show(request, "queue", context, room="Job Queue", fragment="queue")
 
@@ -98,6 +102,7 @@ def _groups(pool: ResourcePool, listing: Listing) -> list[Part]:
 def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view: View) -> dict[str, Any]:
     """What stands above the table, and the sentence that is read out when it changes."""
     switch = queue_pools.switch(pools, pool, listing.counts)
+    columns, sort = queue_columns.of(pool).values(), Sort(view.sort, None, view.descending, plain=PLACE)
     counts = listing.counts
     chips = [
         (name, word, counts.get(name))
@@ -108,7 +113,9 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
     owners = sorted((names.get(owner, "?"), jobs) for owner, jobs in listing.owners.items())
     return {
         "switch": switch,
-        "columns": _columns(pool, view),
+        "columns": columns,
+        "heads": [sort.head(column) for column in columns],
+        "is_sortable": view.show != queue_view.MINE_FIRST,
         "many_pools": len(switch) > queue_pools.MOST_PILLS,
         "numbers": next(each for each in switch if each.pool.pk == pool.pk),
         "backfilled": counts["backfilled"],
@@ -120,41 +127,13 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
     }
 
 
-@dataclass(frozen=True)
-class Column:
-    """One head of the table. `sort` is what a click on it puts into the address, `order` what it says now."""
-
-    title: str
-    sort: str = ""
-    order: str = ""
-    number: bool = False
-
-
-def _columns(pool: ResourcePool, view: View) -> list[Column]:
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    heads = [
-        *([("#", "place")] if ordered else []),
-        ("State", "state"),
-        ("Job", "name"),
-        ("Slots held / needed", "slots"),
-        *([("Priority", "priority")] if ordered else [("Weight", "priority"), ("Share held / entitled", "")]),
-        ("User", "user"),
-        ("Submitted", "submitted"),
-        ("Start", ""),
-        ("Why", ""),
-    ]
-    return [_column(title, name, view) for title, name in heads]
-
-
-def _column(title: str, name: str, view: View) -> Column:
-    number = title in {"#", "Priority", "Weight"}
-    if not name or view.show == queue_view.MINE_FIRST:
-        return Column(title, number=number)
-    if name != view.sort:
-        return Column(title, "" if name == "place" else name, number=number)
-    other = name if view.descending else f"-{name}"
-    order = "descending" if view.descending else "ascending"
-    return Column(title, "" if other == "place" else other, order, number)
+def _pages(listing: Listing, view: View) -> dict[str, Any]:
+    """The pager: it counts lines, and says how many jobs they stand for."""
+    if view.show == queue_view.MINE_FIRST:
+        return {}
+    page = Paginator(range(listing.length), PER_PAGE).get_page(view.pages[0])
+    jobs = f"{listing.jobs} job{'' if listing.jobs == 1 else 's'}"
+    return {"page": page, "said": f"page {page.number} of {page.paginator.num_pages}, {jobs}"}
 
 
 def _offers_mine_first(name: str, counts: dict[str, int]) -> bool:

@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count, islice, pairwise
-from typing import Any
 
 from accounts.models import User
 from hosts.models import ResourcePool
 from jobs.models import Job
 from shown.queue import standing
 from shown.queue.standing import Queue
-from webui.pages import queue_view
+from webui.pages import queue_columns, queue_view
+from webui.pages.queue_columns import PLACE
 from webui.pages.queue_view import PER_PAGE, View
 
 #: so many alike are one line
@@ -79,8 +79,8 @@ def of(pool: ResourcePool, view: View, me: int) -> Listing:
     chosen = [*range(len(queue.ids))]
     for wanted in _conditions(queue, view, me):
         chosen = [*filter(wanted, chosen)]
-    if view.sort != "place":
-        chosen.sort(key=_sort_key(queue, view.sort, pool), reverse=view.descending)
+    if view.sort != PLACE and (column := queue_columns.of(pool).get(view.sort)):
+        chosen.sort(key=column.by(queue), reverse=view.descending)
     elif view.descending:
         chosen.reverse()
     listing = _counted(queue, me)
@@ -222,20 +222,3 @@ def _search(queue: Queue, text: str) -> Condition:
         or queue.ids[place].startswith(part)
         or queue.entities[place] == text
     )
-
-
-def _sort_key(queue: Queue, column: str, pool: ResourcePool) -> Callable[[int], Any]:
-    """What a click on a head sorts by; jobs that are equal there keep their order in the queue, either way round."""
-    if column == "name":
-        return lambda place: queue.names[place].lower()
-    if column == "user":
-        names = dict(User.objects.filter(pk__in=set(queue.owners)).values_list("pk", "username"))
-        return lambda place: names.get(queue.owners[place], "").lower()
-    has_priorities = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    columns: dict[str, Sequence[Any]] = {
-        "state": queue.states,
-        "slots": queue.needed,
-        "priority": queue.priorities if has_priorities else queue.weights,
-        "submitted": queue.submitted,
-    }
-    return columns[column].__getitem__

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
-from webui.pages import filter_values
+from webui.pages.queue_columns import PLACE, SORTED
+from webui.query import as_ids, choices
 
 #: rows of one page of the list; the browser fetches further ones while a person scrolls
 PER_PAGE = 40
@@ -31,8 +32,6 @@ CHIPS = {
     STOPPING: "being stopped",
 }
 STATES = ("queued", "scheduled", "backfilled")
-#: `?sort=`: column -> what a click on its head sorts by; a minus before it turns it round
-SORTS = ("place", "state", "name", "slots", "priority", "user", "submitted")
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class View:
     user: str = ""
     state: str = ""
     like: uuid.UUID | None = None
-    sort: str = "place"
+    #: a column by whose values lines are sorted
+    sort: str = PLACE
     descending: bool = False
     pages: tuple[int, ...] = (1,)
     wrong: tuple[str, ...] = ()
@@ -56,12 +56,12 @@ class View:
     def is_plain(self) -> bool:
         """Nothing is narrowed or sorted: the page may choose what to open on."""
         filtered = self.text or self.user or self.state or self.like
-        return not (self.show or filtered or self.sort != "place" or self.descending)
+        return not (self.show or filtered or self.sort != PLACE or self.descending)
 
 
 def read(query: QueryDict) -> View:
     """The view that an address names."""
-    chosen, wrong = filter_values.read(query, {"show": CHIPS, "state": STATES})
+    chosen, wrong = choices(query, {"show": CHIPS, "state": STATES})
     sort = query.get("sort", "")
     return View(
         show=chosen.get("show", ""),
@@ -69,8 +69,8 @@ def read(query: QueryDict) -> View:
         user=query.get("user", "").strip(),
         state=chosen.get("state", ""),
         like=_id(query.get("like", "")),
-        sort=sort.removeprefix("-") if sort.removeprefix("-") in SORTS else "place",
-        descending=sort.startswith("-") and sort[1:] in SORTS,
+        sort=sort.removeprefix("-") if sort.removeprefix("-") in SORTED else PLACE,
+        descending=sort.startswith("-") and sort[1:] in SORTED,
         pages=_pages(query),
         wrong=tuple(wrong),
     )
@@ -86,5 +86,5 @@ def _id(text: str) -> uuid.UUID | None:
 def _pages(query: QueryDict) -> tuple[int, ...]:
     """`page=3`, or `pages=2,3` of a browser that shows several."""
     words = (query.get("pages") or query.get("page") or "1").split(",")
-    numbers = {int(word) for word in words if word.isascii() and word.isdigit() and 0 < int(word) < 100_000}
+    numbers = [number for number in as_ids(words) if 0 < number < 100_000]
     return tuple(sorted(numbers)[:MOST_PAGES]) or (1,)

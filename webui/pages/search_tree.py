@@ -19,6 +19,7 @@ from webui.pages import search_progress, words
 from webui.pages.experiment_access import find
 from webui.pages.frame import page, show
 from webui.pages.hparams import named
+from webui.query import as_ids, as_whole
 
 #: of a rung that is not looked at by itself, best first
 FIRST_ENTRIES = 8
@@ -126,7 +127,7 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     living = search_progress.living(experiment)
     known = Known(experiment.best_trial_id, trials, killed, living)
     words_of_fold = request.GET.get("fold", "").split(".")
-    folded = {int(word) for word in words_of_fold if word.isdecimal() and len(word) < 4}
+    folded = set(as_ids(words_of_fold))
     parts = [_part(number, bracket, folded, known) for number, bracket in enumerate(brackets, start=1)]
     context |= {
         "progress": search_progress.of(experiment, brackets, living),
@@ -192,13 +193,13 @@ def _one(
     request: HttpRequest, brackets: Sequence[Bracket], known: Known, experiment: Experiment
 ) -> dict[str, object] | None:
     """All trials of the rung that the address names, a page of them."""
-    bracket, _, level = request.GET.get("rung", "").partition(".")
-    if not (bracket.isdecimal() and level.isdecimal() and len(bracket + level) < 8):
+    first, _, second = request.GET.get("rung", "").partition(".")
+    bracket = as_whole(first, len(brackets), least=1)
+    rungs = brackets[bracket - 1].rungs if bracket else ()
+    level = as_whole(second, len(rungs), least=1)
+    if level is None:
         return None
-    rungs = brackets[int(bracket) - 1].rungs if 0 < int(bracket) <= len(brackets) else ()
-    if not 0 < int(level) <= len(rungs):
-        return None
-    rung = rungs[int(level) - 1]
+    rung = rungs[level - 1]
     entries: Page[Entry] = Paginator(rung.entries, PER_PAGE).get_page(request.GET.get("page"))
     ids = [known.trials.get(entry.request_id or "", 0) for entry in entries.object_list]
     hparams = {

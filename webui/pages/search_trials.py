@@ -25,6 +25,7 @@ from webui.pages.experiment_access import find, may_act
 from webui.pages.frame import actor, page, show
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
 from webui.pages.table_columns import Column
+from webui.query import as_ids
 
 #: killed by one request
 MOST_KILLED = 500
@@ -114,7 +115,7 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     `back`: the table as it was, or the page of a trial on which it was asked for.
     """
     experiment = find(experiment_id)
-    asked = list(dict.fromkeys(int(word) for word in request.POST.getlist("trial") if _is_id(word)))
+    asked = as_ids(request.POST.getlist("trial"))
     if not may_act(request, experiment):
         messages.error(request, "Only the owner of an experiment or an admin may kill its trials.")
     elif not asked:
@@ -125,10 +126,6 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     own = f"/experiments/{experiment_id}/trials"
     is_known = back == own or back.startswith(f"{own}?") or _TRIAL_PAGE.fullmatch(back)
     return redirect(back if is_known else own)
-
-
-def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= 18
 
 
 def _kill(request: HttpRequest, experiment: Experiment, asked: list[int]) -> None:

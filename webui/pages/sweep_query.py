@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from django.http import QueryDict
@@ -12,6 +11,7 @@ from metrics.comparisons import Metric
 from metrics.hparam_axes import Bounds
 from metrics.learning_curves import TOPS
 from metrics.parallel_chart import METRIC
+from webui.query import as_number, as_whole, choice
 
 #: hyperparameters drawn at once (features.md 4.5), and those drawn unless the address names some
 MOST_AXES, FIRST_AXES = 10, 6
@@ -20,6 +20,7 @@ FIRST_OF_A_MAP = 4
 MARGINS = (1, 5, 10, 20, 50)
 USUAL_MARGIN = 10
 TAKES = ("best", "latest", "step")
+BETTER = ("larger", "smaller")
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,16 @@ class View:
 def read(query: QueryDict, experiment: Experiment) -> View:
     """`metric`, `better`, `take`, `step`, `margin`, `scale`, `top`, `hp` (repeats) and the bounds."""
     searched, is_smaller = searcher_metric(experiment)
-    step = _whole(query.get("step", ""))
-    take = query.get("take", "")
-    margin = _whole(query.get("margin", "")) or USUAL_MARGIN
-    top = _whole(query.get("top", "")) or TOPS[1]
-    better = query.get("better", "")
+    step = as_whole(query.get("step", ""))
+    take = choice(query, "take", TAKES, "best")
     return View(
         metric=Metric.parse(query.get("metric", "")) or searched,
-        is_smaller_better=better == "smaller" if better in {"smaller", "larger"} else is_smaller,
-        take="best" if take not in TAKES or (take == "step" and step is None) else take,
+        is_smaller_better=choice(query, "better", BETTER, BETTER[is_smaller]) == "smaller",
+        take="best" if take == "step" and step is None else take,
         step=step,
-        margin=margin if margin in MARGINS else USUAL_MARGIN,
+        margin=choice(query, "margin", MARGINS, USUAL_MARGIN),
         is_log=query.get("scale") == "log",
-        top=top if top in TOPS else TOPS[1],
+        top=choice(query, "top", TOPS, TOPS[1]),
         axes=query.getlist("hp")[:MOST_AXES],
         bounds=bounds(query),
     )
@@ -71,21 +69,8 @@ def bounds(query: QueryDict) -> dict[str, Bounds]:
     names |= {key.partition(".")[2] for key in query if key.partition(".")[0] in {"min", "max", "is"}}
     found = {}
     for name in sorted(names):
-        low, high = (number(query.get(f"{end}.{name}" if name else end, "")) for end in ("min", "max"))
+        low, high = (as_number(query.get(f"{end}.{name}" if name else end, "")) for end in ("min", "max"))
         among = frozenset(query.getlist(f"is.{name}")) - {""} if name else frozenset()
         if low is not None or high is not None or among:
             found[name] = Bounds(low, high, among)
     return found
-
-
-def number(text: str) -> float | None:
-    """A finite number, or None."""
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.db.models import F
-from django.utils.safestring import SafeString
+from django.utils.html import conditional_escape, escape
+from django.utils.safestring import SafeString, mark_safe
 
 R = TypeVar("R")
 
@@ -19,11 +21,23 @@ class Cell(NamedTuple):
     css: str
     label: str
 
+    @property
+    def td(self) -> SafeString:
+        return mark_safe(f"{_opened(self.css, self.label)}{conditional_escape(self.html)}</td>")
+
+
+@lru_cache(1000)
+def _opened(css: str, label: str) -> str:
+    attributes = (
+        f' {name}="{escape(value)}"' for name, value in (("class", css), ("data-label", label)) if value
+    )
+    return f"<td{''.join(attributes)}>"
+
 
 class Column(NamedTuple, Generic[R]):
     """`by` sorts it, nothing where it does not; `is_downwards`: what people look for stands at the lower end.
 
-    `css`: classes of its cells, which a row may decide.
+    `css`: classes of its cells, which a row may decide; `label`: its word where rows are cards, if not the title.
     """
 
     key: str
@@ -33,30 +47,37 @@ class Column(NamedTuple, Generic[R]):
     is_number: bool = False
     is_downwards: bool = False
     css: str | Callable[[R], str] = "nowrap"
+    label: str | None = None
 
     def cell(self, row: R) -> Cell:
         css = self.css(row) if callable(self.css) else self.css
-        return Cell(self.said(row), f"number {css}".strip() if self.is_number else css, self.title)
+        label = self.title if self.label is None else self.label
+        return Cell(self.said(row), f"number {css}".strip() if self.is_number else css, label)
 
 
 @dataclass(frozen=True)
 class Head:
-    """A column's head. `order`: `ascending`, `descending` or nothing; `next`: what a click asks for."""
+    """A column's head. `order`: `ascending`, `descending` or nothing, drawn as `arrow`; `next`: the click's sort."""
 
     key: str
     title: str
     is_number: bool
-    order: str
-    next: str
+    order: str = ""
+    next: str = ""
+    arrow: str = ""
 
 
 @dataclass(frozen=True)
 class Sort:
-    """The order of a table's rows; those without a value stand last, either way."""
+    """The order of a table's rows; those without a value stand last, either way.
+
+    `plain`: the column whose order is the table's own, which no arrow needs to say.
+    """
 
     key: str
     by: Any
     is_down: bool
+    plain: str = ""
 
     @classmethod
     def read(cls, word: str, find: Callable[[str], Column[R] | None], usual: str) -> Sort:
@@ -74,9 +95,10 @@ class Sort:
 
     def head(self, column: Column[R]) -> Head:
         if column.by is None:
-            return Head(column.key, column.title, column.is_number, "", "")
+            return Head(column.key, column.title, column.is_number)
         is_current = column.key == self.key
         downwards = not self.is_down if is_current else column.is_downwards
         order = ("descending" if self.is_down else "ascending") if is_current else ""
         upcoming = f"{'-' if downwards else ''}{column.key}"
-        return Head(column.key, column.title, column.is_number, order, upcoming)
+        arrow = {"ascending": "" if self.key == self.plain else " ↑", "descending": " ↓"}.get(order, "")
+        return Head(column.key, column.title, column.is_number, order, upcoming, arrow)

@@ -17,8 +17,9 @@ from commands.states import CommandState
 from jobs import phases
 from jobs.models import Job
 from webui.live.proxy_access import may_use
-from webui.pages import commands, filter_values, verdicts
+from webui.pages import commands, verdicts
 from webui.pages.frame import page, show, user_of
+from webui.query import choices
 
 #: pill -> kind
 KINDS = {
@@ -38,7 +39,7 @@ BEGINNINGS = {
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All tasks that are no trials, the newest first, or those that the filters leave."""
-    chosen, wrong = filter_values.read(request.GET, {"type": KINDS, "state": commands.CHIPS})
+    chosen, wrong = choices(request.GET, {"type": KINDS, "state": commands.CHIPS})
     chosen_kind = KINDS.get(chosen.get("type", ""))
     current = Paginator(_filtered(request, chosen), commands.PER_PAGE).get_page(request.GET.get("page"))
     found = list(current.object_list)

@@ -26,6 +26,7 @@ from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.pages.commands import ROOM
 from webui.pages.frame import actor, page, show, user_of
+from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
 KINDS = {
     "notebook": Job.Kind.NOTEBOOK,
@@ -97,15 +98,15 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
     resources = dict(config.get("resources") or {})
     slots = given.get("slots", "").strip()
     if slots:
-        if not slots.isdecimal():
-            raise Wrong(f"Slots are {slots!r}; allowed: a whole number from 0 on.")
-        resources["slots"] = int(slots)
+        if (number := as_whole(slots, LARGEST_INTEGER)) is None:
+            raise Wrong(f"Slots are {slots!r}; allowed: a whole number from 0 to {LARGEST_INTEGER}.")
+        resources["slots"] = number
     if pool := given.get("pool"):
         resources["resource_pool"] = pool
     config["resources"] = resources
     for name, field in (("description", "name"), ("idle_timeout", "idle_timeout")):
         if text := given.get(field, "").strip():
-            config[name] = int(text) if text.isdecimal() else text
+            config[name] = text if (found := as_whole(text)) is None else found
     template = None
     if chosen := given.get("template"):
         row = Template.objects.filter(name=chosen).first()
@@ -143,6 +144,6 @@ def _config(text: str) -> dict[str, Any]:
 
 def _numbers(request: HttpRequest, name: str) -> list[int]:
     words = request.POST.get(name, "").replace(",", " ").split()
-    if wrong := [word for word in words if not word.isdecimal() or len(word) > 12]:
+    if wrong := [word for word in words if as_whole(word) is None]:
         raise Wrong(f"{wrong[0]!r} is no id; give numbers with commas between.")
-    return [int(word) for word in words]
+    return as_ids(words)

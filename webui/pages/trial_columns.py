@@ -20,7 +20,7 @@ from metrics.hparam_axes import Axis, Kind
 from metrics.values import number
 from webui.pages.sweep_rows import SUMMARY, summarised
 from webui.pages.table_columns import Cell, Column, R
-from webui.templatetags.console import ago, percent, rounded, size, spell, state_lamp
+from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
 
 TRIAL = "trial"
 #: what an address without columns shows
@@ -52,7 +52,7 @@ def of(experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]) 
 
 def _of_any(larger: bool) -> list[Column[Row]]:
     return [
-        Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap"),
+        Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap", label=""),
         Column("state", "State", _state, F("state"), css="full"),
         Column("hparams", "Hyperparameters", _hparams, css="mono full"),
         Column("progress", "Progress", lambda row: percent(row.trial.progress), F("progress"), True, True),
@@ -154,7 +154,7 @@ def _stored(row: Row) -> str:
 
 def _duration(row: Row) -> str:
     end = row.trial.ended_at or timezone.now()
-    return spell((end - row.trial.started_at).total_seconds())
+    return duration((end - row.trial.started_at).total_seconds())
 
 
 def _ended(row: Row) -> str | SafeString:

@@ -19,11 +19,13 @@ from experiments.models import Checkpoint, Trial
 from metrics import curves, series
 from metrics.charts import FIRST_GROUPS, plain
 from metrics.curves import Axis, Clock, Curve, View
+from metrics.units import of_span
+from webui.api.errors import BadRequest
 from webui.api.trial_encoding import best_checkpoint
 from webui.live.log_download import stepped
 from webui.pages import metric_pins, metric_query, metric_table, trial
-from webui.pages.frame import page, show, user_of
-from webui.pages.metric_query import BadQuery, Wanted, refusing
+from webui.pages.frame import page, refusing, show, user_of
+from webui.pages.metric_query import Wanted
 
 LINES_PER_BLOCK = 5000
 _ALL = 10**12
@@ -34,7 +36,6 @@ AXES = {
     Axis.WALL: ("wall time", "wall time (UTC)"),
     Axis.EPOCH: ("epochs", "epoch"),
 }
-_UNITS = ((172_800, 86_400, "d"), (7200, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
 
 
 @page
@@ -60,7 +61,7 @@ def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
             user_of(request), found.experiment.project_id, request.POST.get("name", ""), is_pinned=is_pinned
         )
     except metric_pins.CannotPin as error:
-        raise BadQuery(str(error)) from error
+        raise BadRequest(str(error)) from error
     return _shown(request, found, "table")
 
 
@@ -111,8 +112,7 @@ def begin_of(found: Trial) -> float:
 
 def unit_of(found: Trial) -> tuple[int, str]:
     """(seconds, name) of the unit of time that suits how long it has run."""
-    span = (found.ended_at or timezone.now()).timestamp() - begin_of(found)
-    return next((size, unit) for least, size, unit in _UNITS if span >= least)
+    return of_span((found.ended_at or timezone.now()).timestamp() - begin_of(found))
 
 
 @page
@@ -130,7 +130,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     if view.axis == Axis.EPOCH:
         clock = curves.clock(found.pk, _ordered(series.groups(found.pk)))
         if clock is None:
-            raise BadQuery(
+            raise BadRequest(
                 f"The trial has reported no metric {curves.EPOCH!r}, so there is no axis of epochs."
             )
     is_tail = not view.needs_all and request.GET.get("run") == str(found.run_id)

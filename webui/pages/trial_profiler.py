@@ -18,10 +18,10 @@ from metrics.names import GPU, RANK
 from metrics.packing import Floats
 from metrics.sample_charts import Chart, Column, Line
 from webui.pages import profiler_query, trial
-from webui.pages.frame import page, show
-from webui.pages.metric_query import refusing
+from webui.pages.frame import page, refusing, show
 from webui.pages.profiler_query import AXES, Chosen
 from webui.pages.trial_metrics import begin_of, unit_of
+from webui.query import window
 
 GROUPS = {
     "gpu": "GPU", "cpu": "CPU", "memory": "Memory", "disk": "Disk", "network": "Network", "ranks": "Ranks",
@@ -160,8 +160,8 @@ def points(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """
     found = trial.find(trial_id)
     asked = profiler_query.charts(request.GET)
-    first, last = profiler_query.window(request.GET, "from", "to")
-    after, _ = profiler_query.window(request.GET, "after", "to")
+    first, last = window(request.GET, "from", "to")
+    after, _ = window(request.GET, "after", "to")
     if after is not None:
         first = float(np.nextafter(after, np.inf))
     hosts = request.GET.getlist("host")[: profiler_query.CHOSEN_MAX]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
@@ -15,6 +14,7 @@ from dispatch.usage_periods import Periods, Unit, WrongPeriod
 from metrics import usage_charts
 from webui.api.resource_usage import PERIODS
 from webui.pages.frame import page, show
+from webui.query import choice
 
 HOUR_SECONDS = 3600
 #: how many are shown at first, and at most (features.md section 6)
@@ -54,8 +54,8 @@ class Line:
 
 
 def read(query: QueryDict) -> View:
-    unit = cast(Unit, query["by"] if query.get("by") in FIRST else "day")
-    group = str(query["group"]) if query.get("group") in GROUPS else "user"
+    unit: Unit = choice(query, "by", FIRST, "day")
+    group = choice(query, "group", GROUPS, "user")
     usual = usage_periods.latest(unit, FIRST[unit], timezone.now())
     first, last = str(query.get("from") or usual.names[0]), str(query.get("to") or usual.names[-1])
     try:

@@ -16,6 +16,7 @@ from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState, MemberState, TaskState
+from trainmaster.quantities import duration
 
 
 def waiting(task: Task, pool: ResourcePool, experiment: Experiment | None = None) -> str:
@@ -69,7 +70,7 @@ def silent_hosts(allocation: Allocation | None) -> str:
 
 def _silent_for(host: Host) -> str:
     heard = max(filter(None, [host.last_seen_at, host.last_heartbeat_at]), default=None)
-    return f"for {(timezone.now() - heard).total_seconds():.0f} s" if heard else ""
+    return f"for {duration((timezone.now() - heard).total_seconds())}" if heard else ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from jobs.states import TaskState
 from logs import why_stopped
 from logs.lines import shown
 from logs.why_stopped import Story
+from webui.query import LARGEST_INTEGER, as_whole
 
 #: colours and other words to a terminal, which a page shows in its log alone
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
@@ -36,9 +37,10 @@ class FirstFailure:
 def asked(request: HttpRequest) -> int | None:
     """`?attempt=2`. Raises Http404 for what is no number."""
     text = request.GET.get("attempt", "")
-    if text and not (text.isascii() and text.isdigit() and len(text) < 9):
+    number = as_whole(text, LARGEST_INTEGER)
+    if text and number is None:
         raise Http404(f"An attempt is a number, not {shown(text)[:40]!r}.")
-    return int(text) if text else None
+    return number
 
 
 def story(task: Task, attempt: int | None) -> Story | None:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from trainmaster import quantities
 from webui.pages import why, words
 
 register = template.Library()
@@ -61,13 +62,13 @@ def ago(value: datetime | str | float | None) -> SafeString:
 @register.simple_tag
 def lasted(begin: datetime, end: datetime | None) -> str:
     """`12 min`: from the one to the other, as of the page where it goes on."""
-    return spell(((end or timezone.now()) - begin).total_seconds())
+    return duration(((end or timezone.now()) - begin).total_seconds())
 
 
 @register.filter
 def since(moment: datetime | None) -> str:
     """`12 min`: how long ago that was, as of the page."""
-    return "" if moment is None else spell((timezone.now() - moment).total_seconds())
+    return "" if moment is None else duration((timezone.now() - moment).total_seconds())
 
 
 @register.filter
@@ -125,29 +126,18 @@ def _moment(value: datetime | str | float | None) -> datetime | None:
 
 
 def _relative(moment: datetime) -> str:
-    return f"{spell(max(0.0, (timezone.now() - moment).total_seconds()))} ago"
+    return f"{quantities.age((timezone.now() - moment).total_seconds())} ago"
 
 
 @register.filter
-def spell(seconds: float | None) -> str:
-    """A length of time with the one unit that matters."""
-    if seconds is None:
-        return ""
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+def duration(seconds: float | None) -> str:
+    return "" if seconds is None else quantities.duration(seconds)
 
 
 @register.filter
 def size(value: int | None) -> str:
     """Bytes with a binary unit."""
-    number = float(value or 0)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
+    return quantities.size(value or 0)
 
 
 @register.filter

@@ -6,7 +6,7 @@ from django import template
 
 from experiments import search_preview
 from trainmaster.cli import preview_search
-from webui.templatetags.console import spell
+from trainmaster.quantities import duration
 
 register = template.Library()
 
@@ -30,7 +30,7 @@ def search_counted() -> dict[str, str]:
 @register.filter
 def hours_spelled(value: float) -> str:
     """Hours on the clock with the unit that they are read in: `4 h`, `5 min`, `20 s`."""
-    return spell(value * 3600)
+    return duration(value * 3600)
 
 
 @register.filter

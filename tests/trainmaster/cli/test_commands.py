@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.rig import pace
 from tests.trainmaster.cli.conftest import CommandLine
 
@@ -29,6 +31,17 @@ def test_it_runs_in_the_folder_that_was_given(local_host: CommandLine, tmp_path:
     assert ran.stdout == "from here\n"
     elsewhere = local_host("command", "run", "--config", "work_dir=/usr", "--", "pwd")
     assert elsewhere.stdout == "/usr\n"
+    nowhere = local_host("command", "run", "--config", "work_dir=/nowhere", "--", "pwd")
+    assert "work_dir: the folder /nowhere does not exist on local" in nowhere.stderr
+    assert (nowhere.returncode, "change work_dir in the config" in nowhere.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["no-such-program --help"], ["--", "no-such-program", "--help"]])
+def test_a_program_that_the_host_lacks_is_named(local_host: CommandLine, words: list[str]) -> None:
+    ran = local_host("command", "run", *words)
+    assert ran.returncode == 127
+    assert "exit code 127: command not found: no-such-program" in ran.stderr
+    assert "no-such-program is not on the PATH of jobs on local: check its spelling" in ran.stderr
 
 
 def test_a_file_and_options_make_the_config(local_host: CommandLine, tmp_path: Path) -> None:

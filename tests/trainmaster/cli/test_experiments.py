@@ -187,6 +187,11 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
         assert local_host("job", "update", "zzz", "--priority", "3").returncode == 1
         assert local_host("job", "list", "-p", "nowhere").returncode == 1
         assert "not found" in local_host("job", "explain", "zzz").stderr
+        assert [line["Experiment"] for line in listed()] == [str(second), str(first)]
+        assert local_host("job", "explain", str(first)).stdout == local_host("job", "explain", ids[0]).stdout
+        unknown = local_host("job", "explain", "7654321")
+        assert unknown.returncode == 1 and "there is no experiment 7654321" in unknown.stderr
+        assert "`trainmaster job list` shows the ids of both" in unknown.stderr
     finally:
         for number in (first, second):
             local_host("e", "kill", str(number))

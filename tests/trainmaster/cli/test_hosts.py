@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,14 +116,17 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
     assert tm("host", "add", "local", "--slots", "1").returncode == 0
     listed = json.loads(tm("host", "list", "-o", "json").stdout)
     assert [host["state"] for host in listed if host["name"] == "local"] == ["ready"]
-    for verb, state in (
-        ("disable", "disabled"),
-        ("enable", "ready"),
-        ("drain", "draining"),
-        ("enable", "ready"),
+    for verb, state, why in (
+        ("disable", "disabled", "Disabled by admin, 20"),
+        ("enable", "ready", ""),
+        ("drain", "draining", "Drained by admin, 20"),
+        ("enable", "ready", ""),
     ):
         assert tm("host", verb, "local").returncode == 0
         assert shown(tm, "local")["state"] == state
+        [row] = [line for line in tm("host", "list").stdout.splitlines() if line.startswith(" local ")]
+        reason = row.split("|")[-1].strip()
+        assert reason.startswith(why) and bool(reason) is bool(why)
     assert tm("host", "doctor", "local").returncode == 0
     assert "local" in tm("agent", "list").stdout
     assert "FREE" in tm("slot", "list", "--csv").stdout
@@ -133,6 +137,21 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
     assert removal.returncode == 1
     assert "--yes" in removal.stderr
     assert tm("host", "remove", "local", "--yes").returncode == 0
+
+
+def test_the_python_of_a_host_that_is_there_can_be_changed(tm: CommandLine, added: list[str]) -> None:
+    added.append("local")
+    assert tm("host", "add", "local", "--slots", "1", "--python", sys.executable).returncode == 0
+    nothing = tm("host", "edit", "local")
+    assert nothing.returncode == 2 and "at least one of --python, --activate and --pool" in nothing.stderr
+    edited = tm("host", "edit", "local", "--python", "/usr/bin/python3")
+    assert edited.returncode == 0, edited.stderr
+    assert "Jobs on local use /usr/bin/python3 (pool default)" in edited.stdout
+    assert pace.wait_until(lambda: shown(tm, "local")["state"] == "ready", 60), shown(tm, "local")
+    assert shown(tm, "local")["python"] == "/usr/bin/python3"
+    assert "use . venv (pool" in tm("host", "edit", "local", "--activate", ". venv").stdout
+    relative = tm("host", "edit", "local", "--python", "python3")
+    assert relative.returncode == 1 and "allowed: an absolute path on the host" in relative.stderr
 
 
 def test_the_first_ten_minutes_go_as_the_documentation_says(

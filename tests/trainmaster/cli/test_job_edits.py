@@ -68,7 +68,7 @@ def test_what_would_be_lost_is_said_and_cannot_move_the_cursor() -> None:
     )
     assert said[-2:] == [
         "  job 0d714127 a [2Jb (1 slot, of bob): it has never saved and would lose 12 min of work",
-        "  2 runs of job 0d714127 first_job (4 slots, yours): it has not saved in 4 h 0 min; "
+        "  2 runs of job 0d714127 first_job (4 slots, yours): it has not saved in 4 h; "
         "it saves when it is asked to stop",
     ]
 

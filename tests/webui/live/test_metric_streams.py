@@ -202,14 +202,14 @@ def test_all_reports_of_a_group_are_streamed_with_their_runs(web: Web, experimen
     ("path", "status", "sentence"),
     [
         ("experiments/metrics-stream/metric-names", 400, "ids: missing"),
-        ("experiments/metrics-stream/metric-names?ids=x", 400, "ids: is 'x'"),
+        ("experiments/metrics-stream/metric-names?ids=x", 400, "ids is 'x'"),
         ("experiments/metrics-stream/metric-names?ids=999999", 404, "experiment 999999 not found"),
         ("experiments/999999/metrics-stream/batches?metricName=loss&group=training", 404, "not found"),
         ("experiments/1/metrics-stream/batches?metricName=loss", 400, "metricName and group"),
         (
             "experiments/1/metrics-stream/trials-snapshot?metricName=a&group=b",
             400,
-            "batchesProcessed: is missing",
+            "batchesProcessed is missing",
         ),
         ("experiments/1/metrics-stream/trials-sample?metricName=a&group=b&maxTrials=-1", 400, "'-1'"),
         ("trials/metrics/trial_metrics?trialIds=1", 400, "group: is missing"),

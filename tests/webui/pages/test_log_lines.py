@@ -118,12 +118,12 @@ def test_context_brings_the_lines_around_each_match(client: Client) -> None:
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("before=%C2%B2", "before is '²'; it must be a whole number of at most 15 digits."),
+        ("before=%C2%B2", "before is '²'; it must be a whole number from 0 to 1000000000000000."),
         ("after=99999999999999999999", "after is '99999999999999999999'; it must be"),
         ("after=-1", "after is '-1'; it must be"),
         ("limit=many", "limit is 'many'; it must be"),
         ("from=nan", "from is 'nan'; it must be"),
-        ("from=20&to=10", "The time range ends before it begins."),
+        ("from=20&to=10", "The window ends before it begins: `to` must not be less than `from`."),
         ("rank=a", "The ranks 'a' are none"),
         ("rank=7-3", "The ranks '7-3' must run upwards"),
         ("rank=0-9999,10000-19999", "More than 10,000 ranks are asked for"),

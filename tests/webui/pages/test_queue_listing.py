@@ -1,10 +1,12 @@
 """Which jobs a view of the queue lists: their places, what folds, filters, chips, and what the page opens on."""
 
+import re
 import uuid
 from typing import Any
 
 import pytest
 from django.http import QueryDict
+from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
@@ -239,3 +241,30 @@ def test_more_slots_than_lamps_are_a_bar(pool: ResourcePool, mira: User) -> None
     small, large = queue_rows.of(pool, listed(pool))
     assert len(small.lamps) == 32
     assert large.lamps == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "titles"),
+    [("priority", ["#", "State", "Job", "Slots held / needed", "Priority", "User", "Submitted", "Start", "Why"]),
+     ("fair_share", ["State", "Job", "Slots held / needed", "Weight", "Share held / entitled", "User", "Submitted",
+                     "Start", "Why"])],
+)  # fmt: skip
+def test_every_row_of_the_board_has_a_cell_for_each_head(
+    pool: ResourcePool, mira: User, jun: User, scheduler: str, titles: list[str]
+) -> None:
+    ResourcePool.objects.filter(pk=pool.pk).update(scheduler=scheduler)
+    job(pool, mira, "<b>mine</b>")
+    job(pool, jun, "theirs", slots=2, runs="backfilled")
+    client = Client()
+    client.force_login(mira)
+    for view in ("", "?show=all&sort=-name"):
+        page = client.get(f"/jobs/{pool.name}{view}").content.decode()
+        heads = re.findall(r'<th class="col-[a-z]+[^>]*>(?:<a [^>]*>)?([^<]*?)(?: [↑↓])?<', page)
+        rows = re.findall(r"<tr id=\"job-.*?</tr>", page, re.DOTALL)
+        assert heads == titles
+        assert {row.count("<td") for row in rows} == {len(titles) + 2}, "beside them a box and a menu"
+        assert "&lt;b&gt;mine" in page and "<b>mine" not in page
+        ids = re.findall(r' id="([^"]+)"', page)
+        assert sorted(ids) == sorted(set(ids))
+        for span in re.findall(r'colspan="(\d+)"', page):
+            assert int(span) == len(titles) + 2

@@ -110,9 +110,14 @@ def test_a_pin_is_the_users_on_all_trials_of_the_project(trial: Trial) -> None:
 def test_a_thousand_metrics_are_pages_of_a_hundred_with_forty_charts() -> None:
     summary = {"avg_metrics": {f"m{n:04}": {"type": "number", "last": n} for n in range(1000)}}
     table = metric_table.table(summary, metric_query.chosen(QueryDict("page=3")), "loss")
-    assert (len(table.charts), len(table.drawn), table.page, table.pages) == (100, 40, 3, 10)
+    assert (len(table.charts), len(table.drawn), table.page.number, table.page.paginator.num_pages) == (
+        100,
+        40,
+        3,
+        10,
+    )
     assert table.charts[0].name == "m0200"
-    assert metric_table.table(summary, metric_query.chosen(QueryDict("page=99")), "").page == 10
+    assert metric_table.table(summary, metric_query.chosen(QueryDict("page=99")), "").page.number == 10
 
 
 def test_the_page_shows_the_table_and_says_which_charts_there_are(trial: Trial) -> None:
@@ -172,7 +177,7 @@ def test_the_best_checkpoint_is_marked_on_every_axis(trial: Trial) -> None:
         ("group=training&name=a&x=hours", "x is 'hours'; allowed: step, relative, wall, epoch."),
         ("group=training&name=a&from=9&to=1", "The window ends before it begins"),
         ("group=training&name=a&from=soon", "from is 'soon'; it must be a number"),
-        ("group=training&name=a&smooth=1", "smooth is 1.0; it must be 0 to 0.999."),
+        ("group=training&name=a&smooth=1", "smooth is '1'; it must be a number from 0 to 0.999."),
         ("group=training&name=a&after=-1", "after is '-1'; it must be a step"),
         ("group=training&name=a&x=epoch", "reported no metric 'epoch'"),
     ],

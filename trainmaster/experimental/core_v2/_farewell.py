@@ -6,6 +6,7 @@ import sys
 import time
 from typing import List, NamedTuple, Tuple
 
+from trainmaster import quantities
 from trainmaster.jsonfile import read_json
 from trainmaster.paths import RunPaths
 from trainmaster.runner.state import read_shipped
@@ -30,10 +31,10 @@ class Left(NamedTuple):
     def __str__(self) -> str:
         parts = []
         if self.record_bytes:
-            parts.append(f"{size_in_words(self.record_bytes)} of records")
+            parts.append(f"{quantities.size(self.record_bytes)} of records")
         if self.checkpoints:
             noun = "checkpoint" if self.checkpoints == 1 else "checkpoints"
-            parts.append(f"{self.checkpoints} {noun} ({size_in_words(self.checkpoint_bytes)})")
+            parts.append(f"{self.checkpoints} {noun} ({quantities.size(self.checkpoint_bytes)})")
         return " and ".join(parts) or "the last records"
 
 
@@ -108,16 +109,6 @@ def ranks_in_words(ranks: List[int]) -> str:
     return (
         f"rank {ranks[0]}" if len(ranks) == 1 else f"each of the ranks {', '.join(map(str, sorted(ranks)))}"
     )
-
-
-def size_in_words(size: int) -> str:
-    """1536 is "1.5 KiB"."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
 
 
 def tell(sentence: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from trainmaster import quantities
 from webui.embedded import backup
 
 
@@ -29,6 +30,6 @@ class Command(BaseCommand):
         except (backup.CannotBackUp, OSError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(
-            f"{target}: {made.bytes / 2**20:.1f} MiB, with {made.files} stored files. Keep it where only admins "
+            f"{target}: {quantities.size(made.bytes)}, with {made.files} stored files. Keep it where only admins "
             "read: it has the server's secrets in it."
         )

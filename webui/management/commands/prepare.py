@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 from django.db.backends.utils import CursorWrapper
 
+from trainmaster.quantities import duration
 from webui import collected
 
 LOCK_KEY = 0x7472_6D67  # "trmg": of migrations alone
@@ -43,7 +44,7 @@ def _lock(cursor: CursorWrapper) -> None:
         cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
     except OperationalError as error:
         raise CommandError(
-            f"Another process has been preparing this database for {MIGRATION_LIMIT_SECONDS / 60:.0f} minutes. "
+            f"Another process has been preparing this database for {duration(MIGRATION_LIMIT_SECONDS)}. "
             "Wait until it is done, or end it if it hangs, and start again."
         ) from error
     finally:

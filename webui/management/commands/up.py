@@ -75,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proxy-port", type=int, default=0, metavar="N", help="listen on this port, too, for such an address"
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of web processes")
+    parser.add_argument(
+        "--dev",
+        action="store_true",
+        help="for developers, on loopback only: restart when a source file changes, and show debug pages",
+    )
     parser.add_argument("--data", type=Path, default=settings.DATA_DIR, metavar="DIR", help="the data folder")
 
 
@@ -89,6 +94,7 @@ def read_options(given: dict[str, Any]) -> installation.Options:
         proxy_port=given["proxy_port"],
         certificate=given["cert"],
         key=given["key"],
+        dev=given["dev"],
     )
 
 

@@ -1,0 +1,149 @@
+"""Every figure that Python builds is one that Plotly takes: unknown names and values of the wrong kind fail here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from datetime import date
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+import metrics
+from jobs.queued_time import Day
+from metrics import (
+    best_so_far,
+    charts,
+    cluster_charts,
+    comparisons,
+    host_charts,
+    hparam_charts,
+    importance,
+    ingest,
+    learning_curves,
+    names,
+    parallel_chart,
+    queue_charts,
+    usage_charts,
+)
+from metrics.charts import Figure
+from metrics.cluster_charts import PoolSpan, TotalSpan
+from metrics.comparisons import Metric
+from metrics.hparam_axes import Bounds, axes
+from metrics.samples import SampleSeries
+from metrics.series import Series
+from tests.metrics.test_sweep import SPECS, drawn, judged
+
+AT = 1_790_000_000.0
+TRIALS = range(1, 41)
+
+
+@pytest.fixture
+def reported() -> None:
+    """Forty trials with two metrics each, in two groups."""
+    for trial in TRIALS:
+        for step in (10, 20, 30):
+            values = {"loss": 1 / step + trial, "accuracy": step / 100}
+            ingest.store(trial, [ingest.Report(1, "validation", step, AT + step, values)])
+            ingest.store(trial, [ingest.Report(1, "training", step, AT + step, {"train_loss": 0.5})])
+
+
+def measured() -> list[SampleSeries]:
+    """All that hosts measure, with a gap, of two GPUs where it has parts."""
+    times = AT + np.array([0.0, 10.0, 20.0, 500.0, 510.0])
+    values = np.array([1.0, 5.0, 3.0, 2.0, 9.0])
+    return [
+        SampleSeries("gpu1", name, part, times, values - 1, values + 1, values, 5)
+        for name in names.METRICS
+        for part in ("GPU-1", "GPU-2")
+    ]
+
+
+def of_trials(trials: int) -> list[Figure]:
+    best = judged(drawn(trials))
+    curves = learning_curves.figure(best, Metric("validation", "loss"), ["lr"], is_log=trials > 1)
+    assert curves is not None
+    labels = {pk: f"trial {pk}" for pk in TRIALS[:trials]}
+    return [
+        curves,
+        *comparisons.figures(labels, comparisons.metrics_of(list(labels))),
+        *best_so_far.figures(list(labels), "loss", is_smaller_better=True, begin=AT - 90_000),
+    ]
+
+
+def of_a_search() -> list[Figure]:
+    tried = drawn(120)
+    of, along = judged(tried), axes(SPECS, tried)
+    bars = importance.figure(of, along)
+    assert bars is not None
+    brushed = {"lr": Bounds(1e-4, 1e-2), "net.kind": Bounds(among=frozenset({"a"}))}
+    return [
+        bars,
+        *(hparam_charts.scatter(of, axis, is_log=is_log) for axis in along for is_log in (True, False)),
+        *hparam_charts.heat_maps(of, along),
+        *(parallel_chart.figure(of, along, bounds, is_log=False) for bounds in (brushed, {})),
+    ]
+
+
+def of_the_cluster() -> list[Figure]:
+    pools = [PoolSpan(pool, AT + 60 * n, 8, 4, 6, 2, 3) for pool in "abcdef" for n in (0, 1, 5)]
+    totals = [TotalSpan(AT + 60 * n, 8, 2, 1, 3, 16) for n in (0, 1, 5)]
+    stacks = [(f"user {n}", [1.5, 0.0]) for n in range(usage_charts.MOST_STACKS + 2)]
+    days = [Day(date(2026, 11, 20), 3, 4000.0), Day(date(2026, 11, 21), 0, None)]
+    return [
+        *cluster_charts.figures(pools, totals, AT, AT + 3600),
+        *host_charts.figures(
+            measured(), {"GPU-1": "GPU 0"}, first_time=AT, last_time=AT + 600, gap_seconds=60
+        ),
+        *(usage_charts.usage_figure("Use", unit, ["2026-11-20", "2026-11-21"], stacks) for unit in ("day", "month")),
+        *(queue_charts.queued_time_figure(some) for some in (days, days[1:], [])),
+    ]  # fmt: skip
+
+
+def of_one_trial() -> list[Figure]:
+    nothing = np.array([], np.float64)
+    empty = Series("loss", np.array([], np.int64), nothing, nothing, 0)
+    return [
+        *charts.trial_figures(1, highlight="loss"),
+        charts.metric_figure("loss", [("training", empty)], is_highlighted=True),
+    ]
+
+
+def builders() -> set[Callable[..., object]]:
+    """The public functions of the room that return figures."""
+    modules = [
+        importlib.import_module(f"metrics.{each.name}") for each in pkgutil.iter_modules(metrics.__path__)
+    ]
+    return {
+        function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+        and "Figure" in str(function.__annotations__.get("return"))
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_plotly_takes_every_figure(reported: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = builders()
+    assert len(left) > 10
+
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            left.discard(function)
+            return function(*args, **kwargs)
+
+        return call
+
+    for function in builders():
+        monkeypatch.setattr(inspect.getmodule(function), function.__name__, counted(function))
+    figures = [*of_one_trial(), *of_trials(1), *of_trials(40), *of_a_search(), *of_the_cluster()]
+    assert not left, "figures that are not built here"
+    for figure in figures:
+        assert figure["data"], figure["name"]
+        go.Figure(
+            {"data": figure["data"], "layout": figure["layout"]}
+        )  # raises ValueError with what is wrong
