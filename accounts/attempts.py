@@ -9,23 +9,22 @@ from __future__ import annotations
 import redis
 from django.conf import settings
 
+from accounts.refusals import Code, Refusal
+
 _KEY = "trainmaster:wrong-passwords:"
 
 
-class TooManyAttempts(Exception):
-    """The message is a sentence."""
-
-
 def check(username: str) -> None:
-    """Raises TooManyAttempts after LOGIN_ATTEMPTS wrong passwords for this name within LOGIN_WINDOW_SECONDS."""
+    """Raises Refusal after LOGIN_ATTEMPTS wrong passwords for this name within LOGIN_WINDOW_SECONDS."""
     try:
         wrong = _count(username)
     except redis.RedisError:
         return
     if wrong >= settings.LOGIN_ATTEMPTS:
-        raise TooManyAttempts(
+        raise Refusal(
             f"{wrong} wrong passwords for {username} were sent within {settings.LOGIN_WINDOW_SECONDS} s; "
-            "wait a little and try again."
+            "wait a little and try again.",
+            Code.FORBIDDEN,
         )
 
 

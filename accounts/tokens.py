@@ -11,16 +11,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import ACCESS_PREFIX, AccessToken, Scope, User, new_token, token_hash
+from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
 
 DESCRIPTION_CHARACTERS = 255
 DAYS_MAX = 36_500
 PER_USER = 200
-
-
-class TokenRefused(Exception):
-    """The message is a sentence."""
 
 
 def of(user: User) -> Any:
@@ -32,10 +29,10 @@ def of(user: User) -> Any:
 def create(
     user: User, *, description: str, days: float | None, scope: Scope, actor: str
 ) -> tuple[AccessToken, str]:
-    """The token's row, and the token. `days` None: as the server is set; -1: for ever. Raises TokenRefused."""
+    """The token's row, and the token. `days` None: as the server is set; -1: for ever. Raises Refusal."""
     expires_at = _expiry(settings.ACCESS_TOKEN_DAYS if days is None else days)
     if AccessToken.objects.filter(user=user, revoked_at=None).count() >= PER_USER:
-        raise TokenRefused(f"{user.username} has {PER_USER} access tokens; revoke some first.")
+        raise Refusal(f"{user.username} has {PER_USER} access tokens; revoke some first.")
     token = ACCESS_PREFIX + new_token()
     with transaction.atomic():
         row = AccessToken.objects.create(
@@ -49,18 +46,18 @@ def _expiry(days: float) -> Any:
     longest = settings.ACCESS_TOKEN_DAYS_MAX
     if days == -1:
         if longest != -1:
-            raise TokenRefused(f"Here an access token counts for {longest:g} days at most.")
+            raise Refusal(f"Here an access token counts for {longest:g} days at most.")
         return None
     if not (math.isfinite(days) and 0 < days <= DAYS_MAX):
-        raise TokenRefused(f"found {days:g} days; allowed: more than 0 to {DAYS_MAX}, or -1 for ever.")
+        raise Refusal(f"found {days:g} days; allowed: more than 0 to {DAYS_MAX}, or -1 for ever.")
     if longest != -1 and days > longest:
-        raise TokenRefused(f"found {days:g} days; here an access token counts for {longest:g} days at most.")
+        raise Refusal(f"found {days:g} days; here an access token counts for {longest:g} days at most.")
     return timezone.now() + timedelta(days=days)
 
 
 def _checked(description: str) -> str:
     if len(description) > DESCRIPTION_CHARACTERS or "\0" in description:
-        raise TokenRefused(f"description: allowed: {DESCRIPTION_CHARACTERS} characters at most.")
+        raise Refusal(f"description: allowed: {DESCRIPTION_CHARACTERS} characters at most.")
     return description.strip()
 
 

@@ -17,12 +17,10 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from jobs import transitions as jobs
-from jobs.accepting import Refused, once, settle
+from jobs.accepting import once, settle
 from jobs.models import Job, Task
 from jobs.states import Reason
 from submissions.models import Context
-
-__all__ = ["Refused", "Shown", "create"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def create(
     kind: Job.Kind = Job.Kind.COMMAND,
     shown: Shown = Shown(),
 ) -> Command:
-    """Make the command. A repeated `idempotency_key` returns the first one. Raises Refused."""
+    """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
     return once(
         Command,
         idempotency_key,

@@ -15,6 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from experiments import borrowers, checkpoint_metrics
 from experiments.keeping import Candidate, Policy, reasons
@@ -24,10 +25,6 @@ from experiments.transitions import lock, set_checkpoint_state
 
 #: dispatch.tasks: decides for an experiment; removes files
 COLLECT, REMOVE = "dispatch.tasks.collect_checkpoints", "dispatch.tasks.remove_checkpoint_files"
-
-
-class NotDeletable(Exception):
-    """A checkpoint that may not go now; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +122,10 @@ def collect(experiment_id: int) -> int:
 
 @transaction.atomic
 def delete(uuids: Collection[uuid.UUID], *, actor: str) -> list[Checkpoint]:
-    """Delete all of these, or none: raises NotDeletable. Those that are gone already are passed over."""
+    """Delete all of these, or none: raises Refusal. Those that are gone already are passed over."""
     chosen = _locked(uuids)
     if problems := list(objections(chosen)):
-        raise NotDeletable(" ".join(problems))
+        raise Refusal(" ".join(problems), Code.CONFLICT)
     doomed = [checkpoint for checkpoint in chosen if checkpoint.state not in GONE]
     for checkpoint in doomed:
         _doom(checkpoint, actor=actor, reason="deleted")
@@ -140,13 +137,13 @@ def delete(uuids: Collection[uuid.UUID], *, actor: str) -> list[Checkpoint]:
 def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: str) -> int:
     """Remove the files whose paths match a glob (`**` crosses folders) from these checkpoints; how many they are.
 
-    One that loses all its files is deleted. Raises NotDeletable.
+    One that loses all its files is deleted. Raises Refusal.
     """
     chosen = [row for row in _locked(uuids) if row.state not in GONE]
     matching = {row.pk: [path for path in row.resources if matches(path, globs)] for row in chosen}
     losing = [row for row in chosen if matching[row.pk]]
     if problems := list(objections(losing)):
-        raise NotDeletable(" ".join(problems))
+        raise Refusal(" ".join(problems), Code.CONFLICT)
     for row in losing:
         _take(row, matching[row.pk], actor=actor)
     wake(REMOVE)
@@ -155,7 +152,7 @@ def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: s
 
 @transaction.atomic
 def left_there(left: Mapping[uuid.UUID, Collection[str]], *, actor: str) -> None:
-    """Somebody has removed files of these checkpoints: of each, these paths are left. Raises NotDeletable, of any.
+    """Somebody has removed files of these checkpoints: of each, these paths are left. Raises Refusal, of any.
 
     What is not named any more is removed here too, as by `remove_files`: a record never says gone of what still lies
     somewhere. Paths that a checkpoint never had are passed over.
@@ -167,7 +164,7 @@ def left_there(left: Mapping[uuid.UUID, Collection[str]], *, actor: str) -> None
     }
     losing = [row for row in chosen if going[row.pk] or not left[row.pk]]
     if problems := list(objections(losing)):
-        raise NotDeletable(" ".join(problems))
+        raise Refusal(" ".join(problems), Code.CONFLICT)
     for row in losing:
         _take(row, going[row.pk], actor=actor)
     wake(REMOVE)
@@ -230,13 +227,13 @@ def objections(chosen: Collection[Checkpoint]) -> Iterator[str]:
 
 
 def _locked(uuids: Collection[uuid.UUID]) -> list[Checkpoint]:
-    """The checkpoints, their experiments locked in order. Raises NotDeletable for one that does not exist."""
+    """The checkpoints, their experiments locked in order. Raises Refusal for one that does not exist."""
     rows = Checkpoint.objects.filter(pk__in=uuids)
     for experiment_id in sorted(set(rows.values_list("trial__experiment_id", flat=True))):
         lock(experiment_id)
     found = list(rows.select_related("trial__experiment").order_by("reported_at"))
     if missing := set(uuids) - {row.pk for row in found}:
-        raise NotDeletable(f"checkpoint {min(map(str, missing))} not found; nothing was deleted.")
+        raise Refusal(f"checkpoint {min(map(str, missing))} not found; nothing was deleted.", Code.CONFLICT)
     return found
 
 

@@ -8,14 +8,15 @@ from django.db import transaction
 from django.db.models import F
 
 import searching
+from accounts.refusals import Code, Refusal
 from experiments import search
 from experiments.config import check, restored
 from experiments.config.merging import override
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
-from experiments.transitions import IllegalStep, lock, set_experiment_state
+from experiments.transitions import lock, set_experiment_state
 from jobs import transitions as jobs
-from jobs.accepting import Refused, settle
+from jobs.accepting import settle
 from jobs.models import Job
 from jobs.states import Reason
 from jobs.time_limits import time_used
@@ -38,7 +39,7 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
 
     A single search runs its trial again, also one that completed; a random or grid search those that did not, as
     many at once as it may have.
-    Raises IllegalStep for one that cannot go on, Refused and ConfigError for changes that cannot be.
+    Raises Refusal for one that cannot go on, Refusal and ConfigError for changes that cannot be.
     """
     experiment = lock(experiment_id)
     _check_state(experiment)
@@ -51,8 +52,9 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     )
     again = [each.request_id for each in operations if isinstance(each, searching.Again)]
     if not again and not any(isinstance(each, searching.Create) for each in operations):
-        raise IllegalStep(
-            f"experiment {experiment_id} has been completed, cannot continue this experiment; fork it instead."
+        raise Refusal(
+            f"experiment {experiment_id} has been completed, cannot continue this experiment; fork it instead.",
+            Code.CONFLICT,
         )
     jobs.lock_tasks(list(experiment.trials.filter(request_id__in=again).values_list("task_id", flat=True)))
     Experiment.objects.filter(pk=experiment_id).update(config=config)
@@ -72,8 +74,9 @@ def _without_checkpoint(experiment: Experiment) -> dict[str, int]:
 
 def _check_state(experiment: Experiment) -> None:
     if experiment.unmanaged:
-        raise IllegalStep(
-            f"experiment {experiment.pk} is unmanaged: its program goes on where it was started."
+        raise Refusal(
+            f"experiment {experiment.pk} is unmanaged: its program goes on where it was started.",
+            Code.CONFLICT,
         )
     if experiment.state not in EXPERIMENT_END_STATES:
         first = (
@@ -81,43 +84,47 @@ def _check_state(experiment: Experiment) -> None:
             if experiment.state == ExperimentState.PAUSED
             else "wait for its end, or cancel it"
         )
-        raise IllegalStep(
-            f"experiment in non terminal state '{experiment.state}': only one that has ended is continued; {first}."
+        raise Refusal(
+            f"experiment in non terminal state '{experiment.state}': only one that has ended is continued; {first}.",
+            Code.CONFLICT,
         )
     if experiment.archived:
-        raise IllegalStep(f"experiment {experiment.pk} is archived; unarchive it before continuing it.")
+        raise Refusal(
+            f"experiment {experiment.pk} is archived; unarchive it before continuing it.", Code.CONFLICT
+        )
     name = (experiment.config.get("searcher") or {}).get("name")
     if name not in SEARCHERS:
-        raise IllegalStep(
+        raise Refusal(
             f"Unsupported searcher type provided: '{name}'; only single, random and grid searches can be continued. "
-            f"Fork it instead: trainmaster experiment fork {experiment.pk}"
+            f"Fork it instead: trainmaster experiment fork {experiment.pk}",
+            Code.CONFLICT,
         )
 
 
 def _check_changes(experiment: Experiment, changes: dict[str, Any]) -> None:
     searcher = experiment.config["searcher"]["name"]
     if changes and searcher != "single":
-        raise Refused(f"a {searcher} search is continued as it was: its config cannot be changed.")
+        raise Refusal(f"a {searcher} search is continued as it was: its config cannot be changed.")
     if _section(changes, "searcher").get("name", "single") != "single":
-        raise Refused("searcher.name: a single search stays one when it is continued.")
+        raise Refusal("searcher.name: a single search stays one when it is continued.")
     for field in ("workspace", "project"):
         if changes.get(field):
-            raise Refused(f"{field}: a continued experiment stays in its project; move it afterwards.")
+            raise Refusal(f"{field}: a continued experiment stays in its project; move it afterwards.")
 
 
 def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
-    """The config from now on. Raises Refused or ConfigError."""
+    """The config from now on. Raises Refusal or ConfigError."""
     pool = {"resources": {"resource_pool": experiment.job.pool.name}}
     changes = restored(changes, experiment.config)  # which may come from a config that was shown
     config = check(override(override(experiment.config, pool), changes)).effective()
     resources, before = config["resources"], experiment.config["checkpoint_storage"]
     moved = [name for name, value in before.items() if config["checkpoint_storage"].get(name) != value]
     if not all(name.startswith("save_") for name in moved):
-        raise Refused("checkpoint_storage: a continued experiment keeps its storage; fork it to use another.")
+        raise Refusal("checkpoint_storage: a continued experiment keeps its storage; fork it to use another.")
     limit = resources.get("max_time")
     used = time_used(list(experiment.trials.values_list("task_id", flat=True)))
     if limit is not None and any(seconds >= limit for seconds in used.values()):
-        raise Refused(
+        raise Refusal(
             f"resources.max_time: its {duration(limit)} are used up; continue it with a greater one, such as "
             f"resources.max_time={2 * limit}."
         )

@@ -7,18 +7,19 @@ from typing import Any
 from django.db import transaction
 
 import searching
+from accounts.refusals import Code, Refusal
 from events.announce import announce
 from experiments import search
 from experiments.models import Experiment
 from experiments.states import GOING_ON
-from experiments.transitions import IllegalStep, lock
+from experiments.transitions import lock
 from searching import custom
 
 
 def events_of(experiment_id: int) -> list[dict[str, Any]]:
     """What the program has not answered yet, the oldest first; the last says so once the experiment is over.
 
-    Raises IllegalStep for a search that the server runs.
+    Raises Refusal for a search that the server runs.
     """
     experiment = Experiment.objects.get(pk=experiment_id)
     _check(experiment)
@@ -33,12 +34,12 @@ def events_of(experiment_id: int) -> list[dict[str, Any]]:
 def operate(experiment_id: int, wanted: list[custom.Wanted], event_id: int, *, actor: str) -> None:
     """Do what the program asks for in answer to an event; once, however often it asks.
 
-    Raises BadSearch for what cannot be done, and IllegalStep for an experiment that is over.
+    Raises BadSearch for what cannot be done, and Refusal for an experiment that is over.
     """
     experiment = lock(experiment_id)
     _check(experiment)
     if experiment.state not in GOING_ON:
-        raise IllegalStep(f"experiment {experiment_id} is {experiment.state}: its search is over.")
+        raise Refusal(f"experiment {experiment_id} is {experiment.state}: its search is over.", Code.ENDED)
     state = searching.upgraded(experiment.search)
     operations = custom.operate(state, wanted, event_id)
     search.carry_on(experiment, state, operations, actor=actor)
@@ -48,6 +49,7 @@ def operate(experiment_id: int, wanted: list[custom.Wanted], event_id: int, *, a
 def _check(experiment: Experiment) -> None:
     if not custom.is_custom(experiment.search):
         name = (experiment.config.get("searcher") or {}).get("name")
-        raise IllegalStep(
-            f"experiment {experiment.pk} has a {name} search: the server runs it; custom is run by you."
+        raise Refusal(
+            f"experiment {experiment.pk} has a {name} search: the server runs it; custom is run by you.",
+            Code.CONFLICT,
         )

@@ -13,11 +13,12 @@ from typing import Any
 from django.db.models import Avg, FloatField, Value
 from django.db.models.functions import Coalesce
 
+from accounts.refusals import Code, Refusal
 from events.announce import announce
 from experiments import checkpoints, runs
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, TRIAL_END_STATES, ExperimentState, TrialState
-from experiments.transitions import IllegalStep, set_experiment_state, set_trial_state
+from experiments.transitions import set_experiment_state, set_trial_state
 from jobs import detached, transitions
 from jobs.models import Allocation
 from jobs.states import Reason, TaskState
@@ -28,7 +29,7 @@ _ACTOR = "server"
 def create_trial(
     experiment: Experiment, hparams: dict[str, Any], *, external_id: str | None, actor: str
 ) -> Trial:
-    """A trial that rests until it is started. The experiment is locked. Raises IllegalStep."""
+    """A trial that rests until it is started. The experiment is locked. Raises Refusal."""
     refuse_closed(experiment)
     request_id = uuid.uuid4()
     number = experiment.trials.count() + 1
@@ -54,7 +55,7 @@ def create_trial(
 def begin(experiment: Experiment, trial: Trial, machines: Sequence[str], *, actor: str) -> Allocation | None:
     """A new attempt from the latest complete checkpoint; None while one is open. The experiment is locked.
 
-    Nobody brings what the attempts before have not uploaded: it is given up. Raises IllegalStep.
+    Nobody brings what the attempts before have not uploaded: it is given up. Raises Refusal.
     """
     refuse_closed(experiment)
     allocation = detached.begin(trial.task_id, machines, actor=actor)
@@ -76,11 +77,15 @@ def goes_on(experiment: Experiment, trial: Trial) -> None:
 
 
 def refuse_closed(experiment: Experiment) -> None:
-    """Raises IllegalStep where nothing may be started any more."""
+    """Raises Refusal where nothing may be started any more."""
     if experiment.state in {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}:
-        raise IllegalStep(f"Experiment {experiment.pk} is being deleted; nothing can be started in it.")
+        raise Refusal(
+            f"Experiment {experiment.pk} is being deleted; nothing can be started in it.", Code.CONFLICT
+        )
     if experiment.archived:
-        raise IllegalStep(f"Experiment {experiment.pk} is archived; unarchive it before you go on with it.")
+        raise Refusal(
+            f"Experiment {experiment.pk} is archived; unarchive it before you go on with it.", Code.CONFLICT
+        )
 
 
 def _experiment_is_on(experiment: Experiment, actor: str, reason: Reason = Reason.STARTED_BY_USER) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 from django.db import transaction
 
+from accounts.refusals import Code, Refusal, refused_as
 from events.announce import announce
 from experiments import places
 from experiments.models import Experiment, Project
-from experiments.transitions import IllegalStep, lock
+from experiments.transitions import lock
 from jobs.models import Job
 from logs.models import Retention
 
@@ -61,14 +62,14 @@ def keep_logs(experiment_id: int, days: int | None) -> None:
 
 @transaction.atomic
 def move(experiment_id: int, project: Project) -> Experiment:
-    """Put an experiment into another project. Raises IllegalStep for archived ones on either side."""
+    """Put an experiment into another project. Raises Refusal for archived ones on either side."""
     experiment = lock(experiment_id)
     if experiment.archived:
-        raise IllegalStep(f"experiment {experiment_id} is archived; unarchive it before moving it.")
-    try:
+        raise Refusal(
+            f"experiment {experiment_id} is archived; unarchive it before moving it.", Code.CONFLICT
+        )
+    with refused_as(Code.CONFLICT):
         places.require_open(project)
-    except places.Refused as refusal:
-        raise IllegalStep(str(refusal)) from refusal
     Experiment.objects.filter(pk=experiment_id).update(project=project)
     experiment.project = project
     announce(f"experiment:{experiment_id}", "experiments")

@@ -160,7 +160,7 @@ def _wish_behind(trial: Trial, otherwise: Reason) -> tuple[Reason, str]:
 
 @transaction.atomic
 def kill_trial(trial_id: int, *, actor: str) -> Trial:
-    """Kill one trial. Its search hears of it when it has ended: at once if it holds no slots. Raises IllegalStep."""
+    """Kill one trial. Its search hears of it when it has ended: at once if it holds no slots. Raises Refusal."""
     experiment_id = Trial.objects.filter(pk=trial_id).values_list("experiment_id", flat=True).first()
     if experiment_id is None:
         raise NoSuchExperiment(f"There is no trial {trial_id}.")

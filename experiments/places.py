@@ -13,7 +13,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
+from accounts import rights
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from events.announce import announce
 from experiments.models import Experiment, Project, Template, Trial, Workspace
 from experiments.states import ExperimentState
@@ -23,18 +25,6 @@ KEY = re.compile(r"[A-Za-z0-9]{1,5}")
 
 Place = Workspace | Project
 Made = TypeVar("Made")
-
-
-class Refused(Exception):
-    """What cannot be done, in a sentence."""
-
-
-class NameTaken(Refused):
-    """Another one has the name or key."""
-
-
-class NotYours(Refused):
-    """Only its owner or an admin may."""
 
 
 def workspaces_with_numbers() -> QuerySet[Workspace]:
@@ -74,18 +64,15 @@ def open_projects() -> QuerySet[Project]:
 
 
 def may_change(user: User, place: Place) -> bool:
-    return not place.immutable and (user.is_admin or (user.may_edit and place.owner_id == user.pk))
+    return not place.immutable and rights.may_change(user, place)
 
 
 def require_changeable(user: User, place: Place) -> None:
-    """Its owner and admins change a workspace or project, nobody those that came with the server. Raises Refused."""
+    """Its owner and admins change a workspace or project, nobody those that came with the server. Raises Refusal."""
     what = _word(place)
     if place.immutable:
-        raise Refused(f"{what} {place.name} came with the server and cannot be changed.")
-    if not may_change(user, place):
-        raise NotYours(
-            f"{what} {place.name} belongs to another user; only its owner or an admin may change it."
-        )
+        raise Refusal(f"{what} {place.name} came with the server and cannot be changed.")
+    rights.require_owner(user, place, f"{what} {place.name}")
 
 
 def _word(place: Place) -> str:
@@ -93,7 +80,7 @@ def _word(place: Place) -> str:
 
 
 def make_workspace(user: User, name: str) -> Workspace:
-    """Raises NameTaken."""
+    """Raises Refusal."""
     return _unique(
         lambda: Workspace.objects.create(name=name, owner=user),
         f"there is already a workspace {name}; choose another name.",
@@ -101,7 +88,7 @@ def make_workspace(user: User, name: str) -> Workspace:
 
 
 def make_project(user: User, workspace: Workspace, name: str, description: str, key: str) -> Project:
-    """`key`: empty takes a free one from the name. Raises Refused."""
+    """`key`: empty takes a free one from the name. Raises Refusal."""
     require_open(workspace)
     return _unique(
         lambda: Project.objects.create(
@@ -116,10 +103,10 @@ def make_project(user: User, workspace: Workspace, name: str, description: str, 
 
 
 def require_open(place: Place) -> None:
-    """Nothing is put into what is archived, or lies in a workspace that is. Raises Refused."""
+    """Nothing is put into what is archived, or lies in a workspace that is. Raises Refusal."""
     for each in (place, place.workspace) if isinstance(place, Project) else (place,):
         if each.archived:
-            raise Refused(
+            raise Refusal(
                 f"{_word(each)} {each.name} is archived; nothing can be added to it until it is unarchived."
             )
 
@@ -132,7 +119,7 @@ def _free_key(name: str) -> str:
 
 
 def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
-    """Give it these columns. Raises Refused."""
+    """Give it these columns. Raises Refusal."""
     require_changeable(user, place)
     if "key" in changes:
         changes = {**changes, "key": str(changes["key"]).upper()}
@@ -148,21 +135,21 @@ def _unique(step: Callable[[], Made], taken: str) -> Made:
         with transaction.atomic():
             made = step()
     except IntegrityError as error:
-        raise NameTaken(taken) from error
+        raise Refusal(taken, Code.TAKEN) from error
     announce("experiments")
     return made
 
 
 def archive(user: User, place: Place, archived: bool) -> None:
-    """Out of the lists, or back into them. What an archived one holds stays as it is. Raises Refused."""
+    """Out of the lists, or back into them. What an archived one holds stays as it is. Raises Refusal."""
     change(user, place, {"archived": archived})
 
 
 def move(user: User, project: Project, workspace: Workspace) -> None:
-    """Put a project, with all that is in it, into another workspace. Raises Refused."""
+    """Put a project, with all that is in it, into another workspace. Raises Refusal."""
     require_changeable(user, project)
     if project.archived:
-        raise Refused(f"project {project.name} is archived; unarchive it before moving it.")
+        raise Refusal(f"project {project.name} is archived; unarchive it before moving it.")
     require_open(workspace)
     _unique(
         lambda: Project.objects.filter(pk=project.pk).update(workspace=workspace),
@@ -172,7 +159,7 @@ def move(user: User, project: Project, workspace: Workspace) -> None:
 
 @transaction.atomic
 def settle(user: User, project: Project, changes: Mapping[str, Any], workspace: Workspace) -> None:
-    """All of it or nothing: these columns, and this workspace. Raises Refused."""
+    """All of it or nothing: these columns, and this workspace. Raises Refusal."""
     if workspace.pk != project.workspace_id:
         move(user, project, workspace)
     change(user, project, changes)
@@ -180,16 +167,16 @@ def settle(user: User, project: Project, changes: Mapping[str, Any], workspace: 
 
 @transaction.atomic
 def delete(user: User, place: Place) -> None:
-    """Only an empty one. Raises Refused."""
+    """Only an empty one. Raises Refusal."""
     require_changeable(user, place)
     type(place).objects.select_for_update().filter(pk=place.pk).first()  # nothing is put into it meanwhile
     if isinstance(place, Project):
         if Experiment.objects.filter(project=place).exists():
-            raise Refused(f"project {place.name} still has experiments; delete or move them first.")
+            raise Refusal(f"project {place.name} still has experiments; delete or move them first.")
     elif (
         Project.objects.filter(workspace=place).exists() or Template.objects.filter(workspace=place).exists()
     ):
-        raise Refused(f"workspace {place.name} still has projects or templates; delete or move them first.")
+        raise Refusal(f"workspace {place.name} still has projects or templates; delete or move them first.")
     type(place).objects.filter(pk=place.pk).delete()
     announce("experiments")
 
@@ -200,18 +187,16 @@ def may_write_notes(user: User, project: Project) -> bool:
 
 
 def locked_notes(project_id: int) -> list[dict[str, str]]:
-    """Its pages of notes, which nobody else writes until the transaction ends. Raises Refused where it was deleted."""
+    """Its pages of notes, which nobody else writes until the transaction ends. Raises Refusal where it was deleted."""
     found = Project.objects.select_for_update().filter(pk=project_id).first()
     if found is None:
-        raise Refused("the project was deleted meanwhile.")
+        raise Refusal("the project was deleted meanwhile.")
     return list(found.notes)
 
 
 def write_notes(user: User, project: Project, notes: list[dict[str, str]]) -> None:
-    """All its pages of notes, each with `name` and `contents`. Raises Refused."""
+    """All its pages of notes, each with `name` and `contents`. Raises Refusal."""
     if not may_write_notes(user, project):
-        raise NotYours(
-            f"project {project.name} belongs to another user; only its owner or an admin may change it."
-        )
+        rights.require_owner(user, project, f"project {project.name}")
     Project.objects.filter(pk=project.pk).update(notes=notes)
     announce("experiments")

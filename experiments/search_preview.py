@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import searching
+from accounts.refusals import Refusal
 from experiments.config import check
 from searching import hyperparameters
 from searching.rungs import units_expected
@@ -15,10 +16,6 @@ from searching.standings import Outcome
 #: a search of more trials is not simulated: it would take the web process more than a second
 MOST_TRIALS = 10_000
 _ONE = {"batches": "batch", "records": "record", "epochs": "epoch", "units": "unit"}
-
-
-class TooLarge(Exception):
-    """The search has more trials than a preview makes; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Preview:
 def of(config: dict[str, Any], seed: int = 0, most: int = MOST_TRIALS) -> Preview:
     """Simulates the search of a config, which needs no entrypoint, of `most` trials at most.
 
-    Raises ConfigError, BadSearch or TooLarge.
+    Raises ConfigError, BadSearch or Refusal.
     """
     effective = check(config, managed=False).effective()
     searcher, hparams = effective["searcher"], effective.get("hyperparameters") or {}
@@ -118,4 +115,4 @@ def _check_size(searcher: dict[str, Any], hparams: dict[str, Any], most: int) ->
     hyperparameters.check(hparams, grid=is_grid)
     trials = hyperparameters.grid_size(hparams) if is_grid else int(searcher.get("max_trials", 1))
     if trials > most:
-        raise TooLarge(f"The search has {trials:,} trials; a preview makes {most:,} at most.")
+        raise Refusal(f"The search has {trials:,} trials; a preview makes {most:,} at most.")

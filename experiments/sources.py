@@ -10,10 +10,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from accounts.refusals import Refusal
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE
 from experiments.transitions import NoSuchExperiment, lock
-from jobs.accepting import Refused
 
 #: what says where a storage keeps its files
 _PLACE = (
@@ -29,7 +29,7 @@ _PLACE = (
 
 
 def found(config: dict[str, Any]) -> Checkpoint | None:
-    """The checkpoint that a config names; None when it names none. Raises Refused with a sentence.
+    """The checkpoint that a config names; None when it names none. Raises Refusal with a sentence.
 
     The caller holds a transaction, and no lock of another experiment that others could wait for.
     """
@@ -39,17 +39,17 @@ def found(config: dict[str, Any]) -> Checkpoint | None:
         _lock(checkpoints.values_list("trial__experiment_id", flat=True).first())
         checkpoint = checkpoints.first()
         if checkpoint is None:
-            raise Refused(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
+            raise Refusal(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
         return _usable(checkpoint, config, "source_checkpoint_uuid")
     if trial_id := searcher.get("source_trial_id"):
         trials = Trial.objects.filter(pk=trial_id)
         _lock(trials.values_list("experiment_id", flat=True).first())
         if not trials.exists():
-            raise Refused(f"searcher.source_trial_id: there is no trial {trial_id}.")
+            raise Refusal(f"searcher.source_trial_id: there is no trial {trial_id}.")
         newest = Checkpoint.objects.filter(trial_id=trial_id, state__in=USABLE)
         checkpoint = newest.order_by("-steps_completed", "-reported_at").first()
         if checkpoint is None:
-            raise Refused(
+            raise Refusal(
                 f"searcher.source_trial_id: trial {trial_id} has no complete checkpoint to begin with."
             )
         return _usable(checkpoint, config, "source_trial_id")
@@ -72,7 +72,7 @@ def of(experiment: Experiment) -> Checkpoint | None:
 def _usable(checkpoint: Checkpoint, config: dict[str, Any], field: str) -> Checkpoint:
     if checkpoint.state not in USABLE:
         state = {"PARTIAL": "still being uploaded", "ERROR": "incomplete"}.get(checkpoint.state, "deleted")
-        raise Refused(
+        raise Refusal(
             f"searcher.{field}: checkpoint {checkpoint.pk} is {state}, so nothing can begin with it."
         )
     mine, its = (
@@ -80,7 +80,7 @@ def _usable(checkpoint: Checkpoint, config: dict[str, Any], field: str) -> Check
         checkpoint.storage or {"type": "server"},
     )
     if any((mine.get(name) or None) != (its.get(name) or None) for name in _PLACE):
-        raise Refused(
+        raise Refusal(
             f"searcher.{field}: checkpoint {checkpoint.pk} lies in {_place(its)}, this experiment keeps its own in "
             f"{_place(mine)}; set checkpoint_storage to where the checkpoint lies."
         )

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from events.announce import announce
 from events.models import Event
 from events.record import record
@@ -18,13 +19,11 @@ from experiments.states import ExperimentState
 from experiments.templates import Used
 from jobs import detached
 from jobs import transitions as jobs
-from jobs.accepting import Refused, once, settle
+from jobs.accepting import once, settle
 from jobs.models import Job
 from jobs.states import Reason
 from searching import BadSearch
 from submissions.models import Context
-
-__all__ = ["Refused", "create"]
 
 
 def create(
@@ -42,7 +41,7 @@ def create(
     external_id: str | None = None,
     template: Used | None = None,
 ) -> Experiment:
-    """Make the experiment. A repeated `idempotency_key` returns the first one. Raises Refused.
+    """Make the experiment. A repeated `idempotency_key` returns the first one. Raises Refusal.
 
     An `unmanaged` one has no trials yet, and nothing of it is ever queued; `external_id` is its user's name for it.
     `template` is what `config` was merged with, kept beside it.
@@ -74,10 +73,10 @@ def _create(
 ) -> Experiment:
     effective = config.effective()
     if parent is not None and parent.unmanaged:
-        raise Refused(unmanaged_parent(parent))
+        raise Refusal(unmanaged_parent(parent))
     sources.found(effective)  # refuses what no trial could begin with
     if refusal := s3_stores.endpoint_refusal(effective.get("checkpoint_storage") or {}):
-        raise Refused(refusal)
+        raise Refusal(refusal)
     seed = _seed(effective)
     if unmanaged:
         job = detached.create_job(name=effective["name"], owner=owner, actor=actor)
@@ -120,15 +119,15 @@ def _create(
 
 
 def _begin(experiment: Experiment, actor: str) -> None:
-    """Its search makes the first trials. Raises Refused for one that is too large."""
+    """Its search makes the first trials. Raises Refusal for one that is too large."""
     try:
         search.start(experiment, actor=actor)
     except BadSearch as error:
-        raise Refused(str(error)) from error
+        raise Refusal(str(error)) from error
 
 
 def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:
-    """The job of an experiment, in the queue of its pool. Raises Refused."""
+    """The job of an experiment, in the queue of its pool. Raises Refusal."""
     resources = effective["resources"]
     pool = settle(resources, resources["slots_per_trial"], role=owner.acting_role)
     return jobs.create_job(

@@ -10,26 +10,16 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from events.announce import announce
 from experiments.config import check_template, restored
 from experiments.models import Experiment, Template, Workspace
 from trainmaster import yamltext
 
 NAME_CHARACTERS = 128
-
-
-class Taken(Exception):
-    """There is a template of this name; the message is a sentence."""
-
-
-class BadName(Exception):
-    """No name of a template; the message is a sentence."""
-
-
-class Changed(Exception):
-    """Somebody else has changed the template meanwhile; the message is a sentence."""
 
 
 class Used(NamedTuple):
@@ -43,16 +33,23 @@ def find(name: str) -> Template | None:
     return Template.objects.select_related("workspace", "changed_by").filter(name=name).first()
 
 
+def _required(rows: QuerySet[Template], name: str) -> Template:
+    row = rows.filter(name=name).first()
+    if row is None:
+        raise Refusal(f"template {name} not found", Code.NOT_FOUND, "template")
+    return row
+
+
 def used(name: str | None) -> Used | None:
-    """The template of this name for a submission, or None for an empty name. Raises Template.DoesNotExist."""
+    """The template of this name for a submission, or None for an empty name. Raises Refusal."""
     if not name:
         return None
-    row = Template.objects.get(name=name)
+    row = _required(Template.objects.all(), name)
     return Used(row.name, row.config)
 
 
 def checked(text: str, standing: Template | None = None) -> dict[str, Any]:
-    """The content of a template; masks of a shown copy get their secrets from `standing`. Raises ConfigError."""
+    """The content of a template; masks of a shown copy get their secrets from `standing`. Raises Refusal."""
     config = check_template(text)
     return restored(config, standing.config) if standing else config
 
@@ -60,7 +57,7 @@ def checked(text: str, standing: Template | None = None) -> dict[str, Any]:
 def create(
     name: str, text: str, *, workspace: Workspace, user: User, copy_of: Template | None = None
 ) -> Template:
-    """A new template; masked secrets of a copy are those of `copy_of`. Raises ConfigError, BadName or Taken."""
+    """A new template; masked secrets of a copy are those of `copy_of`. Raises Refusal."""
     _check_name(name)
     config = checked(text, copy_of)
     with _once(name):
@@ -73,14 +70,17 @@ def create(
 
 @transaction.atomic
 def replace(name: str, text: str, *, user: User, seen: str = "") -> Template:
-    """Give a template another content. Raises ConfigError, Template.DoesNotExist or Changed.
+    """Give a template another content. Raises Refusal.
 
     `seen`: `stamp` of the template that was edited; what others have changed since is not written over.
     """
-    standing = Template.objects.select_for_update(of=("self",)).select_related("changed_by").get(name=name)
+    rows = Template.objects.select_for_update(of=("self",)).select_related("changed_by")
+    standing = _required(rows, name)
     if seen and seen != stamp(standing):
         who = standing.changed_by.username if standing.changed_by else "somebody"
-        raise Changed(f"{who} has changed {name} meanwhile; look at it, and put both changes together.")
+        raise Refusal(
+            f"{who} has changed {name} meanwhile; look at it, and put both changes together.", Code.CONFLICT
+        )
     standing.config = checked(text, standing)
     standing.source = _source(text, standing.config)
     standing.changed_by = user
@@ -95,20 +95,22 @@ def stamp(template: Template) -> str:
 
 
 def put(name: str, text: str, *, workspace: Workspace, user: User) -> Template:
-    """Make it or replace what it holds. Raises ConfigError or BadName."""
+    """Make it or replace what it holds. Raises Refusal."""
     if not Template.objects.filter(name=name).exists():
         try:
             return create(name, text, workspace=workspace, user=user)
-        except Taken:
-            pass  # somebody was faster
+        except Refusal as refusal:
+            if refusal.code is not Code.TAKEN:
+                raise
+            # somebody was faster
     return replace(name, text, user=user)
 
 
 @transaction.atomic
 def rename(name: str, to: str, *, user: User) -> Template:
-    """The experiments that were submitted with it name it anew. Raises BadName, Taken or Template.DoesNotExist."""
+    """The experiments that were submitted with it name it anew. Raises Refusal."""
     _check_name(to)
-    template = Template.objects.select_for_update().get(name=name)
+    template = _required(Template.objects.select_for_update(), name)
     if to == name:
         return template
     template.name, template.changed_by = to, user
@@ -120,14 +122,14 @@ def rename(name: str, to: str, *, user: User) -> Template:
 
 
 def remove(name: str) -> None:
-    """Experiments that were submitted with it keep their configs. Raises Template.DoesNotExist."""
-    Template.objects.get(name=name).delete()
+    """Experiments that were submitted with it keep their configs. Raises Refusal."""
+    _required(Template.objects.all(), name).delete()
     announce("templates")
 
 
 def _check_name(name: str) -> None:
     if not name.strip():
-        raise BadName("name is required")
+        raise Refusal("name is required", field="name")
     if (
         len(name) > NAME_CHARACTERS
         or name != name.strip()
@@ -135,9 +137,10 @@ def _check_name(name: str) -> None:
         or "/" in name
         or name[0] == "+"
     ):
-        raise BadName(
+        raise Refusal(
             f"{name[:40]!r} is no name of a template: allowed are 1 to {NAME_CHARACTERS} printable characters without "
-            "a slash, with no plus at its beginning and no blanks at its ends."
+            "a slash, with no plus at its beginning and no blanks at its ends.",
+            field="name",
         )
 
 
@@ -148,7 +151,9 @@ def _once(name: str) -> Iterator[None]:
         with transaction.atomic():
             yield
     except IntegrityError as error:
-        raise Taken(f"there is already a template {name}; choose another name, or change that one") from error
+        raise Refusal(
+            f"there is already a template {name}; choose another name, or change that one", Code.TAKEN
+        ) from error
 
 
 def _source(text: str, config: dict[str, Any]) -> str:

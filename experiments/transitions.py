@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import searching
+from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
@@ -30,11 +31,7 @@ from jobs.models import Allocation
 from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
 
 
-class IllegalStep(Exception):
-    """The request does not fit the state; the message is a sentence for the user."""
-
-
-class NoSuchExperiment(Exception):
+class NoSuchExperiment(Refusal):
     """No experiment or trial has this id."""
 
 
@@ -152,11 +149,12 @@ def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason:
 
 
 def refuse_unmanaged(experiment: Experiment, what: str) -> None:
-    """Raises IllegalStep: a program that the server did not start is not the server's to stop."""
+    """Raises Refusal: a program that the server did not start is not the server's to stop."""
     if experiment.unmanaged:
-        raise IllegalStep(
+        raise Refusal(
             f"Experiment {experiment.pk} is unmanaged: its program runs outside the queue and cannot be {what} here. "
-            "End the program itself, where it was started."
+            "End the program itself, where it was started.",
+            Code.CONFLICT,
         )
 
 
@@ -188,7 +186,9 @@ def pause(experiment_id: int, *, actor: str) -> Experiment:
     if experiment.state == ExperimentState.PAUSED:
         return experiment
     if experiment.state in EXPERIMENT_END_STATES:
-        raise IllegalStep(f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.")
+        raise Refusal(
+            f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.", Code.ENDED
+        )
     if not set_experiment_state(
         experiment, ExperimentState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor
     ):
@@ -208,7 +208,9 @@ def activate(experiment_id: int, *, actor: str) -> Experiment:
     if experiment.state == ExperimentState.ACTIVE:
         return experiment
     if experiment.state in EXPERIMENT_END_STATES:
-        raise IllegalStep(f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.")
+        raise Refusal(
+            f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.", Code.ENDED
+        )
     if not set_experiment_state(
         experiment, ExperimentState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor
     ):
@@ -363,9 +365,10 @@ def unarchive(experiment_id: int, *, actor: str) -> Experiment:
 def _set_archived(experiment_id: int, archived: bool) -> Experiment:
     experiment = lock(experiment_id)
     if experiment.state not in EXPERIMENT_END_STATES:
-        raise IllegalStep(
+        raise Refusal(
             f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
-            f"{_how_to_end(experiment)} first."
+            f"{_how_to_end(experiment)} first.",
+            Code.CONFLICT,
         )
     Experiment.objects.filter(pk=experiment_id).update(archived=archived)
     experiment.archived = archived
@@ -379,30 +382,35 @@ def delete(experiment_id: int, *, actor: str) -> Experiment:
     experiment = lock(experiment_id)
     deletable = EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}
     if experiment.state not in deletable:
-        raise IllegalStep(
+        raise Refusal(
             f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
-            f"{_how_to_end(experiment)} before deleting it."
+            f"{_how_to_end(experiment)} before deleting it.",
+            Code.CONFLICT,
         )
     goes_on, begin = borrowers.of(
         Checkpoint.objects.filter(trial__experiment=experiment).values_list("pk", flat=True)
     )
     if goes_on:
-        raise IllegalStep(
+        raise Refusal(
             f"Trial {min(goes_on.values())} goes on from a checkpoint of experiment {experiment_id}; end it first, "
-            "or wait for a checkpoint of its own."
+            "or wait for a checkpoint of its own.",
+            Code.CONFLICT,
         )
     if begin:
-        raise IllegalStep(
+        raise Refusal(
             f"The trials of experiment {min(begin.values())}, which goes on, begin with a checkpoint of experiment "
-            f"{experiment_id}; end it first."
+            f"{experiment_id}; end it first.",
+            Code.CONFLICT,
         )
     set_experiment_state(experiment, ExperimentState.DELETING, reason=Reason.KILLED_BY_USER, actor=actor)
     wake("dispatch.tasks.delete_experiment", experiment_id)
     return experiment
 
 
-def _illegal(experiment: Experiment, to: ExperimentState) -> IllegalStep:
-    return IllegalStep(f"illegal transition {experiment.state} -> {to} for experiment {experiment.pk}")
+def _illegal(experiment: Experiment, to: ExperimentState) -> Refusal:
+    return Refusal(
+        f"illegal transition {experiment.state} -> {to} for experiment {experiment.pk}", Code.CONFLICT
+    )
 
 
 def _how_to_end(experiment: Experiment) -> str:

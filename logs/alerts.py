@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
-from logs.levels import Level, UnknownLevel, parse
+from logs.levels import Level, parse
 
 #: of event rows, beside the reasons why states change
 REASON = "alert"
@@ -64,6 +65,6 @@ def alert_of(event: Event) -> Alert | None:
         return None
     try:
         level = parse(str(event.detail.get("level")))
-    except UnknownLevel:
+    except Refusal:
         level = Level.INFO
     return Alert(level, str(event.detail.get("title") or ""), str(event.detail.get("description") or ""))

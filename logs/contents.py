@@ -71,7 +71,7 @@ class Contents:
         return filters.may_match(self._content, self._text_at)
 
     def indices(self, filters: Filters, start: int, stop: int, clock: Clock) -> Sequence[int]:
-        """Indices of the wanted lines from `start` up to and without `stop`. Raises filters.PatternTooSlow."""
+        """Indices of the wanted lines from `start` up to and without `stop`. Raises Refusal."""
         stop = min(stop, self._line_at[-1])
         wanted = (
             [self._is_wanted(run, filters) for run in range(len(self._header["lines"]))]

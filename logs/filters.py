@@ -8,6 +8,7 @@ from typing import Any
 
 import regex
 
+from accounts.refusals import Refusal
 from logs.chunks import Source
 from logs.levels import Level, bit_of, mask_of
 from logs.lines import NO_RANK, Line, shown, text_of
@@ -19,14 +20,6 @@ PATTERN_SECONDS_PER_CHUNK = 2.0
 PATTERN_CHARACTERS_MAX = 1000
 #: The two characters outside ASCII whose lower case holds an ASCII letter: İ and the Kelvin sign.
 _ASCII_IN_LOWER_CASE = ("\u0130".encode(), "\u212a".encode())
-
-
-class BadPattern(ValueError):
-    """The regular expression is none; the message is a sentence."""
-
-
-class PatternTooSlow(Exception):
-    """The regular expression takes too long on a line or a page of this log; the message is a sentence."""
 
 
 class Clock:
@@ -62,7 +55,7 @@ class Filters:
     _in_bytes: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Raises BadPattern."""
+        """Raises Refusal."""
         object.__setattr__(self, "level_mask", mask_of(self.levels))
         object.__setattr__(self, "_needle", self.text.lower())
         if self.text.isascii():
@@ -77,7 +70,7 @@ class Filters:
             object.__setattr__(self, "_compiled", _compile(self.pattern))
 
     def searching(self, search: str, *, is_regex: bool) -> Filters:
-        """The same filters with what a search box holds. Raises BadPattern."""
+        """The same filters with what a search box holds. Raises Refusal."""
         return replace(self, text="" if is_regex else search, pattern=search if is_regex else "")
 
     @property
@@ -106,7 +99,7 @@ class Filters:
         return self.members is None or source.member_id in self.members
 
     def select(self, lines: list[Line]) -> list[Line]:
-        """The wanted ones of some lines. Raises PatternTooSlow."""
+        """The wanted ones of some lines. Raises Refusal."""
         clock = Clock()
         return lines if self == _ALL else [line for line in lines if self.match(line, clock)]
 
@@ -123,7 +116,7 @@ class Filters:
         return text_of(text).lower(), self._needle
 
     def match(self, line: Line, clock: Clock | None = None) -> bool:
-        """Whether the line is wanted. Raises PatternTooSlow."""
+        """Whether the line is wanted. Raises Refusal."""
         if not self.wants_run(line.rank, line.stream, line.time, Source(line.member, line.host)):
             return False
         if self.levels and not bit_of(line.level) & self.level_mask:
@@ -133,18 +126,18 @@ class Filters:
         return self._compiled is None or self.matches_pattern(line.text, clock or Clock())
 
     def matches_pattern(self, text: str, clock: Clock) -> bool:
-        """Raises PatternTooSlow, also when all lines on `clock` together take too long."""
+        """Raises Refusal, also when all lines on `clock` together take too long."""
         begin = time.perf_counter()
         try:
             found = self._compiled.search(text, timeout=PATTERN_SECONDS_PER_LINE, concurrent=True) is not None
         except TimeoutError as error:
-            raise PatternTooSlow(
+            raise Refusal(
                 f"The regular expression {shown(self.pattern)!r} takes longer than "
                 f"{PATTERN_SECONDS_PER_LINE:g} s on a line of this log; nested repeats such as (a+)+ do that."
             ) from error
         clock.seconds += time.perf_counter() - begin
         if clock.seconds > PATTERN_SECONDS_PER_CHUNK:
-            raise PatternTooSlow(
+            raise Refusal(
                 f"The regular expression {shown(self.pattern)!r} takes longer than {PATTERN_SECONDS_PER_CHUNK:g} s "
                 "on a page of this log; nested repeats such as (a+)+ do that. Narrow it by rank, level or time."
             )
@@ -160,8 +153,8 @@ def _has_odd_letters(text: bytes) -> bool:
 
 def _compile(pattern: str) -> regex.Pattern[str]:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
-        raise BadPattern(f"The regular expression is longer than {PATTERN_CHARACTERS_MAX} characters.")
+        raise Refusal(f"The regular expression is longer than {PATTERN_CHARACTERS_MAX} characters.")
     try:
         return regex.compile(pattern, regex.IGNORECASE | regex.V0)
     except (regex.error, OverflowError, RecursionError) as error:
-        raise BadPattern(f"{shown(pattern)!r} is not a regular expression: {error}.") from error
+        raise Refusal(f"{shown(pattern)!r} is not a regular expression: {error}.") from error

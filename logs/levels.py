@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
+from accounts.refusals import Refusal
+
 
 class Level(IntEnum):
     """Ordered by weight; UNSPECIFIED is a line that named none."""
@@ -37,17 +39,13 @@ _BIT_OF_NAME: dict[str | None, int] = {
 }
 
 
-class UnknownLevel(ValueError):
-    """The text names no level; the message is a sentence."""
-
-
 def parse(text: str) -> Level:
-    """`INFO`, `info` or `LOG_LEVEL_INFO`. Raises UnknownLevel."""
+    """`INFO`, `info` or `LOG_LEVEL_INFO`. Raises Refusal."""
     try:
         return Level[text.upper().removeprefix(_PREFIX)]
     except KeyError as error:
         allowed = ", ".join(level.name for level in Level)
-        raise UnknownLevel(f"The level {text!r} is unknown; allowed: {allowed}.") from error
+        raise Refusal(f"The level {text!r} is unknown; allowed: {allowed}.") from error
 
 
 def bit_of(name: str | None) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from accounts.refusals import Refusal
 from logs.lines import NO_RANK
 
 RANK_MAX = 9_999
@@ -28,10 +29,6 @@ NOBODY = 2**31 - 1
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MARKS = ("marked", "silent", "failed")
 _ALLOWED = f"ranks (5, 0-7), host:NAME, {', '.join(_MARKS)}, one-per-host, none; `!` before one takes it away"
-
-
-class RankFault(ValueError):
-    """The text chooses no ranks; the message is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,9 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Read what a person wrote; empty chooses all. Raises RankFault."""
+    """Read what a person wrote; empty chooses all. Raises Refusal."""
     if len(text) > TEXT_CHARACTERS_MAX:
-        raise RankFault(
+        raise Refusal(
             f"The choice of ranks is {len(text)} characters long; at most {TEXT_CHARACTERS_MAX} are read."
         )
     joined = re.sub(r"\s*,\s*", ",", text.strip().strip(",").strip())  # `0, 1` is one word
@@ -101,17 +98,17 @@ def _term(text: str) -> _Term:
     if bare.startswith("host:"):
         if name := bare.removeprefix("host:"):
             return _Term(is_taken_away, "host", name=name)
-        raise RankFault("host: names no host; write host:NAME, for instance host:gpu-2.")
+        raise Refusal("host: names no host; write host:NAME, for instance host:gpu-2.")
     if bare in _MARKS or bare in ("one-per-host", "none"):
         return _Term(is_taken_away, bare)
-    raise RankFault(f"{text!r} chooses no ranks; allowed: {_ALLOWED}.")
+    raise Refusal(f"{text!r} chooses no ranks; allowed: {_ALLOWED}.")
 
 
 def _range(is_taken_away: bool, text: str, first: int, last: int) -> _Term:
     if first > last:
-        raise RankFault(f"{text} begins behind its end; write {last}-{first}.")
+        raise Refusal(f"{text} begins behind its end; write {last}-{first}.")
     if last > RANK_MAX:
-        raise RankFault(f"{text} goes above rank {RANK_MAX}, the highest that can be chosen.")
+        raise Refusal(f"{text} goes above rank {RANK_MAX}, the highest that can be chosen.")
     return _Term(is_taken_away, "range", first=first, last=last)
 
 

@@ -50,7 +50,7 @@ def number_at(task_id: str, time: float) -> int:
 
 
 def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit: int = 1000) -> Page:
-    """Up to `limit` matching lines behind line `after`. Raises filters.PatternTooSlow."""
+    """Up to `limit` matching lines behind line `after`. Raises Refusal."""
     filters = _resolved(filters)
     newest = last_number(task_id)
     found: list[Line] = []
@@ -80,7 +80,7 @@ def backward(
 ) -> Page:
     """The last `limit` matching lines before line `before` (None: the end), or fewer where it takes longer.
 
-    Raises filters.PatternTooSlow.
+    Raises Refusal.
     """
     filters = _resolved(filters)
     upto = before if before is not None else last_number(task_id) + 1
@@ -129,7 +129,7 @@ def pieces(
     """The exact bytes that were written, lines behind `after` up to `upto` (None: the newest), without their lines.
 
     In order, a list for each chunk that is looked at, empty where nothing of it is wanted. Raises
-    filters.PatternTooSlow.
+    Refusal.
     """
     filters = _resolved(filters)
     end = last_number(task_id) if upto is None else upto

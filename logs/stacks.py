@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from jobs.models import Allocation
 from jobs.states import AllocationState
@@ -22,15 +23,11 @@ TEXT_CHARACTERS = 256 * 1024
 _SPANS_NAMED = 20
 
 
-class UnknownRank(Exception):
-    """No gang of the task has such a rank; the message is a sentence that names those that there are."""
-
-
 @transaction.atomic
 def ask(task_id: str, ranks: Sequence[int], *, by: str) -> None:
     """Have the stacks of these ranks fetched, unless somebody has just asked for them.
 
-    Raises UnknownRank for a rank that has neither a pulse nor a line, before anything is kept.
+    Raises Refusal for a rank that has neither a pulse nor a line, before anything is kept.
     """
     _refuse_unknown(task_id, ranks)
     now = timezone.now()
@@ -69,7 +66,9 @@ def _refuse_unknown(task_id: str, ranks: Sequence[int]) -> None:
     seen = RankSeen.objects.filter(task_id=task_id, rank__gte=0).values_list("rank", flat=True)
     known = {*seen, *pulse.places(task_id)}
     if unknown := sorted(set(ranks) - known):
-        raise UnknownRank(f"Task {task_id} has no rank {_spans(unknown)}; {_what_there_is(task_id, known)}.")
+        raise Refusal(
+            f"Task {task_id} has no rank {_spans(unknown)}; {_what_there_is(task_id, known)}.", Code.NOT_FOUND
+        )
 
 
 def _what_there_is(task_id: str, known: set[int]) -> str:

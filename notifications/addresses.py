@@ -8,50 +8,48 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
+from accounts.refusals import Refusal
+
 Address = IPv4Address | IPv6Address
 URL_CHARACTERS = 2000
 #: a gateway makes IPv4 of the last 32 bits (RFC 6052)
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
-class Refused(Exception):
-    """No message is sent there; the message is a sentence."""
-
-
 def parts_of(url: str) -> SplitResult:
-    """The parts of an address that could be posted to. Raises Refused."""
+    """The parts of an address that could be posted to. Raises Refusal."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise Refused(f"url: found {url!r}, which is no address: {error}.") from error
+        raise Refusal(f"url: found {url!r}, which is no address: {error}.") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or len(url) > URL_CHARACTERS:
-        raise Refused("url: allowed: an address such as https://chat.example.com/hooks/abc.")
+        raise Refusal("url: allowed: an address such as https://chat.example.com/hooks/abc.")
     if parts.username or parts.password:
-        raise Refused("url: a user name or password in an address is not sent; put a key into its path.")
+        raise Refusal("url: a user name or password in an address is not sent; put a key into its path.")
     if any(ord(letter) < 33 or ord(letter) > 126 for letter in url):
-        raise Refused("url: found a space or a character outside ASCII; write it percent-encoded.")
+        raise Refusal("url: found a space or a character outside ASCII; write it percent-encoded.")
     return parts
 
 
 def resolve(host: str, port: int, *, trusted: bool) -> str:
-    """The address to dial. Raises Refused for one inside the server's own networks, unless `trusted`.
+    """The address to dial. Raises Refusal for one inside the server's own networks, unless `trusted`.
 
     Every address of the name has to be allowed: a name with a public and a private one is a trick or a mistake.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Refused(f"The name {host} cannot be resolved: {error}.") from error
+        raise Refusal(f"The name {host} cannot be resolved: {error}.") from error
     addresses = [str(entry[4][0]) for entry in found]
     for text in addresses:
         if not trusted and not _public(ip_address(text.partition("%")[0])):
-            raise Refused(
+            raise Refusal(
                 f"{host} leads to {text}, inside the server's own networks. Only rules of admins may do that, or "
                 "addresses within TRAINMASTER_NOTIFY_PRIVATE_NETWORKS."
             )
     if not addresses:
-        raise Refused(f"The name {host} has no address.")
+        raise Refusal(f"The name {host} has no address.")
     return addresses[0]
 
 

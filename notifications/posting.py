@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from notifications.addresses import Refused, parts_of, resolve
+from accounts.refusals import Refusal
+from notifications.addresses import parts_of, resolve
 
 ANSWER_BYTES = 400
 
@@ -37,7 +38,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, trusted: bool) ->
         parts = parts_of(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         address = resolve(parts.hostname or "", port, trusted=trusted)
-    except Refused as refusal:
+    except Refusal as refusal:
         return Answer(0, str(refusal))
     connection = _Pinned(parts.hostname or "", port, address, tls=parts.scheme == "https")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

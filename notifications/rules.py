@@ -10,11 +10,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import FieldRefusals, Refusal
 from events.models import Event
 from events.record import record
 from experiments.models import Project, Workspace
 from notifications import text, triggers
-from notifications.addresses import Refused, parts_of
+from notifications.addresses import parts_of
 from notifications.models import Rule
 from notifications.sealed import masked_url, opened, seal
 
@@ -23,14 +24,6 @@ NAME_CHARACTERS = 128
 RECIPIENTS = 5
 RULES_PER_USER = 100
 _MAIL = re.compile(r"[^\s@,<>\"]+@[^\s@,<>\"]+")
-
-
-class RuleRefused(Exception):
-    """`errors`: field -> a sentence. As text: all of them."""
-
-    def __init__(self, errors: dict[str, str]) -> None:
-        super().__init__(" ".join(errors.values()))
-        self.errors = errors
 
 
 def of(user: User) -> Any:
@@ -42,10 +35,10 @@ def of(user: User) -> Any:
 def create(user: User, values: Json) -> tuple[Rule, str]:
     """The rule, and the key of its signatures, which nobody sees again (empty where nothing is signed).
 
-    `values`: name, form, target, scope, project_id, workspace_id, named_only, triggers, template. Raises RuleRefused.
+    `values`: name, form, target, scope, project_id, workspace_id, named_only, triggers, template. Raises FieldRefusals.
     """
     if Rule.objects.filter(owner=user).count() >= RULES_PER_USER:
-        raise RuleRefused({"name": f"{user.username} has {RULES_PER_USER} rules; remove one first."})
+        raise FieldRefusals({"name": f"{user.username} has {RULES_PER_USER} rules; remove one first."})
     rule = Rule(owner=user)
     _take(rule, user, values, set(values) | {"name", "form", "target", "scope", "triggers"})
     key = ""
@@ -59,11 +52,11 @@ def create(user: User, values: Json) -> tuple[Rule, str]:
 
 
 def edit(rule: Rule, user: User, values: Json) -> None:
-    """Change the fields that `values` has; an address that is the mask of what stands leaves it. Raises RuleRefused."""
+    """Change the fields that `values` has; an address that is the mask of what stands leaves it. Raises Refusal."""
     if values.get("target") in ("", None, rule.shown):
         values = {name: value for name, value in values.items() if name != "target"}
     if values.get("form", rule.form) != rule.form and "target" not in values:
-        raise RuleRefused({"target": "target: another form needs its own address; enter it."})
+        raise FieldRefusals({"target": "target: another form needs its own address; enter it."})
     _take(rule, user, values, set(values))
     if rule.form == Rule.Form.WEBHOOK and not rule.secret:
         rule.secret = seal(secrets.token_urlsafe(32))
@@ -112,28 +105,24 @@ def _take(rule: Rule, user: User, values: Json, fields: set[str]) -> None:
         if name in fields:
             try:
                 read(rule, values)
-            except (Refused, text.BadTemplate, triggers.BadTrigger, _Bad) as error:
+            except Refusal as error:
                 errors[name] = str(error)
     if "scope" not in errors and not user.is_admin and rule.scope == Rule.Scope.CLUSTER:
         errors["scope"] = "scope: rules about everything are for admins; choose your jobs or a project."
     if errors:
-        raise RuleRefused(errors)
-
-
-class _Bad(Exception):
-    """A sentence about one field."""
+        raise FieldRefusals(errors)
 
 
 def _name(rule: Rule, values: Json) -> None:
     name = str(values.get("name") or "").strip()
     if not name or len(name) > NAME_CHARACTERS or not name.isprintable():
-        raise _Bad(f"name: allowed: 1 to {NAME_CHARACTERS} printable characters.")
+        raise Refusal(f"name: allowed: 1 to {NAME_CHARACTERS} printable characters.")
     rule.name = name
 
 
 def _form(rule: Rule, values: Json) -> None:
     if values.get("form") not in Rule.Form.values:
-        raise _Bad(f"form: found {values.get('form')!r}; allowed: {', '.join(Rule.Form.values)}.")
+        raise Refusal(f"form: found {values.get('form')!r}; allowed: {', '.join(Rule.Form.values)}.")
     rule.form = values["form"]
 
 
@@ -142,7 +131,7 @@ def _target(rule: Rule, values: Json) -> None:
     if rule.form == Rule.Form.MAIL:
         addresses = [each.strip() for each in target.split(",") if each.strip()]
         if not 1 <= len(addresses) <= RECIPIENTS or not all(_MAIL.fullmatch(each) for each in addresses):
-            raise _Bad(f"target: allowed: 1 to {RECIPIENTS} mail addresses, separated by commas.")
+            raise Refusal(f"target: allowed: 1 to {RECIPIENTS} mail addresses, separated by commas.")
         target = ",".join(addresses)
         rule.shown = target[:255]
     else:
@@ -154,16 +143,16 @@ def _target(rule: Rule, values: Json) -> None:
 def _scope(rule: Rule, values: Json) -> None:
     scope = values.get("scope") or Rule.Scope.MINE
     if scope not in Rule.Scope.values:
-        raise _Bad(f"scope: found {scope!r}; allowed: {', '.join(Rule.Scope.values)}.")
+        raise Refusal(f"scope: found {scope!r}; allowed: {', '.join(Rule.Scope.values)}.")
     rule.scope, rule.project, rule.workspace = scope, None, None
     if scope == Rule.Scope.PROJECT:
         rule.project = Project.objects.filter(pk=_number(values.get("project_id"))).first()
         if rule.project is None:
-            raise _Bad("scope: name a project that is there.")
+            raise Refusal("scope: name a project that is there.")
     if scope == Rule.Scope.WORKSPACE:
         rule.workspace = Workspace.objects.filter(pk=_number(values.get("workspace_id"))).first()
         if rule.workspace is None:
-            raise _Bad("scope: name a workspace that is there.")
+            raise Refusal("scope: name a workspace that is there.")
 
 
 def _number(value: Any) -> int:

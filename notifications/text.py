@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from accounts.refusals import Refusal
+
 #: what a template may say, and what it means; docs/notifications.md has the same table
 NAMES = {
     "sentence": "what happened, in one sentence",
@@ -35,21 +37,20 @@ STANDARD = "{{ sentence }}\n{{ lines }}\n{{ link }}"
 _NAME = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 
 
-class BadTemplate(Exception):
-    """The message is a sentence."""
-
-
 def check(template: str) -> str:
-    """The template as it is kept. Raises BadTemplate."""
+    """The template as it is kept. Raises Refusal."""
     if len(template) > TEMPLATE_CHARACTERS:
-        raise BadTemplate(
-            f"template: {len(template)} characters were found; allowed: {TEMPLATE_CHARACTERS} at most."
+        raise Refusal(
+            f"template: {len(template)} characters were found; allowed: {TEMPLATE_CHARACTERS} at most.",
+            field="template",
         )
     if "\0" in template:
-        raise BadTemplate("template: the character U+0000 is not allowed.")
+        raise Refusal("template: the character U+0000 is not allowed.", field="template")
     unknown = [name for name in _NAME.findall(template) if name not in NAMES]
     if unknown:
-        raise BadTemplate(f"template: there is no {{{{ {unknown[0]} }}}}; allowed: {', '.join(NAMES)}.")
+        raise Refusal(
+            f"template: there is no {{{{ {unknown[0]} }}}}; allowed: {', '.join(NAMES)}.", field="template"
+        )
     return template.strip()
 
 

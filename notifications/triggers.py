@@ -7,6 +7,8 @@ from typing import Any
 import regex
 from django.db import models
 
+from accounts.refusals import Refusal
+
 Json = dict[str, Any]
 
 
@@ -40,30 +42,30 @@ CONDITIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-class BadTrigger(Exception):
-    """The message is a sentence that begins with the field's path."""
-
-
 def checked(triggers: Any) -> list[Json]:
-    """The triggers as they are kept. Raises BadTrigger."""
+    """The triggers as they are kept. Raises Refusal."""
     if not isinstance(triggers, list) or not triggers:
-        raise BadTrigger("triggers: at least one is needed; it says what the receiver is told of.")
+        raise Refusal(
+            "triggers: at least one is needed; it says what the receiver is told of.", field="triggers"
+        )
     return [_checked(each, f"triggers[{index}]") for index, each in enumerate(triggers)]
 
 
 def _checked(trigger: Any, path: str) -> Json:
     kind = trigger.get("type") if isinstance(trigger, dict) else None
     if kind not in Trigger.values:
-        raise BadTrigger(f"{path}.type: found {kind!r}; allowed: {', '.join(Trigger.values)}.")
+        raise Refusal(f"{path}.type: found {kind!r}; allowed: {', '.join(Trigger.values)}.", field="triggers")
     condition = trigger.get("condition") or {}
     if not isinstance(condition, dict):
-        raise BadTrigger(f"{path}.condition: found {condition!r}; allowed: a map.")
+        raise Refusal(f"{path}.condition: found {condition!r}; allowed: a map.", field="triggers")
     condition = {name: value for name, value in condition.items() if value not in (None, "")}
     allowed = CONDITIONS.get(kind, ())
     for name in condition:
         if name not in allowed:
             may = ", ".join(allowed) or "nothing"
-            raise BadTrigger(f"{path}.condition.{name}: {kind} knows no such condition; allowed: {may}.")
+            raise Refusal(
+                f"{path}.condition.{name}: {kind} knows no such condition; allowed: {may}.", field="triggers"
+            )
     return {"type": kind, "condition": _values(kind, condition, f"{path}.condition")}
 
 
@@ -76,7 +78,9 @@ def _values(kind: str, condition: Json, path: str) -> Json:
     if kind == Trigger.LONG_WAIT:
         minutes = condition.get("minutes", WAIT_MINUTES)
         if isinstance(minutes, bool) or not isinstance(minutes, int) or not 1 <= minutes <= MINUTES_MAX:
-            raise BadTrigger(f"{path}.minutes: found {minutes!r}; allowed: 1 to {MINUTES_MAX}.")
+            raise Refusal(
+                f"{path}.minutes: found {minutes!r}; allowed: 1 to {MINUTES_MAX}.", field="triggers"
+            )
         condition["minutes"] = minutes
     if kind == Trigger.TASK_LOG:
         _check_log(condition, path)
@@ -86,24 +90,27 @@ def _values(kind: str, condition: Json, path: str) -> Json:
 def _one_of(value: Any, allowed: tuple[str, ...], path: str) -> str:
     word = str(value).upper()
     if word not in allowed:
-        raise BadTrigger(f"{path}: found {value!r}; allowed: {', '.join(allowed)}.")
+        raise Refusal(f"{path}: found {value!r}; allowed: {', '.join(allowed)}.", field="triggers")
     return word
 
 
 def _check_log(condition: Json, path: str) -> None:
     if len(condition) != 1:
-        raise BadTrigger(
-            f"{path}: name either a regex, or the policy of experiments' log_policies, by its name."
+        raise Refusal(
+            f"{path}: name either a regex, or the policy of experiments' log_policies, by its name.",
+            field="triggers",
         )
     [(name, value)] = condition.items()
     if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS:
-        raise BadTrigger(f"{path}.{name}: allowed: text of at most {PATTERN_CHARACTERS} characters.")
+        raise Refusal(
+            f"{path}.{name}: allowed: text of at most {PATTERN_CHARACTERS} characters.", field="triggers"
+        )
     if name == "regex":
         try:
             regex.compile(value, regex.V0)
         except (regex.error, OverflowError, RecursionError) as error:
-            raise BadTrigger(
-                f"{path}.regex: found {value!r}, which is no regular expression: {error}."
+            raise Refusal(
+                f"{path}.regex: found {value!r}, which is no regular expression: {error}.", field="triggers"
             ) from error
 
 

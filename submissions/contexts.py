@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db.models import ProtectedError
 
+from accounts.refusals import Code, Refusal
 from submissions.models import Context
 from trainmaster import quantities
 
@@ -24,14 +25,6 @@ _FILE, _LINK, _FOLDER = ord("0"), ord("2"), ord("5")
 _LARGEST_LISTED = 5
 MOST_FOLDERS = 40  # one inside the other, as pages show them
 _COMPRESSION = 5  # the archive travels to every host of a gang; beyond this gzip costs more than it saves
-
-
-class BadContext(Exception):
-    """The folder cannot be accepted; the message is a sentence for the user."""
-
-
-class NoSuchFile(Exception):
-    """The context has no file of this path."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +48,13 @@ class PlainFile(NamedTuple):
 def store(files: list[dict[str, Any]]) -> Context:
     """Keep the files: [{"path", "type", "content" (base64), "mtime", "mode"}], as the dialect sends them.
 
-    The same content is stored once. Raises BadContext and keeps nothing then.
+    The same content is stored once. Raises Refusal and keeps nothing then.
     """
     return _keep([_entry(file) for file in files])
 
 
 def store_plain(files: Iterable[PlainFile]) -> Context:
-    """Keep files whose contents are at hand, as `store` does. Raises BadContext."""
+    """Keep files whose contents are at hand, as `store` does. Raises Refusal."""
     return _keep(
         [
             _Entry(_checked_path(path), _FILE, mode & 0o777, _clocked(mtime), content)
@@ -105,7 +98,7 @@ def targz(context: Context) -> bytes:
 
 
 def read_file(context: Context, path: str) -> bytes:
-    """Content of one file. Raises NoSuchFile."""
+    """Content of one file. Raises Refusal."""
     wanted = posixpath.normpath(path).lstrip("/")
     with tarfile.open(fileobj=io.BytesIO(targz(context)), mode="r:gz") as archive:
         try:
@@ -113,7 +106,7 @@ def read_file(context: Context, path: str) -> bytes:
         except KeyError:
             member = None
         if member is None:
-            raise NoSuchFile(f"The submitted folder has no file {path}.")
+            raise Refusal(f"The submitted folder has no file {path}.", Code.NOT_FOUND)
         return member.read()
 
 
@@ -132,15 +125,16 @@ def _entry(file: dict[str, Any]) -> _Entry:
         kind = int(file.get("type") or _FILE)
         mode, mtime = int(file.get("mode") or 0), int(file.get("mtime") or 0)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadContext(f"{raw}: type, mode and mtime must be numbers.") from error
+        raise Refusal(f"{raw}: type, mode and mtime must be numbers.", field="code") from error
     if kind not in {_FILE, _FOLDER, _LINK}:
-        raise BadContext(
-            f"{raw} has the type {kind}; a folder of code has files, folders and links inside it only."
+        raise Refusal(
+            f"{raw} has the type {kind}; a folder of code has files, folders and links inside it only.",
+            field="code",
         )
     try:
         content = base64.b64decode(file.get("content") or "", validate=True)
     except (TypeError, binascii.Error, ValueError) as error:
-        raise BadContext(f"{raw}: its content is not base64.") from error
+        raise Refusal(f"{raw}: its content is not base64.", field="code") from error
     if kind == _LINK:
         _refuse_link_out(path, content.decode("utf-8", "surrogateescape"))
     mode = mode & 0o777 or (0o755 if kind == _FOLDER else 0o644)
@@ -155,16 +149,22 @@ def _clocked(mtime: int) -> int:
 def _checked_path(raw: str) -> str:
     """The path without `./`; everything that could leave the folder is refused, not repaired."""
     if not raw or "\x00" in raw or "\n" in raw or not _is_text(raw):
-        raise BadContext(f"{raw!r} is not a path of a file.")
+        raise Refusal(f"{raw!r} is not a path of a file.", field="code")
     if raw.count("/") > MOST_FOLDERS:
-        raise BadContext(f"{raw[:80]}… lies {raw.count('/')} folders deep; allowed are {MOST_FOLDERS}.")
+        raise Refusal(
+            f"{raw[:80]}… lies {raw.count('/')} folders deep; allowed are {MOST_FOLDERS}.", field="code"
+        )
     if raw.startswith("/") or "\\" in raw.split("/", 1)[0]:
-        raise BadContext(f"{raw} is an absolute path; paths are relative to the folder that is submitted.")
+        raise Refusal(
+            f"{raw} is an absolute path; paths are relative to the folder that is submitted.", field="code"
+        )
     if ".." in raw.split("/"):
-        raise BadContext(f"{raw} leads out of the folder that is submitted; `..` is not allowed in a path.")
+        raise Refusal(
+            f"{raw} leads out of the folder that is submitted; `..` is not allowed in a path.", field="code"
+        )
     path = posixpath.normpath(raw)
     if path == ".":
-        raise BadContext(f"{raw!r} is not a path of a file.")
+        raise Refusal(f"{raw!r} is not a path of a file.", field="code")
     return path
 
 
@@ -180,21 +180,23 @@ def _is_text(path: str) -> bool:
 def _refuse_link_out(path: str, target: str) -> None:
     landing = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if target.startswith("/") or landing == ".." or landing.startswith("../"):
-        raise BadContext(f"{path} is a link to {target}, which is outside the folder that is submitted.")
+        raise Refusal(
+            f"{path} is a link to {target}, which is outside the folder that is submitted.", field="code"
+        )
 
 
 def _refuse_doubles(entries: list[_Entry]) -> None:
     kinds: dict[str, int] = {}
     for entry in entries:
         if entry.path in kinds:
-            raise BadContext(f"{entry.path} is in the folder twice.")
+            raise Refusal(f"{entry.path} is in the folder twice.", field="code")
         kinds[entry.path] = entry.kind
     for entry in entries:
         parent = posixpath.dirname(entry.path)
         while parent:
             if kinds.get(parent, _FOLDER) != _FOLDER:
                 what = "a link" if kinds[parent] == _LINK else "a file"
-                raise BadContext(f"{entry.path} lies below {parent}, which is {what}.")
+                raise Refusal(f"{entry.path} lies below {parent}, which is {what}.", field="code")
             parent = posixpath.dirname(parent)
 
 
@@ -204,9 +206,10 @@ def _refuse_too_large(entries: list[_Entry]) -> None:
         return
     largest = sorted(entries, key=lambda entry: -len(entry.content))[:_LARGEST_LISTED]
     names = ", ".join(f"{entry.path} ({quantities.size(len(entry.content))})" for entry in largest)
-    raise BadContext(
+    raise Refusal(
         f"The folder has {quantities.size(total)}; the limit is {quantities.size(settings.CONTEXT_BYTES)}. "
-        f"The largest files are {names}. List what training does not need in .detignore."
+        f"The largest files are {names}. List what training does not need in .detignore.",
+        field="code",
     )
 
 

@@ -19,7 +19,8 @@ from typing import IO, Any, NamedTuple
 import pathspec
 from django.conf import settings
 
-from submissions.contexts import BadContext, PlainFile
+from accounts.refusals import Refusal
+from submissions.contexts import PlainFile
 from trainmaster import quantities
 from trainmaster.context import ALWAYS_IGNORED, IGNORE_FILE
 
@@ -46,7 +47,7 @@ class Unpacked(NamedTuple):
 
 
 def from_zip(file: IO[bytes]) -> Unpacked:
-    """The files of a zip. Raises BadContext."""
+    """The files of a zip. Raises Refusal."""
     _refuse_long_directory(file)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -54,29 +55,31 @@ def from_zip(file: IO[bytes]) -> Unpacked:
             _refuse_too_many(len(infos))
             return _chosen(list(_of_zip(archive, infos)))
     except _DAMAGE as error:
-        raise BadContext(f"The zip cannot be read: {error}. Pack the folder anew as .zip.") from error
+        raise Refusal(
+            f"The zip cannot be read: {error}. Pack the folder anew as .zip.", field="code"
+        ) from error
 
 
 def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
-    """The files of a folder as the page sends them. Raises BadContext.
+    """The files of a folder as the page sends them. Raises Refusal.
 
     `manifest`: [{"path", "size" (bytes), "mtime" (milliseconds)}]; `contents`: all of them, one after the other.
     """
     if not isinstance(manifest, list):
-        raise BadContext("The list of files is no list; choose the folder again.")
+        raise Refusal("The list of files is no list; choose the folder again.", field="code")
     _refuse_too_many(len(manifest))
     files = []
     for entry in manifest:
         try:
             path, size, mtime = str(entry["path"]), int(entry["size"]), int(entry["mtime"]) // 1000
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BadContext("The list of files is damaged; choose the folder again.") from error
+            raise Refusal("The list of files is damaged; choose the folder again.", field="code") from error
         content = contents.read(max(size, 0))
         if len(content) != size:
-            raise BadContext(f"{path} changed while it was sent: choose the folder again.")
+            raise Refusal(f"{path} changed while it was sent: choose the folder again.", field="code")
         files.append(PlainFile(path, _mode_by(content), mtime, content))
     if contents.read(1):
-        raise BadContext("More was sent than the list of files names; choose the folder again.")
+        raise Refusal("More was sent than the list of files names; choose the folder again.", field="code")
     return _chosen(files)
 
 
@@ -109,23 +112,26 @@ def _refuse_long_directory(file: IO[bytes]) -> None:
     file.seek(0)
     end = tail.rfind(b"PK\5\6")
     if end < 0 or len(tail) < end + _END_BYTES:
-        raise BadContext("The file is no zip, or was cut short; pack the folder anew as .zip.")
+        raise Refusal("The file is no zip, or was cut short; pack the folder anew as .zip.", field="code")
     (length,) = struct.unpack_from("<L", tail, end + 12)
     is_zip64 = tail[max(0, end - _LOCATOR_BYTES) : end].startswith(b"PK\6\7")
     if length > MOST_FILES * _ENTRY_BYTES or is_zip64:
-        raise BadContext(f"The zip names too many files; allowed are {MOST_FILES}.")
+        raise Refusal(f"The zip names too many files; allowed are {MOST_FILES}.", field="code")
 
 
 def _refuse_kind(info: zipfile.ZipInfo) -> None:
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == _UNIX else 0
     if kind == stat.S_IFLNK:
-        raise BadContext(
-            f"{info.filename} is a link; a zip may hold files and folders only. Copy what it points to."
+        raise Refusal(
+            f"{info.filename} is a link; a zip may hold files and folders only. Copy what it points to.",
+            field="code",
         )
     if kind not in {0, stat.S_IFREG}:
-        raise BadContext(f"{info.filename} is neither a file nor a folder; leave it out of the zip.")
+        raise Refusal(
+            f"{info.filename} is neither a file nor a folder; leave it out of the zip.", field="code"
+        )
     if info.flag_bits & 1:
-        raise BadContext(f"{info.filename} is encrypted; pack the folder without a password.")
+        raise Refusal(f"{info.filename} is encrypted; pack the folder without a password.", field="code")
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
@@ -134,14 +140,16 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byte
         content = stream.read(left + 1)
     if len(content) > left:
         limit = quantities.size(settings.CONTEXT_BYTES)
-        raise BadContext(
+        raise Refusal(
             f"The zip unpacks to more than {limit}, reached at {info.filename}; the limit is {limit}. "
-            "Leave out what training does not need."
+            "Leave out what training does not need.",
+            field="code",
         )
     if len(content) > max(LEAST_SUSPECT_BYTES, MOST_RATIO * max(info.compress_size, 1)):
-        raise BadContext(
+        raise Refusal(
             f"{info.filename} unpacks to {len(content) // max(info.compress_size, 1)} times its size in the zip; "
-            f"allowed are {MOST_RATIO} times. Leave it out and make it where the training runs."
+            f"allowed are {MOST_RATIO} times. Leave it out and make it where the training runs.",
+            field="code",
         )
     return content
 
@@ -170,7 +178,7 @@ def _spec(lines: Any) -> pathspec.GitIgnoreSpec:
     try:
         return pathspec.GitIgnoreSpec.from_lines(lines)
     except ValueError as error:
-        raise BadContext(f"{IGNORE_FILE} cannot be used: {error}.") from error
+        raise Refusal(f"{IGNORE_FILE} cannot be used: {error}.", field="code") from error
 
 
 def _common_root(files: list[PlainFile]) -> str:
@@ -186,6 +194,7 @@ def _mode_by(content: bytes) -> int:
 
 def _refuse_too_many(count: int) -> None:
     if count > MOST_FILES:
-        raise BadContext(
-            f"There are {count} files; allowed are {MOST_FILES}. Leave out what training does not need."
+        raise Refusal(
+            f"There are {count} files; allowed are {MOST_FILES}. Leave out what training does not need.",
+            field="code",
         )

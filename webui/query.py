@@ -1,7 +1,7 @@
 """Values of query strings and forms: numbers, times, choices, ranges and filters of log lines, each read in one way.
 
 The `as_` functions return None for a text that is no such value. The others take a query and the name of a parameter,
-treat an empty parameter as absent, and raise BadRequest with a sentence that names the parameter.
+treat an empty parameter as absent, and raise Refusal with a sentence that names the parameter.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeVar
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
-from logs.filters import BadPattern, Filters
-from logs.levels import UnknownLevel, parse
+from accounts.refusals import Refusal
+from logs.filters import Filters
+from logs.levels import parse
 from logs.lines import STREAM_LETTERS
-from webui.api.errors import BadRequest
 
 LARGEST_ID = 2**63 - 1
 LARGEST_INTEGER = 2**31 - 1
@@ -68,7 +68,7 @@ def wholes(query: QueryDict, name: str, most: int = LARGEST_EXACT, *, least: int
     for text in filter(None, query.getlist(name)):
         value = as_whole(text, most, least=least)
         if value is None:
-            raise BadRequest(f"{name} is {text[:40]!r}; it must be a whole number from {least} to {most}.")
+            raise Refusal(f"{name} is {text[:40]!r}; it must be a whole number from {least} to {most}.")
         found.append(value)
     return found
 
@@ -82,7 +82,7 @@ def number(
         return None
     found = as_number(text)
     if found is None or not least <= found <= most:
-        raise BadRequest(
+        raise Refusal(
             f"{name} is {text[:40]!r}; it must be {what or f'a number from {least:g} to {most:g}'}."
         )
     return found
@@ -102,7 +102,7 @@ def window(
     """Both ends of a range, each None if it is open."""
     begin, end = read(query, first), read(query, last)
     if begin is not None and end is not None and end < begin:
-        raise BadRequest(f"The window ends before it begins: `{last}` must not be less than `{first}`.")
+        raise Refusal(f"The window ends before it begins: `{last}` must not be less than `{first}`.")
     return begin, end
 
 
@@ -116,7 +116,7 @@ def time(query: QueryDict, name: str) -> float | None:
     except ValueError:
         value = None
     if value is None:
-        raise BadRequest(f"{name} is {text!r}; allowed: a time like 2026-01-31T12:00:00Z (RFC 3339).")
+        raise Refusal(f"{name} is {text!r}; allowed: a time like 2026-01-31T12:00:00Z (RFC 3339).")
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
 
@@ -124,7 +124,7 @@ def flag(query: QueryDict, name: str) -> bool:
     """Whether a parameter is true; absent means false."""
     text = query.get(name, "").lower()
     if text not in {"", "true", "false", "1", "0"}:
-        raise BadRequest(f"{name} is {text!r}; allowed: true or false.")
+        raise Refusal(f"{name} is {text!r}; allowed: true or false.")
     return text in {"true", "1"}
 
 
@@ -162,18 +162,15 @@ def log_filters(query: QueryDict) -> Filters:
     begin, end = window(query, "from", "to", seconds)
     streams = query.getlist("stream")
     if unknown := [name for name in streams if name not in STREAM_LETTERS]:
-        raise BadRequest(f"The stream {unknown[0][:40]!r} is unknown; allowed: stdout, stderr, server.")
-    try:
-        return Filters(
-            ranks=_ranks(query.getlist("rank")),
-            levels=frozenset(parse(name) for name in query.getlist("level")),
-            hosts=frozenset(query.getlist("host")),
-            streams=frozenset(STREAM_LETTERS[name] for name in streams),
-            after_time=None if begin is None else math.nextafter(begin, -math.inf),
-            before_time=end,
-        ).searching(query.get("search", ""), is_regex="regex" in query)
-    except (UnknownLevel, BadPattern) as error:
-        raise BadRequest(str(error)) from error
+        raise Refusal(f"The stream {unknown[0][:40]!r} is unknown; allowed: stdout, stderr, server.")
+    return Filters(
+        ranks=_ranks(query.getlist("rank")),
+        levels=frozenset(parse(name) for name in query.getlist("level")),
+        hosts=frozenset(query.getlist("host")),
+        streams=frozenset(STREAM_LETTERS[name] for name in streams),
+        after_time=None if begin is None else math.nextafter(begin, -math.inf),
+        before_time=end,
+    ).searching(query.get("search", ""), is_regex="regex" in query)
 
 
 def _ranks(texts: Sequence[str]) -> frozenset[int]:
@@ -182,14 +179,14 @@ def _ranks(texts: Sequence[str]) -> frozenset[int]:
     for part in (part for text in texts for part in text.split(",")):
         found = _RANKS.fullmatch(part)
         if found is None:
-            raise BadRequest(
+            raise Refusal(
                 f"The ranks {part[:40]!r} are none; write them as 5, 0-7 or -1 for lines of no rank."
             )
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last - first >= RANKS_MAX:
-            raise BadRequest(f"The ranks {part!r} must run upwards and be at most {RANKS_MAX:,}.")
+            raise Refusal(f"The ranks {part!r} must run upwards and be at most {RANKS_MAX:,}.")
         count += last - first + 1
         if count > RANKS_MAX:
-            raise BadRequest(f"More than {RANKS_MAX:,} ranks are asked for; leave rank out for all of them.")
+            raise Refusal(f"More than {RANKS_MAX:,} ranks are asked for; leave rank out for all of them.")
         ranks.update(range(first, last + 1))
     return frozenset(ranks)

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch.log_policies import Found
 from logs.lines import Block
 from trainmaster import bounded_json
@@ -16,10 +17,6 @@ from trainmaster.bounded_json import TooDeep
 
 #: How the runner's lines begin that hold a record as training code wrote it.
 _WRITTEN_BY_THE_JOB = (b'{"k":"core"', b'{"k": "core"', b'{"k": "timings"')
-
-
-class BadBatch(Exception):
-    """The body is not whole records; the message is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Batch:
 def parse(body: bytes) -> list[dict[str, Any]]:
     """The records of a batch: one JSON object a line, the last line complete."""
     if body and not body.endswith(b"\n"):
-        raise BadBatch("The batch ends in the middle of a record; send whole lines.")
+        raise Refusal("The batch ends in the middle of a record; send whole lines.")
     with contextlib.suppress(ValueError, RecursionError):  # costs a quarter of what record by record does
         whole = json.loads(b"[" + body[:-1].replace(b"\n", b",") + b"]")
         if len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole):
@@ -51,10 +48,10 @@ def parse(body: bytes) -> list[dict[str, Any]]:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             if not line.startswith(_WRITTEN_BY_THE_JOB):
-                raise BadBatch(f"Record {number} of the batch is not JSON: {error}.") from error
+                raise Refusal(f"Record {number} of the batch is not JSON: {error}.") from error
             record = left_out(error if isinstance(error, ValueError) else TooDeep())
         if not isinstance(record, dict):
-            raise BadBatch(f"Record {number} of the batch is not a JSON object.")
+            raise Refusal(f"Record {number} of the batch is not a JSON object.")
         records.append(_without_depth(record))
     return records
 

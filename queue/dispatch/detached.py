@@ -15,13 +15,14 @@ from django.db.models import Max, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from accounts.refusals import Code, Refusal
 from dispatch import settle, uploads
 from dispatch.going_on import going_on
 from events import presence
 from experiments import detached
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState, TrialState
-from experiments.transitions import IllegalStep, lock
+from experiments.transitions import lock
 from hosts.models import Host
 from jobs import detached as attempts
 from jobs import transitions
@@ -35,23 +36,20 @@ _UPLOADS_SECONDS = 7 * 24 * 3600.0
 _SIGN_EVERY_SECONDS = 5.0
 
 
-class AttemptOpen(Exception):
-    """The trial runs already; the message is a sentence for the user."""
-
-
 @transaction.atomic
 def start(trial_id: int, machines: Sequence[str], *, resume: bool, actor: str) -> Allocation:
     """A new attempt of a detached trial, with a member on each of the machines ("" for one without a name).
 
-    With `resume` an open attempt is ended as replaced. Raises AttemptOpen, IllegalStep.
+    With `resume` an open attempt is ended as replaced. Raises Refusal.
     """
     experiment, trial = _locked(trial_id)
     detached.refuse_closed(experiment)
     open_one = _open_attempt(trial)
     if open_one is not None and not resume:
-        raise AttemptOpen(
+        raise Refusal(
             f"Trial {trial_id} runs already, as run {open_one.number}: end that first, or start with resume, "
-            "which replaces it."
+            "which replaces it.",
+            Code.CONFLICT,
         )
     if open_one is not None:
         _end(open_one, Reason.REPLACED)
@@ -64,12 +62,13 @@ def start(trial_id: int, machines: Sequence[str], *, resume: bool, actor: str) -
 
 @transaction.atomic
 def set_running(trial_id: int) -> None:
-    """The program says that it runs. Raises IllegalStep without an attempt."""
+    """The program says that it runs. Raises Refusal without an attempt."""
     _, trial = _locked(trial_id)
     allocation = _awake(trial)
     if allocation is None:
-        raise IllegalStep(
-            f"Trial {trial_id} has no open run: start one with POST /api/v1/trials/{trial_id}/start."
+        raise Refusal(
+            f"Trial {trial_id} has no open run: start one with POST /api/v1/trials/{trial_id}/start.",
+            Code.CONFLICT,
         )
     for member in allocation.members.all():
         transitions.member_running(member.pk)
@@ -77,15 +76,16 @@ def set_running(trial_id: int) -> None:
 
 @transaction.atomic
 def set_ended(trial_id: int, *, completed: bool) -> None:
-    """The program says that it has ended. Said again it changes nothing; of no open attempt it raises IllegalStep."""
+    """The program says that it has ended. Said again it changes nothing; of no open attempt it raises Refusal."""
     _, trial = _locked(trial_id)
     wanted = TrialState.COMPLETED if completed else TrialState.ERROR
     allocation = _awake(trial)
     if allocation is not None:
         _end(allocation, Reason.COMPLETED if completed else Reason.REPORTED_FAILURE, 0 if completed else None)
     elif trial.state != wanted:
-        raise IllegalStep(
-            f"Trial {trial_id} is {trial.state} and has no open run, so it cannot become {wanted}."
+        raise Refusal(
+            f"Trial {trial_id} is {trial.state} and has no open run, so it cannot become {wanted}.",
+            Code.CONFLICT,
         )
 
 
@@ -131,7 +131,7 @@ def reopen(member_id: int) -> bool:
 def _may_go_on(experiment: Experiment) -> bool:
     try:
         detached.refuse_closed(experiment)
-    except IllegalStep:
+    except Refusal:
         return False
     return True
 
@@ -208,11 +208,12 @@ def _end_empty(experiment_id: int) -> None:
 
 
 def _locked(trial_id: int) -> tuple[Experiment, Trial]:
-    """The trial with its experiment, which is locked. Raises IllegalStep for a trial of the queue."""
+    """The trial with its experiment, which is locked. Raises Refusal for a trial of the queue."""
     experiment = lock(Trial.objects.values_list("experiment_id", flat=True).get(pk=trial_id))
     if not experiment.unmanaged:
-        raise IllegalStep(
-            f"Trial {trial_id} is run by the queue; only trials of unmanaged experiments are run by their user."
+        raise Refusal(
+            f"Trial {trial_id} is run by the queue; only trials of unmanaged experiments are run by their user.",
+            Code.CONFLICT,
         )
     trial = Trial.objects.select_related("latest_checkpoint", "task").get(pk=trial_id)
     trial.experiment = experiment

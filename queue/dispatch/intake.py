@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from commands import services
 from dispatch import batches, kinds, log_policies, log_records, report_records, settle
-from dispatch.batches import BadBatch as BadBatch
 from dispatch.batches import Batch
 from dispatch.log_policies import Found
 from experiments.models import Experiment, Trial
@@ -51,7 +50,7 @@ class Over(Exception):
 
 
 def store(member_id: int, offset: int, body: bytes) -> Intake:
-    """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, BadBatch, Over."""
+    """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, Refusal, Over."""
     records = batches.parse(body)
     blocks = log_records.blocks(records)
     found = log_policies.look(member_id, blocks)

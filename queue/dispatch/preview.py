@@ -76,9 +76,9 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Preview:
-    """`changes` are the sentences of the edit itself. `moved`: how many jobs change place in all."""
+    """`changes` are those that the edit itself makes. `moved`: how many jobs change place in all."""
 
-    changes: list[str]
+    changes: list[queue_edits.Change]
     order: list[Place]
     stops: list[Stop]
     starts: list[Outlook]
@@ -95,7 +95,7 @@ class _Foreseen:
     """What was seen while the edit stood."""
 
     edited: list[Job]
-    changes: list[str] = field(default_factory=list)
+    changes: list[queue_edits.Change] = field(default_factory=list)
     before: dict[int, list[uuid.UUID]] = field(default_factory=dict)
     after: dict[int, list[uuid.UUID]] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class _Foreseen:
 
 @no_garbage_collection()
 def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: datetime) -> Preview:
-    """What these edits would do. Raises queue_edits.Refused with the sentence of the edit itself."""
+    """What these edits would do. Raises Refusal with the sentence of the edit itself."""
     ids = list(dict.fromkeys(queue_edits.find(update.job_id).pk for update in updates))
     pools = ResourcePool.objects.filter(name__in={update.pool for update in updates if update.pool})
     seen = _foresee(ids, pools, lambda: queue_edits.apply(updates, actor=actor, role=role), now)
@@ -114,7 +114,7 @@ def of(updates: Sequence[queue_edits.Update], *, actor: str, role: str, now: dat
 
 @no_garbage_collection()
 def of_undo(user: User, *, now: datetime) -> Preview:
-    """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
+    """What taking back the user's last edit would do. Raises Refusal as the undo itself would."""
     last = queue_edits.last_undoable(user)
     before = last.before if last else []
     pools = ResourcePool.objects.filter(pk__in=[state["pool"] for state in before])
@@ -148,7 +148,10 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
 
 
 def _foresee(
-    ids: Sequence[uuid.UUID], pools: QuerySet[ResourcePool], make: Callable[[], list[str]], now: datetime
+    ids: Sequence[uuid.UUID],
+    pools: QuerySet[ResourcePool],
+    make: Callable[[], list[queue_edits.Change]],
+    now: datetime,
 ) -> _Foreseen:
     """Make the edits of these jobs, which stand in these pools afterwards or stay in theirs; look; take them back."""
     begun = timezone.now()

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
 
+from accounts.refusals import Refusal
+
 Unit = Literal["day", "month"]
-
-
-class WrongPeriod(ValueError):
-    """No such period, or too many; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +56,16 @@ def _next(unit: Unit, start: date) -> date:
 
 
 def between(unit: Unit, first: str, last: str, *, most: int) -> Periods:
-    """The periods from `first` to `last`, both with them. Raises WrongPeriod, for more than `most` too."""
+    """The periods from `first` to `last`, both with them. Raises Refusal, for more than `most` too."""
     read: Callable[[str], date] = _day if unit == "day" else _month
     periods = Periods(unit, read(first), read(last))
     if periods.first > periods.last:
-        raise WrongPeriod(f"The first {unit} {first} is after the last, {last}; exchange them.")
+        raise Refusal(f"The first {unit} {first} is after the last, {last}; exchange them.")
     if periods.last.year == date.max.year:  # what ends then has no end
-        raise WrongPeriod(f"Found {last!r}, allowed: a {unit} before the year {date.max.year}.")
+        raise Refusal(f"Found {last!r}, allowed: a {unit} before the year {date.max.year}.")
     count = _count(periods)
     if count > most:
-        raise WrongPeriod(f"Found {count} {unit}s, allowed: at most {most}. Ask for a shorter time.")
+        raise Refusal(f"Found {count} {unit}s, allowed: at most {most}. Ask for a shorter time.")
     return periods
 
 
@@ -91,7 +89,7 @@ def _day(text: str) -> date:
     try:
         return datetime.strptime(text.strip(), "%Y-%m-%d").date()
     except ValueError:
-        raise WrongPeriod(f"Found {text!r}, allowed: a day, such as 2026-11-21.") from None
+        raise Refusal(f"Found {text!r}, allowed: a day, such as 2026-11-21.") from None
 
 
 def _month(text: str) -> date:
@@ -101,21 +99,21 @@ def _month(text: str) -> date:
             return datetime.strptime(text.strip(), form).date().replace(day=1)
         except ValueError:
             continue
-    raise WrongPeriod(f"Found {text!r}, allowed: a month, such as 2026-11.")
+    raise Refusal(f"Found {text!r}, allowed: a month, such as 2026-11.")
 
 
 def moment(text: str) -> datetime:
-    """An exact time; without a zone it is UTC, and a day alone is its midnight. Raises WrongPeriod."""
+    """An exact time; without a zone it is UTC, and a day alone is its midnight. Raises Refusal."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise WrongPeriod(f"Found {text!r}, allowed: a time, such as 2026-11-21T00:00:00Z.") from None
+        raise Refusal(f"Found {text!r}, allowed: a time, such as 2026-11-21T00:00:00Z.") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def times(after: str, before: str) -> tuple[datetime, datetime]:
-    """Two exact times in order. Raises WrongPeriod."""
+    """Two exact times in order. Raises Refusal."""
     first, last = moment(after), moment(before)
     if first > last:
-        raise WrongPeriod(f"The first time {after} is after the last, {before}; exchange them.")
+        raise Refusal(f"The first time {after} is after the last, {before}; exchange them.")
     return first, last

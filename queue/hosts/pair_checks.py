@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from hosts import tournament
 from hosts.models import Host, PairCheck, PairSearch, ResourcePool
@@ -20,10 +21,6 @@ from hosts.pools import mark_dirty
 TASK = "dispatch.host_tasks.examine_pairs"
 #: Pairs that meet at the same time, each with connections to two hosts.
 PAIRS_AT_ONCE = 8
-
-
-class NoPairs(ValueError):
-    """There is nothing to test; `str(error)` says why."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ def search_of(pool: ResourcePool) -> PairSearch | None:
 
 @transaction.atomic
 def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
-    """Start to test every pair of the pool's ready hosts; a search under way goes on. Raises NoPairs."""
+    """Start to test every pair of the pool's ready hosts; a search under way goes on. Raises Refusal."""
     ResourcePool.objects.select_for_update().get(pk=pool.pk)
     running = PairSearch.objects.filter(pool=pool, ended_at=None).first()
     if running is None:
@@ -80,7 +77,7 @@ def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
         ids = [str(pk) for pk in hosts.order_by("name").values_list("pk", flat=True)]
         if len(ids) < 2:
             ready = "no ready host" if not ids else "one ready host"
-            raise NoPairs(f"Pool {pool.name} has {ready}; a pair takes two.")
+            raise Refusal(f"Pool {pool.name} has {ready}; a pair takes two.", Code.CONFLICT)
         PairSearch.objects.filter(pool=pool).delete()
         running = PairSearch.objects.create(
             pool=pool,

@@ -14,13 +14,13 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import ProtectedError
 
+from accounts.refusals import Code, FieldRefusals, Refusal
 from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts import registry
 from hosts.models import ResourcePool
 from hosts.pools import default_pool, mark_dirty
-from hosts.registry import Refused
 
 Check = Callable[[object], str | None]
 
@@ -28,14 +28,6 @@ ROLES = ("editor", "admin")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # Linux names no longer ones
 _MOST = 2**31 - 1  # of the database's integers
-
-
-class PoolRefused(Refused):
-    """The pool stays as it is. `errors`: a sentence for each field that is wrong."""
-
-    def __init__(self, errors: dict[str, str]) -> None:
-        self.errors = errors
-        super().__init__(next(iter(errors)), " ".join(errors.values()))
 
 
 def _whole(least: int, most: int = _MOST, *, or_none: str = "") -> Check:
@@ -117,7 +109,7 @@ _DEFAULTS = {"default_compute": "compute", "default_aux": "aux"}
 
 @transaction.atomic
 def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
-    """A new pool; fields that are not given get the model's defaults. Raises PoolRefused.
+    """A new pool; fields that are not given get the model's defaults. Raises FieldRefusals.
 
     A removed pool of that name comes back with its history and with new rules.
     """
@@ -129,7 +121,7 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
     fresh = ResourcePool(name=name)
     errors |= _wrong(fresh, values)
     if errors:
-        raise PoolRefused(errors)
+        raise FieldRefusals(errors, Code.TAKEN if pool and not pool.removed else Code.INVALID)
     if pool:
         fresh.pk, fresh._state.adding = pool.pk, False
     _take_defaults(fresh, values, actor)
@@ -147,10 +139,10 @@ def _name_error(name: str) -> str:
 
 @transaction.atomic
 def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
-    """Change the given fields, all or none; the names of those that are new. Raises PoolRefused."""
+    """Change the given fields, all or none; the names of those that are new. Raises FieldRefusals."""
     pool = _locked(name)
     if errors := _wrong(pool, values):
-        raise PoolRefused(errors)
+        raise FieldRefusals(errors)
     changes = {field: [getattr(pool, field), value] for field, value in values.items()}
     changes = {field: pair for field, pair in changes.items() if pair[0] != pair[1]}
     if changes:
@@ -179,11 +171,11 @@ def _take_defaults(pool: ResourcePool, values: dict[str, Any], actor: str) -> No
 def remove(name: str, *, actor: str) -> None:
     """Take the pool out. Its row stays, hidden, as long as history points at it.
 
-    Raises PoolRefused while hosts or unfinished jobs are in it, and for a default pool.
+    Raises Refusal while hosts or unfinished jobs are in it, and for a default pool.
     """
     pool = _locked(name)
     if sentence := _needed(pool):
-        raise PoolRefused({"name": sentence})
+        raise Refusal(sentence, Code.CONFLICT)
     _record(pool, "removed", actor, {})
     try:
         with transaction.atomic():
@@ -213,7 +205,7 @@ def _needed(pool: ResourcePool) -> str:
 def _locked(name: str) -> ResourcePool:
     pool = ResourcePool.objects.select_for_update().filter(name=name).first()
     if pool is None:
-        raise PoolRefused({"name": f"There is no resource pool {name}."})
+        raise Refusal(f"There is no resource pool {name}.", Code.NOT_FOUND)
     return pool
 
 

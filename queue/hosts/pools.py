@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from django.db import connection
 
+from accounts.refusals import Refusal
 from events.announce import announce, wake
 from hosts.models import PoolChange, ResourcePool
 
 DEFAULT_POOL = "default"
-
-
-class PoolRemoved(ValueError):
-    """The pool was removed since it was chosen; the message is a sentence for the user."""
 
 
 def default_pool() -> ResourcePool:
@@ -31,7 +28,7 @@ def default_pool_for(slots: int) -> ResourcePool:
 
 
 def hold(pool: ResourcePool) -> None:
-    """Before something is put into the pool: it stays until this transaction ends. Raises PoolRemoved.
+    """Before something is put into the pool: it stays until this transaction ends. Raises Refusal.
 
     FOR KEY SHARE is what the foreign key takes as well, and like it lets others put something in and passes write
     their plan. It waits for a removal that is under way and, unlike the foreign key, sees that the pool is only hidden.
@@ -42,7 +39,9 @@ def hold(pool: ResourcePool) -> None:
             [pool.pk],
         )
         if cursor.fetchone() is None:
-            raise PoolRemoved(f"resource pool {pool.name} was removed meanwhile; choose another one.")
+            raise Refusal(
+                f"resource pool {pool.name} was removed meanwhile; choose another one.", field="pool"
+            )
 
 
 def mark_dirty(pool_id: int) -> None:

@@ -15,13 +15,14 @@ from django.db import transaction
 from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
 
+from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
 from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
-from hosts.pools import PoolRemoved, hold, mark_dirty
+from hosts.pools import hold, mark_dirty
 from trainmaster.quantities import duration
 
 ADMIT = "dispatch.host_tasks.admit"
@@ -31,14 +32,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
 _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
-
-
-class Refused(ValueError):
-    """A wish about a host that cannot be granted. `field` names what is wrong, `str(error)` is a sentence."""
-
-    def __init__(self, field_name: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.field = field_name
 
 
 @dataclass(frozen=True)
@@ -67,18 +60,20 @@ def present() -> QuerySet[Host]:
 def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
     """Add a host and start its admission. A removed host of that name comes back with its history.
 
-    Raises Refused with the field that is wrong.
+    Raises Refusal with the field that is wrong.
     """
     _check(new)
     with transaction.atomic():
         host = Host.objects.select_for_update().filter(name=new.name).first()
         if host and host.admission != Host.Admission.REMOVED:
-            raise Refused(
-                "name", f"There is a host named {new.name!r} already. Remove it first, or take another name."
+            raise Refusal(
+                f"There is a host named {new.name!r} already. Remove it first, or take another name.",
+                Code.TAKEN,
+                field="name",
             )
         if host is None:
             host = Host(name=new.name)
-        _hold(pool)
+        hold(pool)
         before = "" if host._state.adding else host.admission
         for name, value in vars(new).items():
             setattr(host, name, value)
@@ -95,28 +90,28 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
 
 def _check(new: NewHost) -> None:
     if not _NAME.fullmatch(new.name):
-        raise Refused(
-            "name",
+        raise Refusal(
             f"The name {new.name!r} is not allowed: letters, digits, '.', '_' and '-', at most 128, no leading sign.",
+            field="name",
         )
     if new.transport not in Host.Transport.values:
-        raise Refused("transport", f"The transport is {new.transport!r}; allowed: ssh, local.")
+        raise Refusal(f"The transport is {new.transport!r}; allowed: ssh, local.", field="transport")
     for where, port in [
         ("port", new.port),
         *((f"jumps[{n}].port", j.get("port", 22)) for n, j in enumerate(new.jumps)),
     ]:
         if not isinstance(port, int) or port not in _PORTS:
-            raise Refused(where, f"The port is {port!r}; allowed: 1 to 65535.")
+            raise Refusal(f"The port is {port!r}; allowed: 1 to 65535.", field=where)
     for number, jump in enumerate(new.jumps):
         if not jump.get("address"):
-            raise Refused(f"jumps[{number}].address", "A jump host needs an address.")
+            raise Refusal("A jump host needs an address.", field=f"jumps[{number}].address")
     if new.wanted_slots is not None and not 0 <= new.wanted_slots <= _SLOTS_MAX:
-        raise Refused(
-            "wanted_slots", f"The number of slots is {new.wanted_slots}; allowed: 0 to {_SLOTS_MAX}."
+        raise Refusal(
+            f"The number of slots is {new.wanted_slots}; allowed: 0 to {_SLOTS_MAX}.", field="wanted_slots"
         )
     for name, path in (("workdir", new.workdir), ("python", new.python)):
         if path and not path.startswith(("/", "~/")):
-            raise Refused(name, f"{name} is {path!r}; allowed: an absolute path on the host.")
+            raise Refusal(f"{name} is {path!r}; allowed: an absolute path on the host.", field=name)
 
 
 def _admit(host: Host, reason: str, actor: str, before: str) -> None:
@@ -150,7 +145,7 @@ def _locked(host_id: uuid.UUID) -> Host:
         Host.objects.select_for_update().filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
     )
     if host is None:
-        raise Refused("id", f"There is no host {host_id}. It may have been removed.")
+        raise Refusal(f"There is no host {host_id}. It may have been removed.", Code.NOT_FOUND)
     return host
 
 
@@ -169,7 +164,9 @@ def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
         sentence = (
             f"{host.name} has not offered this key (or offers another by now). Look at its fingerprint again."
         )
-        raise Refused("key", sentence if wanted else f"{host.name} offers no key that waits to be accepted.")
+        raise Refusal(
+            sentence if wanted else f"{host.name} offers no key that waits to be accepted.", field="key"
+        )
     for jump in jumps:
         jump["host_key"] = jump.pop("offered_host_key")
     if own:
@@ -276,20 +273,13 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> Host:
     host = _locked(host_id)
     if host.pool_id == pool.pk:
         return host
-    _refuse_live(host, "pool", "moved to another pool")
-    _hold(pool)
+    _refuse_live(host, "moved to another pool", field="pool")
+    hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool.name, pool
     host.save(update_fields=["pool"])
     _changed(host, "pool_changed", actor, detail={"from": before, "to": pool.name})
     return host
-
-
-def _hold(pool: ResourcePool) -> None:
-    try:
-        hold(pool)
-    except PoolRemoved as error:
-        raise Refused("pool", str(error)) from error
 
 
 def live_runs(host: Host) -> list[str]:
@@ -298,12 +288,13 @@ def live_runs(host: Host) -> list[str]:
     return [member.run_key for member in members]
 
 
-def _refuse_live(host: Host, field_name: str, what: str) -> None:
+def _refuse_live(host: Host, what: str, *, field: str = "") -> None:
     if runs := live_runs(host):
         shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-        raise Refused(
-            field_name,
+        raise Refusal(
             f"{host.name} cannot be {what} while it runs {shown}. Drain or disable it and wait, or declare it lost.",
+            Code.CONFLICT,
+            field,
         )
 
 
@@ -311,7 +302,7 @@ def _refuse_live(host: Host, field_name: str, what: str) -> None:
 def remove(host_id: uuid.UUID, *, actor: str) -> None:
     """Take the host out. Its row stays, hidden, as long as history points at it."""
     host = _locked(host_id)
-    _refuse_live(host, "id", "removed")
+    _refuse_live(host, "removed")
     _changed(host, "removed", actor, from_state=host.admission, to_state=Host.Admission.REMOVED)
     try:
         with transaction.atomic():
@@ -365,9 +356,9 @@ def choose_interpreter(
     """
     host = _locked(host_id)
     if python and activate:
-        raise Refused("python", "Give python or activate, not both.")
+        raise Refusal("Give python or activate, not both.", field="python")
     if python and not python.startswith(("/", "~/")):
-        raise Refused("python", f"python is {python!r}; allowed: an absolute path on the host.")
+        raise Refusal(f"python is {python!r}; allowed: an absolute path on the host.", field="python")
     before = (host.python, host.activate)
     if python is not None:
         host.python, host.activate = python, ""

@@ -38,7 +38,7 @@ def create_job(
 ) -> Job:
     """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already.
 
-    Raises hosts.pools.PoolRemoved.
+    Raises Refusal where the pool was removed.
     """
     hold(pool)
     state = JobState.ACTIVE if active else JobState.PAUSED
@@ -97,7 +97,7 @@ def revive_job(
 ) -> bool:
     """A job that has ended is active again, at the end of those of its priority; False when it has not ended.
 
-    What is None stays as it was. Raises hosts.pools.PoolRemoved.
+    What is None stays as it was. Raises Refusal where the pool was removed.
     """
     hold(pool)
     job = Job.objects.select_for_update(no_key=True).get(pk=job_id)

@@ -16,12 +16,13 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs import queue_undo
 from jobs.models import Job
+from jobs.queue_changes import Change
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
-    Refused,
     floor_error,
     max_slots_error,
     need_order,
@@ -38,7 +39,7 @@ from jobs.queue_writes import Edit, change_pool, lock_attempts, renumber, save
 from jobs.states import JobState, Reason
 
 __all__ = [
-    "Refused", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
+    "Change", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
     "undo", "weight_error",
 ]  # fmt: skip
 
@@ -63,12 +64,12 @@ class Update:
     position: int | None = None
 
 
-Step = Callable[[Job, Edit], str | None]
+Step = Callable[[Job, Edit], Change | None]
 
 
 @transaction.atomic
-def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
-    """Make all edits, in order; a sentence for each change that was made. Raises Refused and changes nothing.
+def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[Change]:
+    """Make all edits, in order; each change that was made. Raises Refusal and changes nothing.
 
     `actor` is "user:<name>", who may take the edit back with `undo`; what a role may change is said by
     `queue_rules`. The rows of all jobs are locked first, their open allocations before them.
@@ -79,47 +80,48 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[str]:
     lock_attempts([found[update.job_id] for update in updates if update.pool is not None])
     locked = _lock(found)
     edit = Edit(actor, role)
-    sentences: list[str] = []
+    changes: list[Change] = []
     for update in updates:
         job = locked[found[update.job_id]]
         if edit.renumbered:
             job.refresh_from_db(fields=["position"])
-        sentences += _edit(job, update, edit)
-    queue_undo.remember(edit, sentences)
+        changes += _edit(job, update, edit)
+    queue_undo.remember(edit, changes)
     edit.announce()
-    return sentences
+    return changes
 
 
-def _edit(job: Job, update: Update, edit: Edit) -> list[str]:
+def _edit(job: Job, update: Update, edit: Edit) -> list[Change]:
     """The changes of one update, checked against what the role may do before and after them."""
     if job.state == JobState.ENDED:
-        raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
+        raise Refusal(f"job {short(job.pk)} has ended; only jobs in the queue can be changed", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
     pool, priority = job.pool, job.priority
-    sentences = [sentence for step in _steps(update) if (sentence := step(job, edit))]
+    changes = [change for step in _steps(update) if (change := step(job, edit))]
     if update.priority is not None and job.priority != update.priority:
-        raise Refused(
+        raise Refusal(
             f"its new place lies among jobs of priority {job.priority}, so priority {update.priority} would not hold; "
-            "change one of the two"
+            "change one of the two",
+            field="priority",
         )
     if job.pool != pool:
         refuse_strict(job, edit.actor, edit.role)
     if (job.pool != pool or job.priority < priority) and (
         error := floor_error(job.pool, edit.role, job.priority)
     ):
-        raise Refused(error)
-    return [f"Job {short(job.pk)}: {sentence}." for sentence in sentences]
+        raise Refusal(error, field="priority")
+    return changes
 
 
 @transaction.atomic
 def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) -> str | None:
-    """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refused."""
+    """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refusal."""
     if error := max_slots_error(max_slots):
-        raise Refused(error)
+        raise Refusal(error, field="max_slots")
     refuse_viewer(actor, role)
     [job] = _lock({job_id: find(job_id).pk}).values()
     if job.state == JobState.ENDED:
-        raise Refused(f"job {short(job.pk)} has ended; only jobs in the queue can be changed")
+        raise Refusal(f"job {short(job.pk)} has ended; only jobs in the queue can be changed", Code.ENDED)
     refuse_strict(job, actor, role)
     if job.max_slots == max_slots:
         return None
@@ -132,7 +134,7 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
 
 
 def find(text: str) -> Job:
-    """The job whose id starts with the text; of several, the one that has not ended. Raises Refused otherwise.
+    """The job whose id starts with the text; of several, the one that has not ended. Raises Refusal otherwise.
 
     `exp 7` and the id of a command name the job of that work, as sentences about the queue call it.
     """
@@ -147,17 +149,17 @@ def find(text: str) -> Job:
         others = jobs.exclude(kind=Job.Kind.EXPERIMENT)
         jobs = named if named.exists() else others.filter(entity_id__startswith=command)
     else:
-        raise Refused(f"job {text} not found")
+        raise Refusal(f"job {text} not found", Code.NOT_FOUND)
     matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]
     if not matches:
-        raise Refused(f"job {text} not found")
+        raise Refusal(f"job {text} not found", Code.NOT_FOUND)
     if len(matches) > 1:
-        raise Refused(f"job {text} is not unique: several jobs start so; give more characters")
+        raise Refusal(f"job {text} is not unique: several jobs start so; give more characters")
     return matches[0]
 
 
 def _ids(texts: Sequence[str]) -> dict[str, uuid.UUID]:
-    """Id as given -> id of the job; whole ids in one query, however many. Raises Refused."""
+    """Id as given -> id of the job; whole ids in one query, however many. Raises Refusal."""
     whole = [text for text in texts if len(str(text)) == _WHOLE]
     with contextlib.suppress(ValidationError):
         known = {str(pk): pk for pk in Job.objects.filter(pk__in=whole).values_list("pk", flat=True)}
@@ -166,12 +168,12 @@ def _ids(texts: Sequence[str]) -> dict[str, uuid.UUID]:
 
 
 def _lock(found: Mapping[str, uuid.UUID]) -> dict[uuid.UUID, Job]:
-    """The jobs of ids as given. Raises Refused for one that was deleted since it was found."""
+    """The jobs of ids as given. Raises Refusal for one that was deleted since it was found."""
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
     locked = {job.pk: job for job in rows.filter(pk__in=found.values()).order_by("pk")}
     for text, pk in found.items():
         if pk not in locked:
-            raise Refused(f"job {text} not found")
+            raise Refusal(f"job {text} not found", Code.NOT_FOUND)
     return locked
 
 
@@ -186,7 +188,7 @@ def _steps(update: Update) -> list[Step]:
         steps.append(lambda job, edit: _set_weight(job, weight, edit))
     steps += _moves(update)
     if not steps:
-        raise Refused(f"nothing to change was given for job {update.job_id}")
+        raise Refusal(f"nothing to change was given for job {update.job_id}")
     return steps
 
 
@@ -201,66 +203,67 @@ def _moves(update: Update) -> list[Step]:
     if (position := update.position) is not None:
         moves.append(lambda job, edit: _to_position(job, position, edit))
     if len(moves) > 1:
-        raise Refused(
+        raise Refusal(
             "a job is moved ahead of one job, behind one, to the top or to a position: give one of them"
         )
     return moves
 
 
-def _set_priority(job: Job, priority: int, edit: Edit) -> str | None:
+def _set_priority(job: Job, priority: int, edit: Edit) -> Change | None:
     if error := priority_error(priority):
-        raise Refused(error)
+        raise Refusal(error, field="priority")
     need_scheduler(job, ResourcePool.Scheduler.PRIORITY, "priority")
     if job.priority == priority:
         return None
     save(job, edit, Reason.PRIORITY_SET, priority=priority)
-    return f"it now has priority {priority}"
+    return Change(job, f"it now has priority {priority}")
 
 
-def _set_weight(job: Job, weight: float, edit: Edit) -> str | None:
+def _set_weight(job: Job, weight: float, edit: Edit) -> Change | None:
     if error := weight_error(weight):
-        raise Refused(error)
+        raise Refusal(error, field="weight")
     need_scheduler(job, ResourcePool.Scheduler.FAIR_SHARE, "weight")
     if job.weight == weight:
         return None
     save(job, edit, Reason.WEIGHT_SET, weight=float(weight))
-    return f"it now has weight {weight:g}"
+    return Change(job, f"it now has weight {weight:g}")
 
 
-def _set_pool(job: Job, name: str, edit: Edit) -> str | None:
+def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
     pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True))
-        raise Refused(f"invalid resource pool name {name}; the pools are: {known}")
+        raise Refusal(f"invalid resource pool name {name}; the pools are: {known}", field="pool")
     if job.kind != Job.Kind.EXPERIMENT:
-        raise Refused(
+        raise Refusal(
             f"setting resource pool for job type {job.kind} is not supported; "
-            f"cancel job {short(job.pk)} and submit it again in resource pool {name}"
+            f"cancel job {short(job.pk)} and submit it again in resource pool {name}",
+            field="pool",
         )
     if pool.pk == job.pool_id:
-        raise Refused(f"resource pool is unchanged ({job.pool.name} == {name})")
+        raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
     change_pool(job, pool, edit)
-    return f"it now waits in resource pool {name}"
+    return Change(job, f"it now waits in resource pool {name}")
 
 
 def _anchor(job: Job, text: str) -> Job:
     anchor = find(text)
     if anchor.state == JobState.ENDED:
-        raise Refused(f"job {short(anchor.pk)} has ended and stands in no queue")
+        raise Refusal(f"job {short(anchor.pk)} has ended and stands in no queue", Code.ENDED)
     if anchor.pool_id != job.pool_id:
-        raise Refused(
+        raise Refusal(
             f"job {short(anchor.pk)} is in resource pool {anchor.pool.name}, job {short(job.pk)} in {job.pool.name}"
         )
     return anchor
 
 
-def _to_position(job: Job, position: int, edit: Edit) -> str | None:
+def _to_position(job: Job, position: int, edit: Edit) -> Change | None:
     """Ahead of the job that stands there now, or behind it when the way is down; jobs that rest do not count."""
     need_order(job)
     queue = places(job.pool_id)
     others = [pk for pk in queue if pk != job.pk]
     if error := position_error(position, len(others) + 1):
-        raise Refused(error)
+        raise Refusal(error, field="position")
     stands = queue.index(job.pk) + 1 if job.pk in queue else None
     if position == stands or not others:
         return None
@@ -269,7 +272,7 @@ def _to_position(job: Job, position: int, edit: Edit) -> str | None:
     return _place(job, Job.objects.get(pk=anchor), ahead, edit)
 
 
-def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> str | None:
+def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> Change | None:
     """Put the job right ahead of the anchor, or right behind it; it takes the anchor's priority."""
     need_order(job)
     if anchor.pk == job.pk:
@@ -287,4 +290,4 @@ def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> str | None:
     save(job, edit, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
     side = "ahead of" if ahead else "behind"
     takes = f" and takes its priority {anchor.priority}" if old != anchor.priority else ""
-    return f"it now stands {side} job {short(anchor.pk)}{takes}"
+    return Change(job, f"it now stands {side} ", anchor, takes)

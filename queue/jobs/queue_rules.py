@@ -6,15 +6,13 @@ import sys
 import uuid
 from typing import Any
 
+from accounts import rights
+from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs.models import Job
 
 _SHORT = 8
 _MOST_SLOTS = 2**31 - 1  # of the database's integers
-
-
-class Refused(Exception):
-    """The edit cannot be made, and none of its batch was; the message is a sentence for the user."""
 
 
 def short(job_id: uuid.UUID) -> str:
@@ -61,16 +59,17 @@ def _is_number(value: Any) -> bool:
 def refuse_viewer(actor: str, role: str) -> None:
     """Viewers read."""
     if role == "viewer":
-        raise Refused(f"{actor.partition(':')[2]} is a viewer and may not change anything.")
+        raise rights.viewer(actor.partition(":")[2])
 
 
 def refuse_strict(job: Job, actor: str, role: str) -> None:
     """Admins change every job, editors their own, and those of others where the pool is not strict."""
     owner = job.owner.username
     if job.pool.strict and role != "admin" and actor != f"user:{owner}":
-        raise Refused(
+        raise Refusal(
             f"job {short(job.pk)} belongs to {owner} and resource pool {job.pool.name} is strict; "
-            "only its owner or an admin may change it"
+            "only its owner or an admin may change it",
+            Code.FORBIDDEN,
         )
 
 
@@ -94,14 +93,16 @@ def need_scheduler(job: Job, scheduler: str, what: str) -> None:
         return
     has = ResourcePool.Scheduler(job.pool.scheduler).value
     other = "weight" if what == "priority" else "priority"
-    raise Refused(
-        f"{what} has no meaning in resource pool {job.pool.name}, whose scheduler is {has}; set {other}"
+    raise Refusal(
+        f"{what} has no meaning in resource pool {job.pool.name}, whose scheduler is {has}; set {other}",
+        field=what,
     )
 
 
 def need_order(job: Job) -> None:
     """Places exist in priority pools alone."""
     if job.pool.scheduler != ResourcePool.Scheduler.PRIORITY:
-        raise Refused(
-            f"unable to perform operation on resource pool with {job.pool.scheduler}: it keeps no order"
+        raise Refusal(
+            f"unable to perform operation on resource pool with {job.pool.scheduler}: it keeps no order",
+            field="position",
         )

@@ -10,10 +10,12 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from events.models import Event
 from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
-from jobs.queue_rules import Refused, refuse_strict, refuse_viewer, short
+from jobs.queue_changes import Change
+from jobs.queue_rules import refuse_strict, refuse_viewer, short
 from jobs.queue_writes import Edit, State, change_pool, lock_attempts, save, state_of, states_of
 from jobs.states import JobState, Reason
 
@@ -28,16 +30,19 @@ def one_edit_at_a_time() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
 
 
-def remember(edit: Edit, sentences: list[str]) -> None:
+def remember(edit: Edit, changes: list[Change]) -> None:
     """Keep the edit for its author's undo; those that are too old for one go (their events stay)."""
     author = User.objects.filter(username=edit.actor.removeprefix(_ACTOR)).first()
-    if author is None or not edit.actor.startswith(_ACTOR) or not sentences:
+    if author is None or not edit.actor.startswith(_ACTOR) or not changes:
         return
     after = {state["job"]: state for state in states_of(edit.before)}
     changed = [state for state in edit.before.values() if state != after[state["job"]]]
     QueueEdit.objects.filter(author=author, made_at__lt=_oldest()).delete()
     QueueEdit.objects.create(
-        author=author, sentences=sentences, before=changed, after=[after[state["job"]] for state in changed]
+        author=author,
+        sentences=[change.by_name for change in changes],
+        before=changed,
+        after=[after[state["job"]] for state in changed],
     )
 
 
@@ -47,8 +52,8 @@ def last_undoable(user: User) -> QueueEdit | None:
 
 
 @transaction.atomic
-def undo(user: User) -> list[str]:
-    """Take back the author's last edit, all of it; a sentence for each job. Raises Refused and changes nothing.
+def undo(user: User) -> list[Change]:
+    """Take back the author's last edit, all of it; the change of each job. Raises Refusal and changes nothing.
 
     It is an edit like others: it has its events and the role must allow it. A place that is given back
     counts as a move at this moment, so that what started because of the edit may be stopped again.
@@ -59,21 +64,23 @@ def undo(user: User) -> list[str]:
     last = last_undoable(user)
     if last is None:
         minutes = round(settings.QUEUE_UNDO_SECONDS / 60)
-        raise Refused(f"you have made no edit in the last {minutes} minutes that could be undone")
+        raise Refusal(
+            f"you have made no edit in the last {minutes} minutes that could be undone", Code.CONFLICT
+        )
     ids = [uuid.UUID(state["job"]) for state in last.before]
     lock_attempts(ids)
     rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
     jobs = {str(job.pk): job for job in rows.filter(pk__in=ids).order_by("pk")}
     edit = Edit(actor, user.role, detail={"undoes": last.pk})
-    sentences = []
+    changes = []
     for before, after in zip(last.before, last.after, strict=True):
         job = jobs.get(before["job"])
         _refuse_if_changed(job, before, after, last.made_at, edit)
         assert job is not None
-        sentences.append(f"Job {short(job.pk)}: {_restore(job, before, after, edit)}.")
+        changes.append(Change(job, _restore(job, before, after, edit)))
     QueueEdit.objects.filter(pk=last.pk).update(undone_at=timezone.now())
     edit.announce()
-    return sentences
+    return changes
 
 
 def _oldest() -> datetime:
@@ -82,14 +89,14 @@ def _oldest() -> datetime:
 
 def _refuse_if_changed(job: Job | None, before: State, after: State, since: datetime, edit: Edit) -> None:
     if job is None or job.state == JobState.ENDED:
-        raise Refused(f"job {before['job'][:8]} has ended since; nothing was undone")
+        raise Refusal(f"job {before['job'][:8]} has ended since; nothing was undone", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
     if state_of(job) != after:
         other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
         by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
-        raise Refused(f"job {short(job.pk)} was changed since{by}; nothing was undone")
+        raise Refusal(f"job {short(job.pk)} was changed since{by}; nothing was undone", Code.CONFLICT)
     if not ResourcePool.objects.filter(pk=before["pool"]).exists():
-        raise Refused(f"the resource pool of job {short(job.pk)} is gone; nothing was undone")
+        raise Refusal(f"the resource pool of job {short(job.pk)} is gone; nothing was undone", Code.CONFLICT)
 
 
 def _restore(job: Job, before: State, after: State, edit: Edit) -> str:

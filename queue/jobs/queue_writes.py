@@ -13,11 +13,10 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts.models import ResourcePool
-from hosts.pools import PoolRemoved, hold, mark_dirty
+from hosts.pools import hold, mark_dirty
 from jobs import transitions
 from jobs.models import Allocation, Job, QueueEdit, Task
 from jobs.queue_order import everyone
-from jobs.queue_rules import Refused
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 
 State = dict[str, Any]
@@ -110,12 +109,9 @@ def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None
     """Put the job into another pool; what runs in the old one is asked to save and leave.
 
     The caller has called `lock_attempts` before it locked the job; the pool is locked last.
-    Raises Refused where the pool was removed meanwhile.
+    Raises Refusal where the pool was removed meanwhile.
     """
-    try:
-        hold(pool)
-    except PoolRemoved as error:
-        raise Refused(str(error)) from error
+    hold(pool)
     edit.touch(job)
     edit.dirty.add(job.pool_id)
     save(job, edit, Reason.POOL_CHANGED, pool=pool, **fields)

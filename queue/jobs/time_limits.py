@@ -11,21 +11,19 @@ from collections.abc import Collection
 from django.db.models import F, Sum
 from django.db.models.functions import Coalesce
 
+from accounts.refusals import Refusal
 from hosts.models import ResourcePool
 from jobs.models import Allocation
 from jobs.states import AllocationState
 
 
-class TooLong(ValueError):
-    """The pool allows less; the message is a sentence for the user."""
-
-
 def seconds_for(pool: ResourcePool, asked: int | None) -> int | None:
-    """The limit of a new task in seconds; None: as long as it likes. Raises TooLong."""
+    """The limit of a new task in seconds; None: as long as it likes. Raises Refusal."""
     longest = pool.longest_max_time_seconds
     if asked is not None and longest is not None and asked > longest:
-        raise TooLong(
-            f"resources.max_time: found {asked} s, allowed: at most {longest} s in resource pool {pool.name}."
+        raise Refusal(
+            f"resources.max_time: found {asked} s, allowed: at most {longest} s in resource pool {pool.name}.",
+            field="max_time",
         )
     limits = [limit for limit in (pool.default_max_time_seconds, longest) if limit is not None]
     return asked if asked is not None else min(limits, default=None)

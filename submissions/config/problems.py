@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accounts.refusals import Refusal
+
 ROOT = "<config>"
 #: as `found` of a field that is required and absent
 NOTHING = "nothing"
@@ -22,7 +24,7 @@ class Problem:
         return f"{self.path}: found {self.found}, allowed: {self.allowed}"
 
 
-class ConfigError(ValueError):
+class ConfigError(Refusal):
     """A config that cannot be used; `problems` holds every one of its faults."""
 
     def __init__(self, problems: Sequence[Problem], subject: str = "configuration") -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import LazySettings
 
+from accounts.refusals import Refusal
 from dispatch import admission, connections, doctor, remote, server_key
 from dispatch.doctor_checks import best_python, examine, slots_of
 from events.models import Event, Presence
@@ -87,7 +88,7 @@ def test_the_first_key_waits_to_be_accepted_and_is_then_pinned(
     host = admitted(add(sshd, tmp_path, host_key=""))
     assert host.admission == Host.Admission.ADMITTING and host.offered_host_key == sshd.host_key
     assert server_key.fingerprint(sshd.host_key) in host.state_reason
-    with pytest.raises(registry.Refused, match="has not offered this key"):
+    with pytest.raises(Refusal, match="has not offered this key"):
         registry.accept_key(host.pk, key="ssh-ed25519 AAAAother", actor="user:ada")
     registry.accept_key(host.pk, key=host.offered_host_key, actor="user:ada")
     host = admitted(host)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import heartbeats, intake, passes, reconcile, settle, uploads
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState, TrialState
@@ -97,7 +98,7 @@ def test_a_checkpoint_in_server_storage_is_partial_until_it_is_uploaded() -> Non
 @pytest.mark.parametrize("body", [b'{"k": "log"', b"not json\n", b"[1]\n"])
 def test_a_torn_or_wrong_batch_is_refused_with_a_sentence(body: bytes) -> None:
     _, member = started()
-    with pytest.raises(intake.BadBatch):
+    with pytest.raises(Refusal):
         intake.store(member.pk, 0, body)
     assert streams.stored(member.pk) == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import passes, preview, settle
 from events.models import Event
 from experiments import submit
@@ -72,7 +73,9 @@ def test_a_move_ahead_of_what_runs_shows_who_is_stopped_and_the_new_order() -> N
     two = submit_experiment(name="two")
     run_pass()
     found = preview_of(of(two, ahead_of=str(one.job_id)))
-    assert found.changes == [f"Job {str(two.job_id)[:8]}: it now stands ahead of job {str(one.job_id)[:8]}."]
+    assert [str(change) for change in found.changes] == [
+        f"Job {str(two.job_id)[:8]}: it now stands ahead of job {str(one.job_id)[:8]}."
+    ]
     assert [(place.name, place.place, place.was) for place in found.order] == [("two", 0, 1), ("one", 1, 0)]
     (stop,) = found.stops
     assert (stop.name, stop.username, stop.slots, stop.mine) == ("one", "bob", 1, False)
@@ -100,9 +103,9 @@ def test_a_preview_leaves_nothing_behind() -> None:
 
 def test_a_refused_edit_is_refused_by_its_preview_with_the_same_sentence() -> None:
     one = submit_experiment()
-    with pytest.raises(queue_edits.Refused, match="priority must be between 1 and 99"):
+    with pytest.raises(Refusal, match="priority must be between 1 and 99"):
         preview_of(of(one, priority=0))
-    with pytest.raises(queue_edits.Refused, match="is a viewer"):
+    with pytest.raises(Refusal, match="is a viewer"):
         preview_of(of(one, priority=1), role="viewer")
 
 
@@ -155,7 +158,7 @@ def test_in_a_fair_share_pool_a_weight_moves_slots_at_the_next_pass() -> None:
     found = preview_of(of(one, weight=3.0))
     assert found.order == [] and not found.stops_others
     assert [(stop.job_id, stop.slots, stop.runs) for stop in found.stops] == [(str(two.job_id), 1, 1)]
-    assert found.changes == [f"Job {str(one.job_id)[:8]}: it now has weight 3."]
+    assert [str(change) for change in found.changes] == [f"Job {str(one.job_id)[:8]}: it now has weight 3."]
     queue_edits.apply([of(one, weight=3.0)], actor="user:ada", role="editor")
     run_pass()
     assert stopped() == {str(two.job_id)}

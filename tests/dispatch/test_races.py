@@ -8,8 +8,8 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import intake, passes, settle
-from experiments import submit
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState
@@ -45,7 +45,7 @@ def answer_of(work: Callable[[], object]) -> tuple[threading.Thread, list[object
     def run() -> None:
         try:
             answers.append(work())
-        except (queue_edits.Refused, registry.Refused, submit.Refused) as refusal:
+        except Refusal as refusal:
             answers.append(str(refusal))
 
     return in_thread(run), answers

@@ -6,9 +6,10 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import intake, passes, settle, stop, time_limits
 from events.models import Event
-from experiments import failures, submit
+from experiments import failures
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
@@ -175,7 +176,7 @@ def test_nothing_is_watched_without_a_limit_and_a_pool_may_give_one() -> None:
 def test_more_than_the_pool_allows_is_refused_with_a_sentence() -> None:
     default_pool()
     ResourcePool.objects.update(longest_max_time_seconds=3600)
-    with pytest.raises(submit.Refused, match=r"resources\.max_time: found 7200 s, allowed: at most 3600 s"):
+    with pytest.raises(Refusal, match=r"resources\.max_time: found 7200 s, allowed: at most 3600 s"):
         submit_experiment(max_time="2h")
     assert not Experiment.objects.exists()
 

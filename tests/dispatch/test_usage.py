@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import deletion, settle, usage, usage_periods
-from dispatch.usage_periods import Periods, WrongPeriod
+from dispatch.usage_periods import Periods
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, Slot
@@ -138,5 +139,5 @@ def test_the_last_days_and_months_end_with_the_present_one() -> None:
     ],
 )
 def test_a_wrong_period_is_a_sentence(unit: usage_periods.Unit, first: str, last: str, sentence: str) -> None:
-    with pytest.raises(WrongPeriod, match=sentence):
+    with pytest.raises(Refusal, match=sentence):
         usage_periods.between(unit, first, last, most=31)

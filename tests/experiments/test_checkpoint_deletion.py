@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from dispatch import checkpoint_files, tasks
 from experiments import checkpoint_deletion, checkpoints, sources, stored_files, transitions
 from experiments.keeping import Policy
@@ -132,9 +133,9 @@ def test_what_trials_still_begin_with_stays_and_so_does_its_experiment(trial: Tr
     Trial.objects.filter(pk=other.pk).update(source_checkpoint=source)
     end(trial)
     sentence = f"experiment {other.experiment_id}"
-    with pytest.raises(checkpoint_deletion.NotDeletable, match=f"while {sentence} goes on"):
+    with pytest.raises(Refusal, match=f"while {sentence} goes on"):
         checkpoint_deletion.delete([source.pk], actor="user:ada")
-    with pytest.raises(transitions.IllegalStep, match=f"The trials of {sentence}, which goes on"):
+    with pytest.raises(Refusal, match=f"The trials of {sentence}, which goes on"):
         transitions.delete(trial.experiment_id, actor="user:ada")
     end(other)
     checkpoint_deletion.delete([source.pk], actor="user:ada")
@@ -201,7 +202,7 @@ def test_a_deletion_waits_for_its_storage_with_a_sentence_and_goes_on(
 @pytest.mark.survive(32)
 def test_one_that_a_living_trial_needs_is_not_deleted_nor_any_other_with_it(trial: Trial) -> None:
     latest, first = (trial.checkpoints.get(steps_completed=step) for step in (40, 10))
-    with pytest.raises(checkpoint_deletion.NotDeletable, match=f"while trial {trial.pk} goes on from it"):
+    with pytest.raises(Refusal, match=f"while trial {trial.pk} goes on from it"):
         checkpoint_deletion.delete([first.pk, latest.pk], actor="user:ada")
     assert states(trial)[10] == "COMPLETED"
 

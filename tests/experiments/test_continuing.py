@@ -3,13 +3,12 @@
 import pytest
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import passes
 from experiments import continuing, outcomes, runs, search
 from experiments import transitions as experiments
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState, TrialState
-from experiments.transitions import IllegalStep
-from jobs.accepting import Refused
 from jobs.models import Allocation
 from jobs.states import JobState, TaskState
 from tests.experiments.test_search import RANDOM, end, submitted, trials
@@ -106,7 +105,7 @@ def test_of_a_random_search_those_trials_go_on_that_did_not_complete() -> None:
         end(trial)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.COMPLETED
-    with pytest.raises(IllegalStep, match="has been completed, cannot continue"):
+    with pytest.raises(Refusal, match="has been completed, cannot continue"):
         go_on(experiment)
 
 
@@ -135,17 +134,17 @@ def test_no_more_trials_go_on_at_once_than_the_search_may_have() -> None:
 
 def test_what_cannot_go_on_says_why() -> None:
     experiment, _, _ = completed_single()
-    with pytest.raises(Refused, match="a single search stays one"):
+    with pytest.raises(Refusal, match="a single search stays one"):
         go_on(experiment, searcher={"name": "random", "max_trials": 3})
-    with pytest.raises(Refused, match="stays in its project"):
+    with pytest.raises(Refusal, match="stays in its project"):
         go_on(experiment, project="other", workspace="w")
-    with pytest.raises(Refused, match="keeps its storage"):
+    with pytest.raises(Refusal, match="keeps its storage"):
         go_on(experiment, checkpoint_storage={"type": "directory", "container_path": "/x"})
     searcher = experiment.config["searcher"]
     Experiment.objects.update(config={**experiment.config, "searcher": {**searcher, "name": "adaptive_asha"}})
-    with pytest.raises(IllegalStep, match="Fork it instead: trainmaster experiment fork"):
+    with pytest.raises(Refusal, match="Fork it instead: trainmaster experiment fork"):
         go_on(experiment)
     Experiment.objects.update(config=experiment.config)
     go_on(experiment)
-    with pytest.raises(IllegalStep, match="non terminal state 'ACTIVE'"):
+    with pytest.raises(Refusal, match="non terminal state 'ACTIVE'"):
         go_on(experiment)

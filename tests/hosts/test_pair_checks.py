@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from hosts import pair_checks, registry, tournament
 from hosts.models import Host, PairCheck, PairSearch, PoolChange, ResourcePool
 from hosts.pair_checks import Found
@@ -111,5 +112,5 @@ def test_what_is_known_of_a_host_that_is_removed_vanishes() -> None:
 def test_one_host_is_no_pair() -> None:
     pool = default_pool()
     hosts(pool, 1)
-    with pytest.raises(pair_checks.NoPairs, match="Pool default has one ready host; a pair takes two"):
+    with pytest.raises(Refusal, match="Pool default has one ready host; a pair takes two"):
         pair_checks.begin(pool, actor="user:ann")

@@ -2,10 +2,10 @@
 
 import pytest
 
+from accounts.refusals import FieldRefusals, Refusal
 from events.models import Event
 from hosts import pool_edits, registry
 from hosts.models import PoolChange, ResourcePool
-from hosts.pool_edits import PoolRefused
 from hosts.pools import default_pool, default_pool_for
 from jobs.models import Job
 from jobs.states import JobState
@@ -52,7 +52,7 @@ def test_a_new_pool_has_its_rules_an_event_and_a_mark_for_the_next_pass() -> Non
 def test_a_wrong_value_names_its_field_what_was_found_and_what_is_allowed(
     field: str, value: object, sentence: str
 ) -> None:
-    with pytest.raises(PoolRefused) as caught:
+    with pytest.raises(FieldRefusals) as caught:
         make(**{field: value})
     assert list(caught.value.errors) == [field]
     assert sentence in caught.value.errors[field]
@@ -60,15 +60,15 @@ def test_a_wrong_value_names_its_field_what_was_found_and_what_is_allowed(
 
 
 def test_every_wrong_field_is_told_at_once() -> None:
-    with pytest.raises(PoolRefused) as caught:
+    with pytest.raises(FieldRefusals) as caught:
         pool_edits.create("a b", {"fitting": "x", "strict": 1}, actor="user:ada")
     assert set(caught.value.errors) == {"name", "fitting", "strict"}
 
 
 def test_fields_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(PoolRefused, match="longer than the longest"):
+    with pytest.raises(Refusal, match="longer than the longest"):
         make(default_max_time_seconds=7200, longest_max_time_seconds=3600)
-    with pytest.raises(PoolRefused, match="stands above the floor of editors, 50"):
+    with pytest.raises(Refusal, match="stands above the floor of editors, 50"):
         make(priority_floor={"editor": 50})
     make(priority_floor={"editor": 50}, default_priority=60)
 
@@ -89,7 +89,7 @@ def test_an_edit_changes_what_is_given_and_is_noted_once() -> None:
 def test_a_default_is_handed_over_and_never_switched_off() -> None:
     first = default_pool()
     make("aux")
-    with pytest.raises(PoolRefused, match="make another pool the default instead"):
+    with pytest.raises(Refusal, match="make another pool the default instead"):
         pool_edits.edit(first.name, {"default_aux": False}, actor="user:ada")
     pool_edits.edit("aux", {"default_aux": True}, actor="user:ada")
     assert default_pool_for(0).name == "aux"
@@ -102,15 +102,15 @@ def test_a_default_is_handed_over_and_never_switched_off() -> None:
 def test_a_pool_in_use_is_not_removed() -> None:
     [member] = make_gang()
     pool = member.host.pool
-    with pytest.raises(PoolRefused, match="Move its hosts"):
+    with pytest.raises(Refusal, match="Move its hosts"):
         pool_edits.remove(pool.name, actor="user:ada")
     member.host.pool = default_pool()
     member.host.save()
-    with pytest.raises(PoolRefused, match="1 unfinished job is in it"):
+    with pytest.raises(Refusal, match="1 unfinished job is in it"):
         pool_edits.remove(pool.name, actor="user:ada")
-    with pytest.raises(PoolRefused, match="default compute and aux pool"):
+    with pytest.raises(Refusal, match="default compute and aux pool"):
         make_idle_default()
-    with pytest.raises(PoolRefused, match="There is no resource pool moon"):
+    with pytest.raises(Refusal, match="There is no resource pool moon"):
         pool_edits.remove("moon", actor="user:ada")
 
 

@@ -2,11 +2,12 @@ import uuid
 
 import pytest
 
+from accounts.refusals import Refusal
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, PoolChange, ResourcePool
 from hosts.pools import default_pool
-from hosts.registry import NewHost, Refused
+from hosts.registry import NewHost
 from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
@@ -41,14 +42,14 @@ def test_a_new_host_waits_for_its_admission() -> None:
     ],
 )
 def test_a_wrong_field_is_named_and_nothing_is_kept(new: NewHost, field: str, sentence: str) -> None:
-    with pytest.raises(Refused, match=sentence) as caught:
+    with pytest.raises(Refusal, match=sentence) as caught:
         registry.add(new, default_pool(), actor="user:ada")
     assert caught.value.field == field and not Host.objects.exists()
 
 
 def test_a_name_is_taken_once() -> None:
     make()
-    with pytest.raises(Refused, match="There is a host named 'gpu1' already"):
+    with pytest.raises(Refusal, match="There is a host named 'gpu1' already"):
         make()
 
 
@@ -71,9 +72,9 @@ def test_enable_disable_and_drain_are_steps_with_events_and_repeat_without() -> 
 def test_a_host_that_runs_something_is_neither_moved_nor_removed() -> None:
     [member] = make_gang()
     pool = ResourcePool.objects.create(name="other")
-    with pytest.raises(Refused, match=f"while it runs {member.run_key}"):
+    with pytest.raises(Refusal, match=f"while it runs {member.run_key}"):
         registry.change_pool(member.host_id, pool, actor="user:ada")
-    with pytest.raises(Refused, match="Drain or disable it"):
+    with pytest.raises(Refusal, match="Drain or disable it"):
         registry.remove(member.host_id, actor="user:ada")
 
 
@@ -88,7 +89,7 @@ def test_a_host_without_history_is_deleted_and_one_with_it_is_hidden_and_may_com
     registry.remove(host.pk, actor="user:ada")
     host.refresh_from_db()
     assert host.admission == Host.Admission.REMOVED and host not in registry.present()
-    with pytest.raises(Refused, match="There is no host"):
+    with pytest.raises(Refusal, match="There is no host"):
         registry.enable(host.pk, actor="user:ada")
     again = make(host.name)
     assert again.pk == host.pk and again.admission == Host.Admission.ADMITTING
@@ -114,7 +115,7 @@ def test_a_loss_is_declared_once() -> None:
 
 def test_only_an_offered_key_is_accepted_the_jump_hosts_too() -> None:
     host = make(jumps=[{"address": "jump", "port": 22}])
-    with pytest.raises(Refused, match="offers no key"):
+    with pytest.raises(Refusal, match="offers no key"):
         registry.accept_key(host.pk, actor="user:ada")
     host.jumps[0]["offered_host_key"] = "ssh-ed25519 AAAAjump"
     host.save()
@@ -148,10 +149,10 @@ def test_a_known_interpreter_is_taken_at_once_and_an_unknown_one_is_tried_first(
     assert (host.python, host.activate, host.admission) == ("/opt/ml/bin/python", "/opt/env.sh", "ready")
     host = registry.choose_interpreter(host.pk, python="/opt/other/python", actor="user:ada")
     assert (host.python, host.activate, host.admission) == ("/opt/other/python", "", "admitting")
-    with pytest.raises(Refused, match="an absolute path"):
+    with pytest.raises(Refusal, match="an absolute path"):
         registry.choose_interpreter(host.pk, python="python3", actor="user:ada")
 
 
 def test_an_unknown_host_is_a_sentence() -> None:
-    with pytest.raises(Refused, match="It may have been removed"):
+    with pytest.raises(Refusal, match="It may have been removed"):
         registry.drain(uuid.uuid4(), actor="user:ada")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from accounts.refusals import Refusal
 from hosts import pool_edits
 from hosts.pools import default_pool
 from jobs import accepting
@@ -38,6 +39,6 @@ def test_pool_and_time_limit_are_written_where_the_config_names_none() -> None:
 def test_what_the_pool_does_not_allow_is_refused(asked: dict[str, Any], sentence: str) -> None:
     rules = {"priority_floor": {"editor": 20}, "longest_max_time_seconds": 60}
     pool_edits.create("a100", rules, actor="user:ada")
-    with pytest.raises(accepting.Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         accepting.settle(asked, 1, role="editor")
     assert str(caught.value) == sentence

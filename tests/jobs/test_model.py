@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from accounts.refusals import Refusal
 from dispatch import passes, reconcile, settle
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
@@ -102,7 +103,7 @@ class Queue(RuleBasedStateMachine):
         over = Experiment.objects.filter(pk=pk, state__in=EXPERIMENT_END_STATES).exists()
         try:
             wish(pk, actor="user:ada")
-        except experiments.IllegalStep:
+        except Refusal:
             assert over or self.wanted[pk] == "ended"
             return
         if self.wanted[pk] != "ended":
@@ -130,7 +131,7 @@ class Queue(RuleBasedStateMachine):
         update = queue_edits.Update(ids[pk], priority=priority if not ahead else None, **place)
         try:
             queue_edits.apply([update], actor="user:ada", role="editor")
-        except queue_edits.Refused:
+        except Refusal:
             assert Job.objects.filter(pk__in=ids.values(), state=JobState.ENDED).exists()
 
     # --- what the scheduler and the hosts do

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounts.refusals import Refusal
 from logs.filters import Filters
 from logs.lines import NO_RANK, Line
-from logs.rank_expression import NOBODY, RANK_MAX, TEXT_CHARACTERS_MAX, Known, RankFault, parse
+from logs.rank_expression import NOBODY, RANK_MAX, TEXT_CHARACTERS_MAX, Known, parse
 
 #: two hosts of four ranks; 5 is marked, 2 and 6 are silent, 3 failed
 GANG = [
@@ -77,7 +78,7 @@ def test_nobody_is_not_everybody() -> None:
     ],
 )
 def test_a_fault_is_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(RankFault) as fault:
+    with pytest.raises(Refusal) as fault:
         parse(text)
     assert says in str(fault.value)
     assert str(fault.value).endswith(".")
@@ -160,5 +161,5 @@ def test_the_order_of_what_is_known_is_nothing(text: str, gang: list[Known]) -> 
 def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
     try:
         parse(text).ranks(GANG)
-    except RankFault as fault:
+    except Refusal as fault:
         assert str(fault).endswith(".")

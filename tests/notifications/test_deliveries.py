@@ -11,6 +11,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import FieldRefusals
 from dispatch import log_policies
 from events.models import Event
 from events.record import record
@@ -318,7 +319,7 @@ def test_rules_are_refused_in_sentences_and_keep_their_secrets(ada: User, receiv
         "scope": {"scope": "cluster"},
         "name": {"name": ""},
     }.items():
-        with pytest.raises(rules.RuleRefused) as refusal:
+        with pytest.raises(FieldRefusals) as refusal:
             rules.create(ada, {"name": "n", "form": "slack", "target": receiver.url,
                                "triggers": [{"type": "CUSTOM"}], **values})  # fmt: skip
         assert list(refusal.value.errors) == [field]

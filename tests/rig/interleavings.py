@@ -21,6 +21,7 @@ from django.db.models import DateTimeField, F, Model
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from accounts.refusals import Refusal
 from dispatch import intake, launch, passes, probing, reconcile, remote, stop, tasks
 from dispatch.stop import RESEND_SECONDS
 from events import announce, presence
@@ -212,7 +213,7 @@ class Interleavings(HeldAgainstHosts):
     def wish(self, choice: int) -> None:
         wishes = [experiments.pause, experiments.activate, experiments.cancel, experiments.kill]
         if experiment := chosen(Experiment.objects.all(), choice // 4):
-            with suppress(experiments.IllegalStep):
+            with suppress(Refusal):
                 wishes[choice % 4](experiment.pk, actor="user:ada")
 
     # --- what hosts do
@@ -314,7 +315,7 @@ class Interleavings(HeldAgainstHosts):
         for machine in self.hosts.values():
             machine.reachable = True
         for experiment in Experiment.objects.exclude(state__in=EXPERIMENT_END_STATES):
-            with suppress(experiments.IllegalStep):  # it is being killed
+            with suppress(Refusal):  # it is being killed
                 experiments.cancel(experiment.pk, actor="user:ada")
         for _ in range(40):
             if self.is_quiet():

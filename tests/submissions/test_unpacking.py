@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from accounts.refusals import Refusal
 from submissions import contexts, unpacking
-from submissions.contexts import BadContext, PlainFile
+from submissions.contexts import PlainFile
 
 
 def zipped(*files: tuple[str | zipfile.ZipInfo, bytes]) -> io.BytesIO:
@@ -44,11 +45,11 @@ def test_a_folder_comes_as_a_list_and_its_contents_in_a_row() -> None:
     found = unpacking.from_folder(manifest, io.BytesIO(b"abc#!/bin/sh"))
     assert found.files == [("a.py", 0o644, 5, b"abc"), ("run.sh", 0o755, 0, b"#!/bin/sh")]
     for contents, sentence in ((b"ab", "changed while it was sent"), (b"abc#!/bin/shx", "More was sent")):
-        with pytest.raises(BadContext, match=sentence):
+        with pytest.raises(Refusal, match=sentence):
             unpacking.from_folder(manifest, io.BytesIO(contents))
     damaged: list[dict[str, Any]] = [{"path": "a"}, {"path": "a", "size": math.inf, "mtime": 0}]
     for entry in damaged:
-        with pytest.raises(BadContext, match="damaged"):
+        with pytest.raises(Refusal, match="damaged"):
             unpacking.from_folder([entry], io.BytesIO())
 
 
@@ -98,7 +99,7 @@ def damaged(compression: int, offset: int) -> io.BytesIO:
 )
 def test_what_is_no_folder_of_code_is_refused(file: io.BytesIO, sentence: str, settings: Any) -> None:
     settings.CONTEXT_BYTES = 2000 if sentence == "unpacks to more than" else 64 * 2**20
-    with pytest.raises(BadContext, match=sentence):
+    with pytest.raises(Refusal, match=sentence):
         unpacking.from_zip(file)
 
 
@@ -106,17 +107,17 @@ def test_what_is_no_folder_of_code_is_refused(file: io.BytesIO, sentence: str, s
 @pytest.mark.parametrize("path", ["../out.py", "/etc/cron.d/x", "a/../../b", "C:\\x\\y", "d/" * 50 + "x"])
 def test_a_path_that_leads_out_or_too_deep_is_refused_when_it_is_kept(path: str) -> None:
     found = unpacking.from_zip(zipped((path, b"x"), ("train.py", b"")))
-    with pytest.raises(BadContext):
+    with pytest.raises(Refusal):
         contexts.store_plain(found.files)
 
 
 def test_a_path_that_is_no_text_is_refused_when_it_is_kept() -> None:
     for path in ("\ud800.py", "caf\udce9.py"):
-        with pytest.raises(BadContext, match="not a path of a file"):
+        with pytest.raises(Refusal, match="not a path of a file"):
             contexts.store_plain([PlainFile(path, 0o644, 0, b"")])
 
 
 def test_too_many_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MOST_FILES", 1)
-    with pytest.raises(BadContext, match="There are 2 files; allowed are 1"):
+    with pytest.raises(Refusal, match="There are 2 files; allowed are 1"):
         unpacking.from_zip(zipped(("a", b""), ("b", b"")))

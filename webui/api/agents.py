@@ -15,7 +15,7 @@ from hosts.models import Host, Slot
 from jobs import slot_switch
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import Missing
 from webui.api.permissions import actor
 from webui.api.slots import (
     CleaningRecord,
@@ -231,10 +231,7 @@ class AgentDisable(ApiView):
 
 def _change(name: str, step: Any) -> Response:
     host = host_named(name)
-    try:
-        step(host)
-    except registry.Refused as error:
-        raise BadRequest(str(error)) from error
+    step(host)
     host = host_named(name)
     return Response(AgentAnswer(agent=encode_agent(host, Holds.of([host]))))
 

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from pydantic import Field
 
+from accounts import rights
 from accounts.models import User
 from events.announce import announce
 from jobs import transitions
@@ -17,7 +18,7 @@ from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
 from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.errors import BadRequest, Conflict, Missing
 from webui.live.threads import reading, release_thread
 from webui.live.wakeups import wakeups
 from webui.models import GatherPart
@@ -68,8 +69,8 @@ def own_allocation(who: Principal, allocation_id: str, *, changes: bool) -> Allo
     allocation = Allocation.objects.select_related("task__job__owner").filter(pk=allocation_id).first()
     if allocation is None or (isinstance(who, Allocation) and who.pk != allocation_id):
         raise Missing(f"allocation {allocation_id} not found")
-    if isinstance(who, User) and changes and not who.is_admin and allocation.task.job.owner_id != who.pk:
-        raise Forbidden(f"allocation {allocation_id} belongs to {allocation.task.job.owner.username}.")
+    if isinstance(who, User) and changes:
+        rights.require_owner(who, allocation.task.job, f"allocation {allocation_id}")
     return allocation
 
 

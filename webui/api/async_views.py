@@ -9,14 +9,15 @@ from typing import Any, Concatenate, ParamSpec, cast
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.permissions import SAFE_METHODS
 
+from accounts import rights
 from accounts.models import User
 from jobs.models import Allocation
 from trainmaster import bounded_json
 from webui.api import answers
 from webui.api.authentication import authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
-from webui.api.permissions import check_scope
 
 P = ParamSpec("P")
 Principal = User | Allocation
@@ -52,7 +53,7 @@ def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[
                     nobody = "Not logged in: send a login token, or log in first."
                     return json_error(401, unknown if bearer_tokens(request) else nobody)
                 if isinstance(who, User):
-                    check_scope(who, request.method or "GET")
+                    rights.require_scope(who, writes=request.method not in SAFE_METHODS)
                 return await handler(request, who, *args, **kwargs)
             except Exception as error:
                 return json_error(*describe(error))

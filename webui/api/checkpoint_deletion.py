@@ -50,10 +50,7 @@ def own(request: Request, uuids: list[uuid.UUID]) -> list[Checkpoint]:
 def delete_all(request: Request, uuids: list[uuid.UUID]) -> None:
     """Delete all of these, or none. Raises Missing, Forbidden or Conflict."""
     own(request, uuids)
-    try:
-        checkpoint_deletion.delete(uuids, actor=actor(request))
-    except checkpoint_deletion.NotDeletable as error:
-        raise Conflict(str(error)) from error
+    checkpoint_deletion.delete(uuids, actor=actor(request))
 
 
 class Losing(Answer):
@@ -131,10 +128,7 @@ def patch_all(request: Request, wanted: list[Json]) -> None:
         if missing := set(uuids) - set(rows.values_list("pk", flat=True)):
             raise Missing(f"this run's experiment has no checkpoint {min(map(str, missing))}")
     left = {each["uuid"]: each["resources"]["resources"] for each in wanted if each.get("resources")}
-    try:
-        checkpoint_deletion.left_there(left, actor=actor(request))
-    except checkpoint_deletion.NotDeletable as error:
-        raise Conflict(str(error)) from error
+    checkpoint_deletion.left_there(left, actor=actor(request))
 
 
 class RemovedAnswer(Answer):
@@ -154,12 +148,9 @@ class RemoveFiles(ApiView):
             for row in rows:
                 _refresh(row)
             return Response({})
-        try:
-            removed = checkpoint_deletion.remove_files(
-                body["checkpointUuids"], body["checkpointGlobs"], actor=actor(request)
-            )
-        except checkpoint_deletion.NotDeletable as error:
-            raise Conflict(str(error)) from error
+        removed = checkpoint_deletion.remove_files(
+            body["checkpointUuids"], body["checkpointGlobs"], actor=actor(request)
+        )
         return Response(RemovedAnswer(removed_files=removed))
 
 

@@ -16,18 +16,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
+from accounts.refusals import Code, refused_as
 from commands import submit, transitions
 from commands.config import CommandConfig, check, parse, shown
 from commands.listing import with_parts
 from commands.models import Command
-from experiments import places
-from experiments.models import Template, Workspace
+from experiments import places, templates
+from experiments.models import Workspace
 from jobs import phases, queue_edits
 from jobs.models import Job
 from jobs.states import AllocationState
 from submissions import contexts
-from submissions.config.problems import ConfigError
-from webui.api import encoding, workspaces
+from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.launch_warnings import warnings_for
@@ -218,20 +218,17 @@ class Commands(OfKind, ApiView):
                 {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
             )
         workspace = _workspace(body.get("workspaceId"))
-        try:
-            with transaction.atomic():
-                command = submit.create(
-                    owner=user,
-                    config=config,
-                    context=contexts.store(body.get("files") or []),
-                    workspace_number=workspace,
-                    idempotency_key=_idempotency_key(request, user),
-                    actor=actor(request),
-                    kind=self.kind,
-                    shown=self.shown(body),
-                )
-        except (submit.Refused, contexts.BadContext) as error:
-            raise BadRequest(str(error)) from error
+        with transaction.atomic():
+            command = submit.create(
+                owner=user,
+                config=config,
+                context=contexts.store(body.get("files") or []),
+                workspace_number=workspace,
+                idempotency_key=_idempotency_key(request, user),
+                actor=actor(request),
+                kind=self.kind,
+                shown=self.shown(body),
+            )
         return Response(self._created(command, config, body, request))
 
     def shown(self, body: Json) -> submit.Shown:
@@ -266,21 +263,14 @@ def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
 
 
 def _config(body: Json, kind: Job.Kind) -> CommandConfig:
-    name, template = body.get("templateName") or body.get("template_name"), None
-    if name:
-        row = Template.objects.filter(name=name).first()
-        if row is None:
-            raise Missing(f"template {name} not found")
-        template = row.config
+    used = templates.used(body.get("templateName") or body.get("template_name"))
+    template = used.config if used else None
     given = body.get("config") or {}
-    try:
-        if isinstance(given, str):
-            return parse(given, template=template, kind=kind)
-        if not isinstance(given, dict):
-            raise BadRequest("config: a map is needed, or YAML as text.")
-        return check(given, template=template, kind=kind)
-    except ConfigError as error:
-        raise BadRequest(str(error)) from error
+    if isinstance(given, str):
+        return parse(given, template=template, kind=kind)
+    if not isinstance(given, dict):
+        raise BadRequest("config: a map is needed, or YAML as text.")
+    return check(given, template=template, kind=kind)
 
 
 def _workspace(number: int | None) -> int:
@@ -289,8 +279,7 @@ def _workspace(number: int | None) -> int:
     workspace = Workspace.objects.filter(pk=number).first()
     if workspace is None:
         raise Missing(f"workspace {number} not found")
-    with workspaces.refusals():
-        places.require_open(workspace)
+    places.require_open(workspace)
     return number
 
 
@@ -332,8 +321,6 @@ class CommandPriority(OfKind, ApiView):
         priority = self.body(request)["priority"]
         command = self.find(command_id)
         update = queue_edits.Update(str(command.job_id), priority=priority)
-        try:
+        with refused_as(Code.INVALID):
             queue_edits.apply([update], actor=actor(request), role=person(request).acting_role)
-        except queue_edits.Refused as error:
-            raise BadRequest(str(error)) from error
         return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})

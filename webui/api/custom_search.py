@@ -11,16 +11,16 @@ from typing import Annotated, Any
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from pydantic import Field
 
+from accounts import rights
 from accounts.models import User
 from experiments import custom_search
 from experiments.models import Experiment
-from experiments.transitions import IllegalStep
 from searching import BadSearch
 from searching.custom import Wanted
 from webui.api.allocations import poll
 from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.errors import BadRequest, Missing
 from webui.live.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
@@ -84,9 +84,8 @@ def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
-    user = who if isinstance(who, User) else who.task.job.owner
-    if changes and not user.is_admin and experiment.owner_id != user.pk:
-        raise Forbidden(f"experiment {experiment_id} belongs to {experiment.owner.username}.")
+    if changes:
+        rights.require_owner(who if isinstance(who, User) else who.task.job.owner, experiment)
 
 
 def _actor(who: Principal) -> str:
@@ -94,10 +93,7 @@ def _actor(who: Principal) -> str:
 
 
 def _events(experiment_id: int) -> list[dict[str, Any]]:
-    try:
-        return custom_search.events_of(experiment_id)
-    except IllegalStep as error:
-        raise Conflict(str(error)) from error
+    return custom_search.events_of(experiment_id)
 
 
 def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str) -> None:
@@ -105,8 +101,6 @@ def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str
         custom_search.operate(experiment_id, wanted, event_id, actor=actor)
     except BadSearch as error:
         raise BadRequest(str(error)) from error
-    except IllegalStep as error:
-        raise Conflict(str(error)) from error
 
 
 def _wanted(operation: Any, index: int) -> Wanted:

@@ -18,7 +18,7 @@ from dispatch import detached as runs
 from dispatch.spec import limits
 from experiments import detached, s3_stores
 from experiments.models import Experiment, Trial
-from experiments.transitions import IllegalStep, lock
+from experiments.transitions import lock
 from jobs.detached import UNNAMED_MACHINE
 from jobs.models import Allocation, Member
 from jobs.transitions import run_token
@@ -26,7 +26,7 @@ from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from trainmaster.runner.levels import level_of
 from webui.api.answers import Answer, Body, Maybe, Nothing
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial, trials_with_numbers
 from webui.api.trials import TrialAnswer, find, find_to_report
@@ -65,12 +65,9 @@ class Trials(ApiView):
         experiment = _unmanaged(request, wanted["experimentId"])
         trial = experiment.trials.filter(external_id=external_id).first() if external_id is not None else None
         if trial is None:
-            try:
-                trial = detached.create_trial(
-                    experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
-                )
-            except IllegalStep as error:
-                raise Conflict(str(error)) from error
+            trial = detached.create_trial(
+                experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
+            )
         return Response(TrialAnswer(trial=encode_trial(trials_with_numbers().get(pk=trial.pk))))
 
 
@@ -152,10 +149,7 @@ class TrialStart(ApiView):
         require_owner(person(request), find(request, trial_id).experiment)
         body = self.body(request)
         machines = _machines(body)
-        try:
-            allocation = runs.start(trial_id, machines, resume=bool(body.get("resume")), actor=actor(request))
-        except (runs.AttemptOpen, IllegalStep) as error:
-            raise Conflict(str(error)) from error
+        allocation = runs.start(trial_id, machines, resume=bool(body.get("resume")), actor=actor(request))
         trial = Trial.objects.select_related("experiment", "latest_checkpoint").get(pk=trial_id)
         answer = StartedAttempt(
             trial_run_id=allocation.number,

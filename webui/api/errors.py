@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, JsonResponse
-from rest_framework import exceptions, status
+from rest_framework import exceptions
 from rest_framework.response import Response
 
+from accounts.refusals import Code, Refusal
 from webui import full_disk
+from webui.refusals import STATUS
 
 log = logging.getLogger(__name__)
 
@@ -21,27 +24,12 @@ RETRY_AFTER_SECONDS = 2
 _LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE)
 
 
-class BadRequest(exceptions.APIException):
-    status_code = status.HTTP_400_BAD_REQUEST
-    default_code = "bad_request"
-
-
-class Conflict(exceptions.APIException):
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "conflict"
-
-
-class TooLarge(exceptions.APIException):
-    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
-    default_code = "too_large"
-
-
-class Missing(exceptions.NotFound):
-    """No row of this name; the message says which."""
-
-
-class Forbidden(exceptions.PermissionDenied):
-    """Logged in, but not allowed to do this; the message says who is."""
+#: how views refuse most often
+BadRequest = Refusal
+TooLarge = partial(Refusal, code=Code.TOO_LARGE)
+Conflict = partial(Refusal, code=Code.CONFLICT)
+Missing = partial(Refusal, code=Code.NOT_FOUND)
+Forbidden = partial(Refusal, code=Code.FORBIDDEN)
 
 
 def body(code: int, sentence: str) -> dict[str, Any]:
@@ -64,6 +52,8 @@ def json_error(code: int, sentence: str) -> JsonResponse:
 
 def describe(error: Exception) -> tuple[int, str]:
     """Status and sentence of anything that a view may raise; what nobody foresaw is logged and hidden."""
+    if isinstance(error, Refusal):
+        return STATUS[error.code], str(error)
     if isinstance(error, exceptions.ValidationError):
         return error.status_code, "; ".join(_sentences(error.detail))
     if isinstance(error, exceptions.APIException):

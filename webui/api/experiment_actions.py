@@ -11,13 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from experiments import continuing, edits, transitions
-from experiments.config import ConfigError
 from experiments.models import Experiment, Project
-from jobs.accepting import Refused
 from submissions.config.reading import read_yaml
 from webui.api.answers import Answer, Nothing
-from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.errors import Missing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment, with_numbers
 from webui.api.experiment_filters import Filters, chosen
 from webui.api.experiments import find
@@ -38,7 +37,7 @@ ACTIONS: dict[str, Action] = {
 
 
 def act(user: User, experiment_id: int, action: Action, who: str) -> None:
-    """One action on one experiment of the user's. Raises Missing, Forbidden or IllegalStep."""
+    """One action on one experiment of the user's. Raises Refusal."""
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
@@ -55,10 +54,10 @@ class ExperimentAction(ApiView):
     def post(self, request: Request, experiment_id: int) -> Response:
         try:
             act(person(request), experiment_id, ACTIONS[self.action], actor(request))
-        except transitions.IllegalStep as error:
-            if self.action == "activate" and "terminal" in str(error):
-                raise Missing(str(error)) from error  # Determined answers so
-            raise Conflict(str(error)) from error
+        except Refusal as refusal:
+            if self.action == "activate" and refusal.code is Code.ENDED:
+                raise Missing(str(refusal)) from refusal  # Determined answers so
+            raise
         return Response({})
 
 
@@ -96,15 +95,10 @@ class ExperimentContinue(ApiView):
 def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> list[int]:
     """Continue it with these changes to its config, as YAML; the ids of trials that begin anew.
 
-    Those have no checkpoint to go on from. Raises BadRequest or Conflict.
+    Those have no checkpoint to go on from. Raises Refusal.
     """
-    try:
-        values = read_yaml(changes, "change of the config") if changes.strip() else {}
-        return continuing.go_on(experiment_id, values, actor=who, role=role).anew
-    except (ConfigError, Refused) as error:
-        raise BadRequest(str(error)) from error
-    except transitions.IllegalStep as error:
-        raise Conflict(str(error)) from error
+    values = read_yaml(changes, "change of the config") if changes.strip() else {}
+    return continuing.go_on(experiment_id, values, actor=who, role=role).anew
 
 
 class MoveBody(serializers.Serializer[Any]):
@@ -127,10 +121,7 @@ class ExperimentMove(ApiView):
 
     def post(self, request: Request, experiment_id: int) -> Response:
         project = _destination(self.body(request)["destinationProjectId"])
-        try:
-            act(person(request), experiment_id, lambda pk, who: edits.move(pk, project), actor(request))
-        except transitions.IllegalStep as error:
-            raise Conflict(str(error)) from error
+        act(person(request), experiment_id, lambda pk, who: edits.move(pk, project), actor(request))
         return Response({})
 
 
@@ -199,8 +190,6 @@ def _meant(body: Json, project_id: int) -> list[int]:
 def _result(user: User, experiment_id: int, action: Action, who: str) -> BulkResult:
     try:
         act(user, experiment_id, action, who)
-    except (Missing, Forbidden) as error:
-        return BulkResult(id=experiment_id, error=str(error.detail))
-    except transitions.IllegalStep as error:
-        return BulkResult(id=experiment_id, error=str(error))
+    except Refusal as refusal:
+        return BulkResult(id=experiment_id, error=str(refusal))
     return BulkResult(id=experiment_id, error="")

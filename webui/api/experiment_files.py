@@ -116,8 +116,5 @@ class File(ApiView):
     answers = {"POST": FileAnswer}
 
     def post(self, request: Request, experiment_id: int) -> Response:
-        try:
-            content = contexts.read_file(_experiment(experiment_id).context, self.body(request)["path"])
-        except contexts.NoSuchFile as error:
-            raise Missing(str(error)) from error
+        content = contexts.read_file(_experiment(experiment_id).context, self.body(request)["path"])
         return Response(FileAnswer(file=base64.b64encode(content).decode()))

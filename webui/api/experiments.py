@@ -12,21 +12,23 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts import rights
 from accounts.models import User
+from accounts.refusals import Code, refused_as
 from experiments import detached, edits, places, submit, templates, transitions
 from experiments.config import MASK, ConfigError, ExperimentConfig, parse, restored, shown
 from experiments.config.reading import SUBJECT
-from experiments.models import Experiment, Project, Template
+from experiments.models import Experiment, Project
 from jobs import accepting, queue_edits
 from jobs.models import Task
 from submissions import contexts
 from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
-from webui.api import encoding, workspaces
+from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Nothing, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_encoding import (
     ExperimentDraft,
     ExperimentRecord,
@@ -166,10 +168,7 @@ class ExperimentByExternalId(ApiView):
         if experiment is None:
             return None
         require_owner(person(request), experiment)
-        try:
-            detached.refuse_closed(experiment)
-        except transitions.IllegalStep as error:
-            raise Conflict(str(error)) from error
+        detached.refuse_closed(experiment)
         encoded = encode_experiment(experiment, full=True)
         return ExperimentAnswer(experiment=encoded, config=encoded.config)
 
@@ -183,15 +182,12 @@ def _template(body: Json) -> templates.Used | None:
         and (row := of_parent.values_list("template_config", flat=True).first()) is not None
     ):
         return templates.Used(name or "", row)
-    try:
-        return templates.used(name)
-    except Template.DoesNotExist as error:
-        raise Missing(f"template {name} not found") from error
+    return templates.used(name)
 
 
 def _with_secrets(text: str, parent: Experiment | None, user: User) -> str:
     """The submitted config; masks in a fork become the parent's secrets again, for who may see those."""
-    if parent is None or MASK not in text or not (user.is_admin or parent.owner_id == user.pk):
+    if parent is None or MASK not in text or not rights.may_change(user, parent):
         return text
     try:
         values = read_yaml(text, SUBJECT)
@@ -203,12 +199,9 @@ def _with_secrets(text: str, parent: Experiment | None, user: User) -> str:
 
 def _config(body: Json) -> ExperimentConfig:
     template = _template(body)
-    try:
-        return parse(
-            body["config"], template=template.config if template else None, managed=not body.get("unmanaged")
-        )
-    except ConfigError as error:
-        raise BadRequest(str(error)) from error
+    return parse(
+        body["config"], template=template.config if template else None, managed=not body.get("unmanaged")
+    )
 
 
 def _project(config: ExperimentConfig, project_id: int | None) -> Project:
@@ -224,8 +217,7 @@ def _project(config: ExperimentConfig, project_id: int | None) -> Project:
         what = f"project {project_id or 1}"
     if project is None:
         raise Missing(f"{what} not found")
-    with workspaces.refusals():
-        places.require_open(project)
+    places.require_open(project)
     return project
 
 
@@ -245,10 +237,7 @@ def _context(body: Json, parent: Experiment | None) -> Context:
     files = body.get("modelDefinition") or []
     if not files and parent:
         return parent.context
-    try:
-        return contexts.store(files)
-    except contexts.BadContext as error:
-        raise BadRequest(str(error)) from error
+    return contexts.store(files)
 
 
 def _validate_only(
@@ -261,10 +250,7 @@ def _validate_only(
     if body.get("unmanaged"):
         return [], []
     resources, slots = config.effective()["resources"], config.resources.slots_per_trial
-    try:
-        pool = accepting.settle(resources, slots, role=user.acting_role)
-    except accepting.Refused as error:
-        raise BadRequest(str(error)) from error
+    pool = accepting.settle(resources, slots, role=user.acting_role)
     return warnings_for(pool, Task(slots=slots, single_host=bool(resources.get("is_single_node"))))
 
 
@@ -293,24 +279,21 @@ def _create(
     external_id: str | None = None,
 ) -> SubmittedExperiment:
     user = person(request)
-    try:
-        with transaction.atomic():
-            experiment = submit.create(
-                owner=user,
-                config=config,
-                original=body["config"],
-                context=_context(body, parent),
-                project=project,
-                parent=parent,
-                activate=body.get("activate") is not False,
-                idempotency_key=_idempotency_key(request, user),
-                actor=actor(request),
-                unmanaged=bool(body.get("unmanaged")),
-                external_id=external_id,
-                template=_template(body),
-            )
-    except submit.Refused as error:
-        raise BadRequest(str(error)) from error
+    with transaction.atomic():
+        experiment = submit.create(
+            owner=user,
+            config=config,
+            original=body["config"],
+            context=_context(body, parent),
+            project=project,
+            parent=parent,
+            activate=body.get("activate") is not False,
+            idempotency_key=_idempotency_key(request, user),
+            actor=actor(request),
+            unmanaged=bool(body.get("unmanaged")),
+            external_id=external_id,
+            template=_template(body),
+        )
     encoded = encode_experiment(find(experiment.pk), full=True)
     warnings, notices = (
         ([], []) if experiment.unmanaged else warnings_for(experiment.job.pool, experiment.job.tasks.first())
@@ -354,10 +337,8 @@ class OneExperiment(ApiView):
 
     def delete(self, request: Request, experiment_id: int) -> Response:
         require_owner(person(request), find(experiment_id))
-        try:
+        with refused_as(Code.INVALID):
             transitions.delete(experiment_id, actor=actor(request))
-        except transitions.IllegalStep as error:
-            raise BadRequest(str(error)) from error
         return Response({})
 
 
@@ -365,13 +346,11 @@ def _patch_resources(experiment: Experiment, resources: Json, who: str, role: st
     update = queue_edits.Update(
         str(experiment.job_id), priority=resources.get("priority"), weight=resources.get("weight")
     )
-    try:
+    with refused_as(Code.INVALID):
         if update.priority is not None or update.weight is not None:
             queue_edits.apply([update], actor=who, role=role)
         if "maxSlots" in resources:
             queue_edits.set_max_slots(str(experiment.job_id), resources["maxSlots"], actor=who, role=role)
-    except queue_edits.Refused as error:
-        raise BadRequest(str(error)) from error
 
 
 def refuse_other_runs(request: Request, experiment_id: int) -> None:

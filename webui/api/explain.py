@@ -6,6 +6,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.refusals import Code, refused_as
 from dispatch.explain import blockers
 from jobs import queue_edits, queue_history
 from jobs.models import Job, Task
@@ -14,7 +15,6 @@ from scheduling.reasons import Reason
 from shown.queue import rows
 from webui.api import last_pass
 from webui.api.answers import Answer, Maybe, Stored, Time
-from webui.api.errors import Missing
 from webui.api.job_queue_rows import Forecast, JobSummary, ReasonRecord, summary
 from webui.api.views import ApiView, Json
 
@@ -80,10 +80,8 @@ def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> WaitRec
 
 def found_job(job_id: str) -> Job:
     """The job whose id begins so. Raises Missing."""
-    try:
+    with refused_as(Code.NOT_FOUND):
         return queue_edits.find(job_id)
-    except queue_edits.Refused as error:
-        raise Missing(str(error)) from error
 
 
 class Explain(ApiView):

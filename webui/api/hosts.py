@@ -11,6 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.refusals import Code, Refusal
 from dispatch.server_key import fingerprint, public_key
 from hosts import registry
 from hosts.models import Host
@@ -18,7 +19,7 @@ from hosts.pools import default_pool
 from webui.api import encoding
 from webui.api.agents import host_named, hosts_shown
 from webui.api.answers import Answer, Nothing
-from webui.api.errors import BadRequest, Conflict
+from webui.api.errors import BadRequest
 from webui.api.host_encoding import HostAnswer, HostsAnswer, encode_host
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
@@ -129,10 +130,10 @@ def _granted(step: Callable[[], Any]) -> Any:
     """What the registry answers; a refusal names the field."""
     try:
         return step()
-    except registry.Refused as error:
-        if error.field == "id" or "already" in str(error):
-            raise Conflict(str(error)) from error
-        raise BadRequest(f"{_FIELDS.get(error.field, error.field)}: {error}") from error
+    except Refusal as refusal:
+        if not refusal.field or refusal.code is Code.TAKEN:
+            raise
+        raise BadRequest(f"{_FIELDS.get(refusal.field, refusal.field)}: {refusal}") from refusal
 
 
 def _answer(name: str) -> HostAnswer:

@@ -13,6 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.refusals import Code, refused_as
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
@@ -22,7 +23,7 @@ from shown.queue.rows import Row
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination
 from webui.api.errors import Missing
-from webui.api.job_queue_edits import JobUpdates, refusals, updates_of
+from webui.api.job_queue_edits import JobUpdates, updates_of
 from webui.api.job_queue_rows import STATES, JobRecord, encode_row
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
@@ -107,9 +108,9 @@ class JobQueue(JobQueueV2):
     def post(self, request: Request) -> Response:
         """All edits are made, or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
-        with refusals():
-            sentences = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
-        return Response(QueueEditsAnswer(changes=sentences, undo=bool(sentences)))
+        with refused_as(Code.INVALID):
+            changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
+        return Response(QueueEditsAnswer(changes=[str(change) for change in changes], undo=bool(changes)))
 
 
 class QueueCounts(Answer):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.utils import timezone
@@ -11,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.refusals import Code, refused_as
 from dispatch import preview
 from jobs import queue_edits
 from webui.api.answers import Answer, Maybe, Time
-from webui.api.errors import BadRequest
 from webui.api.job_queue_rows import Forecast
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
@@ -55,15 +53,6 @@ def updates_of(body: Json) -> list[queue_edits.Update]:
         )
         for row in body["updates"]
     ]
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """A refused edit is answered with its sentence."""
-    try:
-        yield
-    except queue_edits.Refused as error:
-        raise BadRequest(str(error)) from error
 
 
 class PlaceRecord(Answer):
@@ -127,7 +116,7 @@ class JobQueuePreview(ApiView):
 
     def post(self, request: Request) -> Response:
         updates = updates_of(self.body(request))
-        with refusals():
+        with refused_as(Code.INVALID):
             found = preview.of(
                 updates, actor=actor(request), role=person(request).acting_role, now=timezone.now()
             )
@@ -140,23 +129,22 @@ class JobQueueUndo(ApiView):
     answers = {"POST": ChangesAnswer}
 
     def post(self, request: Request) -> Response:
-        with refusals():
-            return Response(ChangesAnswer(changes=queue_edits.undo(person(request))))
+        with refused_as(Code.INVALID):
+            return Response(
+                ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])
+            )
 
 
 def encode_preview(found: preview.Preview) -> QueuePreviewAnswer:
     """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
-    return QueuePreviewAnswer.of(
-        found,
+    return QueuePreviewAnswer(
+        changes=[str(change) for change in found.changes],
         order=[PlaceRecord.of(one) for one in found.order],
         moved_jobs=found.moved,
-        stops=[_encode_stop(one) for one in found.stops],
+        stops=[StopRecord.of(one) for one in found.stops],
         starts=[_encode_start(one) for one in found.starts],
+        stops_others=found.stops_others,
     )
-
-
-def _encode_stop(stop: preview.Stop) -> StopRecord:
-    return StopRecord.of(stop)
 
 
 def _encode_start(start: preview.Outlook) -> StartRecord:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from django.http import QueryDict
 
+from accounts.refusals import Refusal
 from jobs.models import Member
 from logs import rank_facts
-from logs.filters import BadPattern, Filters
-from logs.levels import Level, UnknownLevel, parse
+from logs.filters import Filters
+from logs.levels import Level, parse
 from logs.lines import SERVER, STDERR, STDOUT, STREAM_NAMES
-from logs.rank_expression import Expression, RankFault
+from logs.rank_expression import Expression
 from logs.rank_expression import parse as parse_ranks
 from webui.api.errors import BadRequest
 from webui.query import flag, time, whole
@@ -112,15 +113,12 @@ def _filtered(query: QueryDict, task_id: str) -> tuple[tuple[Expression, ...], F
     ranks = _ranks(query)
     hosts, allocations = _names(query, "agentIds"), _names(query, "allocationIds")
     streams = _streams(query)
-    try:
-        filters = Filters(
-            levels=frozenset[Level](parse(level) for level in query.getlist("levels")),
-            streams=streams or frozenset(),
-            after_time=time(query, "timestampAfter"),
-            before_time=time(query, "timestampBefore"),
-        ).searching(query.get("searchText", ""), is_regex=flag(query, "enableRegex"))
-    except (UnknownLevel, BadPattern) as error:
-        raise BadRequest(str(error)) from error
+    filters = Filters(
+        levels=frozenset[Level](parse(level) for level in query.getlist("levels")),
+        streams=streams or frozenset(),
+        after_time=time(query, "timestampAfter"),
+        before_time=time(query, "timestampBefore"),
+    ).searching(query.get("searchText", ""), is_regex=flag(query, "enableRegex"))
     if containers := _names(query, "containerIds"):  # a container is one run: an attempt's part on a host
         members = Member.objects.filter(allocation__task_id=task_id).select_related("host")
         named = [member for member in members if member.run_key in containers]
@@ -168,5 +166,5 @@ def _ranks(query: QueryDict) -> tuple[Expression, ...]:
         return tuple(
             parse_ranks("none" if text.strip() == "-1" else text) for text in query.getlist("rankIds")
         )
-    except RankFault as error:
+    except Refusal as error:
         raise BadRequest(f"rankIds: {error} -1 stands for lines without a rank.") from error

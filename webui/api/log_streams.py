@@ -19,7 +19,7 @@ from django.db import Error
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from logs import read
-from logs.filters import Filters, PatternTooSlow
+from logs.filters import Filters
 from webui.api.answers import JsonLines
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
@@ -90,8 +90,6 @@ async def _ending_with_errors(parts: AsyncIterator[bytes]) -> AsyncIterator[byte
     try:
         async for part in parts:
             yield part
-    except PatternTooSlow as error:
-        yield json.dumps(body(400, str(error))).encode() + b"\n"
     except Exception as error:
         yield json.dumps(body(*describe(error))).encode() + b"\n"
 

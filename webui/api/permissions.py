@@ -8,10 +8,10 @@ from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from accounts.models import Scope, User
-from commands.models import Command
-from experiments.models import Experiment
-from jobs.models import Job
+from accounts import rights
+from accounts.models import User
+from accounts.rights import require_admin as require_admin
+from accounts.rights import require_owner as require_owner
 from webui.api.authentication import Run
 from webui.api.errors import Forbidden
 
@@ -33,30 +33,13 @@ class RolePermission(BasePermission):
             raise Forbidden("The token of a run may only be used for that run's own reports.")
         if not isinstance(who, User):
             raise NotAuthenticated("Not logged in: send a login token, or log in first.")
-        check_scope(who, method, full=method in getattr(view, "full_scope_methods", ()))
-        if method in getattr(view, "admin_methods", ()) and not who.is_admin:
-            raise Forbidden(_admins_only(who))
-        if (
-            method not in SAFE_METHODS
-            and not who.may_edit
-            and method not in getattr(view, "viewer_methods", ())
-        ):
-            raise Forbidden(f"{who.username} is a viewer and may not change anything.")
+        writes = method not in SAFE_METHODS
+        rights.require_scope(who, writes=writes, full=method in getattr(view, "full_scope_methods", ()))
+        if method in getattr(view, "admin_methods", ()):
+            require_admin(who)
+        if writes and method not in getattr(view, "viewer_methods", ()):
+            rights.require_editor(who)
         return True
-
-
-def check_scope(who: User, method: str, *, full: bool = False) -> None:
-    """Raises Forbidden where the access token that was sent does not reach so far."""
-    if who.scope == Scope.READ and method not in SAFE_METHODS:
-        raise Forbidden("The access token has the scope read; it may not change anything.")
-    if full and who.scope != Scope.FULL:
-        raise Forbidden(f"The access token has the scope {who.scope}; this needs the scope full, or a login.")
-
-
-def _admins_only(who: User) -> str:
-    if who.role == User.Role.ADMIN:
-        return f"Only an admin may do this; the access token has the scope {who.scope}, and this needs full."
-    return f"Only an admin may do this; {who.username} is {who.role}."
 
 
 def person(request: Request) -> User:
@@ -71,16 +54,3 @@ def actor(request: Request) -> str:
     """How event rows name whoever asks."""
     who: Any = request.user
     return f"run:{who.allocation.pk}" if isinstance(who, Run) else f"user:{who.username}"
-
-
-def require_admin(user: User) -> None:
-    if not user.is_admin:
-        raise Forbidden(_admins_only(user))
-
-
-def require_owner(user: User, thing: Experiment | Command | Job) -> None:
-    """Only the owner and admins change an experiment, a command or a job."""
-    if user.is_admin or thing.owner_id == user.pk:
-        return
-    name = f"{type(thing).__name__.lower()} {thing.pk}"
-    raise Forbidden(f"{name} belongs to {thing.owner.username}; only its owner or an admin may change it.")

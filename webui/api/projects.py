@@ -137,14 +137,13 @@ class WorkspaceProjects(ApiView):
 
     def post(self, request: Request, workspace_id: int) -> Response:
         body = self.body(request)
-        with workspaces.refusals():
-            row = places.make_project(
-                person(request),
-                workspaces.find(workspace_id),
-                body["name"],
-                description=body.get("description") or "",
-                key=body.get("key") or "",
-            )
+        row = places.make_project(
+            person(request),
+            workspaces.find(workspace_id),
+            body["name"],
+            description=body.get("description") or "",
+            key=body.get("key") or "",
+        )
         return Response(ProjectAnswer(project=encode_project(find(row.pk))))
 
 
@@ -159,13 +158,11 @@ class OneProject(ApiView):
 
     def patch(self, request: Request, project_id: int) -> Response:
         changes = {name: value for name, value in self.body(request).items() if value is not None}
-        with workspaces.refusals():
-            places.change(person(request), find(project_id), changes)
+        places.change(person(request), find(project_id), changes)
         return Response(ProjectAnswer(project=encode_project(find(project_id))))
 
     def delete(self, request: Request, project_id: int) -> Response:
-        with workspaces.refusals():
-            places.delete(person(request), find(project_id))
+        places.delete(person(request), find(project_id))
         return Response(workspaces.CompletedAnswer())
 
 
@@ -188,8 +185,7 @@ class ProjectArchive(ApiView):
     archived = True
 
     def post(self, request: Request, project_id: int) -> Response:
-        with workspaces.refusals():
-            places.archive(person(request), find(project_id), self.archived)
+        places.archive(person(request), find(project_id), self.archived)
         return Response({})
 
 
@@ -201,8 +197,7 @@ class ProjectMove(ApiView):
 
     def post(self, request: Request, project_id: int) -> Response:
         workspace = workspaces.find(self.body(request)["destinationWorkspaceId"])
-        with workspaces.refusals():
-            places.move(person(request), find(project_id), workspace)
+        places.move(person(request), find(project_id), workspace)
         return Response({})
 
 
@@ -213,7 +208,7 @@ class ProjectNotes(ApiView):
     answers = {"POST": NotesAnswer, "PUT": NotesAnswer}
 
     def post(self, request: Request, project_id: int) -> Response:
-        with transaction.atomic(), workspaces.refusals():
+        with transaction.atomic():
             notes = places.locked_notes(find(project_id).pk)  # two that are added at once both stay
             return self._store(request, project_id, [*notes, self.body(request)])
 
@@ -221,6 +216,5 @@ class ProjectNotes(ApiView):
         return self._store(request, project_id, [dict(note) for note in self.body(request)["notes"]])
 
     def _store(self, request: Request, project_id: int, notes: list[Json]) -> Response:
-        with workspaces.refusals():
-            places.write_notes(person(request), find(project_id), notes)
+        places.write_notes(person(request), find(project_id), notes)
         return Response(NotesAnswer(notes=[NoteRecord(**note) for note in notes]))

@@ -6,13 +6,13 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts import rights
 from accounts.models import User
 from logs import pulse
 from logs.pulse import Pulse
-from logs.stacks import UnknownRank
 from webui.api.answers import Answer, Body, Maybe, json_answer
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Forbidden, Missing
+from webui.api.errors import BadRequest, Forbidden
 from webui.api.log_access import own_task
 from webui.api.permissions import person
 from webui.api.views import ApiView
@@ -101,14 +101,9 @@ async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[StackRe
     """Raises Forbidden for a viewer (asking interrupts the rank's processes for a moment), Missing for no rank."""
     if not isinstance(who, User):
         raise Forbidden("The token of a run may not be used here.")
-    if not who.may_edit:
-        raise Forbidden(f"{who.username} is a viewer and may not have a rank interrupted to show its stack.")
+    rights.require_editor(who)
     if len(ranks) > RANKS_AT_ONCE or not all(0 <= rank <= _LARGEST_RANK for rank in ranks):
         raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers from 0.")
     await reading(own_task, who, task_id)
     await release_thread()
-    try:
-        found = await stacks_of(task_id, ranks, by=f"user:{who.username}")
-    except UnknownRank as error:
-        raise Missing(str(error)) from error
-    return [StackRecord(**one) for one in found]
+    return [StackRecord(**one) for one in await stacks_of(task_id, ranks, by=f"user:{who.username}")]

@@ -13,6 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.refusals import Code, FieldRefusals
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
@@ -21,7 +22,7 @@ from jobs.states import MemberState
 from webui.api import encoding
 from webui.api.agents import hosts_shown
 from webui.api.answers import Answer, Maybe, Nothing, Pagination
-from webui.api.errors import BadRequest, Conflict
+from webui.api.errors import BadRequest
 from webui.api.job_queue import QueueCounts, pool_named, queue_counts
 from webui.api.permissions import actor
 from webui.api.slots import Holds, device_type
@@ -208,10 +209,7 @@ class OneResourcePool(ApiView):
 
     def delete(self, request: Request, name: str) -> Response:
         pool_named(name)
-        try:
-            pool_edits.remove(name, actor=actor(request))
-        except pool_edits.PoolRefused as error:
-            raise Conflict(str(error)) from error
+        pool_edits.remove(name, actor=actor(request))
         return Response({})
 
 
@@ -222,8 +220,8 @@ def _values(body: Json) -> Json:
 def _granted(step: Callable[[], Any]) -> Any:
     try:
         return step()
-    except pool_edits.PoolRefused as error:
-        if "already" in error.errors.get("name", ""):
-            raise Conflict(str(error)) from error
-        sentences = [f"{to_camel(field)}: {sentence}" for field, sentence in error.errors.items()]
-        raise BadRequest("; ".join(sentences)) from error
+    except FieldRefusals as refusal:
+        if refusal.code is Code.TAKEN:
+            raise
+        sentences = [f"{to_camel(field)}: {sentence}" for field, sentence in refusal.errors.items()]
+        raise BadRequest("; ".join(sentences)) from refusal

@@ -6,7 +6,6 @@ Determined's gateway takes both and its command line sends the second.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -52,21 +51,13 @@ class AggregatedQuery(_EitherCase):
     period = serializers.ChoiceField(choices=list(PERIODS))
 
 
-def granted(read: Callable[..., T], *values: Any, **named: Any) -> T:
-    """What `read` makes of it; a wrong period is answered with its sentence."""
-    try:
-        return read(*values, **named)
-    except usage_periods.WrongPeriod as error:
-        raise BadRequest(str(error)) from error
-
-
 def times_of(query: Json) -> tuple[datetime, datetime]:
-    return granted(usage_periods.times, query["timestampAfter"], query["timestampBefore"])
+    return usage_periods.times(query["timestampAfter"], query["timestampBefore"])
 
 
 def periods_of(query: Json) -> Periods:
     unit = PERIODS[query["period"]]
-    return granted(usage_periods.between, unit, query["startDate"], query["endDate"], most=MOST[unit])
+    return usage_periods.between(unit, query["startDate"], query["endDate"], most=MOST[unit])
 
 
 class HeldRecord(Answer):

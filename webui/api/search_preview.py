@@ -10,7 +10,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from experiments import search_preview
-from experiments.config import ConfigError
 from searching import BadSearch
 from webui.api.answers import Answer
 from webui.api.errors import BadRequest
@@ -103,6 +102,6 @@ class PreviewSearch(ApiView):
             raise BadRequest("config: an experiment config is a map.")
         try:
             preview = search_preview.of(body["config"], body.get("seed") or 0)
-        except (ConfigError, BadSearch, search_preview.TooLarge) as error:
+        except BadSearch as error:
             raise BadRequest(str(error)) from error
         return Response(SearchPreview(summary=encode(preview)))

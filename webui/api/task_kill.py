@@ -10,11 +10,11 @@ from rest_framework.response import Response
 
 from commands import transitions as command_steps
 from commands.models import Command
-from experiments import outcomes, transitions
+from experiments import outcomes
 from experiments.models import Trial
 from webui.api import tasks
 from webui.api.answers import Nothing
-from webui.api.errors import BadRequest, Conflict
+from webui.api.errors import BadRequest
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView
 
@@ -35,10 +35,7 @@ class TaskKill(ApiView):
         trial = Trial.objects.select_related("experiment__owner").filter(task=task).first()
         if trial is not None:
             require_owner(user, trial.experiment)
-            try:
-                outcomes.kill_trial(trial.pk, actor=who)
-            except transitions.IllegalStep as error:
-                raise Conflict(str(error)) from error
+            outcomes.kill_trial(trial.pk, actor=who)
             return Response({})
         command = Command.objects.select_related("owner").filter(task=task).first()
         if command is None:

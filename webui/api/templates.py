@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,12 +10,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from experiments import templates
-from experiments.config import ConfigError, shown_template
+from experiments.config import shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.answers import Answer, Nothing, Pagination, Time
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -80,19 +78,6 @@ def find(name: str) -> Template:
     return template
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What the room refuses, as answers."""
-    try:
-        yield
-    except (ConfigError, templates.BadName) as error:
-        raise BadRequest(str(error)) from error
-    except templates.Taken as error:
-        raise Conflict(str(error)) from error
-    except Template.DoesNotExist as error:
-        raise Missing("the template was removed meanwhile") from error
-
-
 class Templates(ApiView):
     """All templates."""
 
@@ -123,28 +108,24 @@ class OneTemplate(ApiView):
     def post(self, request: Request, name: str) -> Response:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
-        with _refusals():
-            template = templates.create(name, text, workspace=workspace, user=person(request))
+        template = templates.create(name, text, workspace=workspace, user=person(request))
         return Response(TemplateAnswer(template=encode_template(template)))
 
     def put(self, request: Request, name: str) -> Response:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
-        with _refusals():
-            template = templates.put(name, text, workspace=workspace, user=person(request))
+        template = templates.put(name, text, workspace=workspace, user=person(request))
         return Response(TemplateAnswer(template=encode_template(template)))
 
     def patch(self, request: Request, name: str) -> Response:
         """The body is the config itself."""
         find(name)
-        with _refusals():
-            template = templates.replace(name, _text(request.data), user=person(request))
+        template = templates.replace(name, _text(request.data), user=person(request))
         return Response(TemplateAnswer(template=encode_template(template)))
 
     def delete(self, request: Request, name: str) -> Response:
         find(name)
-        with _refusals():
-            templates.remove(name)
+        templates.remove(name)
         return Response({})
 
 
@@ -162,6 +143,5 @@ class TemplateRename(ApiView):
     def patch(self, request: Request) -> Response:
         body = self.body(request)
         find(body["oldName"])
-        with _refusals():
-            template = templates.rename(body["oldName"], body["newName"], user=person(request))
+        template = templates.rename(body["oldName"], body["newName"], user=person(request))
         return Response(TemplateAnswer(template=encode_template(template)))

@@ -135,16 +135,13 @@ class Tokens(ApiView):
     def post(self, request: Request) -> Response:
         body, asking = self.body(request), person(request)
         user = _user(asking, body.get("userId"))
-        try:
-            row, token = tokens.create(
-                user,
-                description=body.get("description") or "",
-                days=days_of(body.get("lifespan")),
-                scope=Scope(body["scope"]),
-                actor=actor(request),
-            )
-        except tokens.TokenRefused as refusal:
-            raise BadRequest(str(refusal)) from refusal
+        row, token = tokens.create(
+            user,
+            description=body.get("description") or "",
+            days=days_of(body.get("lifespan")),
+            scope=Scope(body["scope"]),
+            actor=actor(request),
+        )
         return Response(NewTokenAnswer(token=token, token_id=row.pk, token_info=encode_token(row)))
 
 

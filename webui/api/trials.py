@@ -18,7 +18,7 @@ from metrics import profiler_batches
 from webui.api.answers import Answer, Nothing
 from webui.api.authentication import Run
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import TrialRecord, encode_trial, trials_with_numbers
 from webui.api.views import ApiView
@@ -67,15 +67,12 @@ class OneTrial(ApiView):
         trial = find_to_report(request, trial_id)
         if not trial.experiment.unmanaged:
             raise BadRequest(f"trial {trial_id} is run by the queue, which alone says how it stands.")
-        try:
-            if state in {"RUNNING", "ACTIVE"}:
-                detached.set_running(trial_id)
-            elif state in {"COMPLETED", "ERROR"}:
-                detached.set_ended(trial_id, completed=state == "COMPLETED")
-            elif state not in {"", "UNSPECIFIED"}:
-                raise BadRequest(f"state is {state!r}; allowed: STATE_RUNNING, STATE_COMPLETED, STATE_ERROR.")
-        except transitions.IllegalStep as error:
-            raise Conflict(str(error)) from error
+        if state in {"RUNNING", "ACTIVE"}:
+            detached.set_running(trial_id)
+        elif state in {"COMPLETED", "ERROR"}:
+            detached.set_ended(trial_id, completed=state == "COMPLETED")
+        elif state not in {"", "UNSPECIFIED"}:
+            raise BadRequest(f"state is {state!r}; allowed: STATE_RUNNING, STATE_COMPLETED, STATE_ERROR.")
         return Response(TrialAnswer(trial=encode_trial(find(request, trial_id))))
 
 
@@ -86,10 +83,7 @@ class TrialKill(ApiView):
 
     def post(self, request: Request, trial_id: int) -> Response:
         require_owner(person(request), find(request, trial_id).experiment)
-        try:
-            outcomes.kill_trial(trial_id, actor=actor(request))
-        except transitions.IllegalStep as error:
-            raise Conflict(str(error)) from error
+        outcomes.kill_trial(trial_id, actor=actor(request))
         return Response({})
 
 

@@ -220,10 +220,7 @@ class Webhooks(ApiView):
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
-        try:
-            rule, key = rules.create(user, values_of(body, admin=user.is_admin))
-        except rules.RuleRefused as refusal:
-            raise BadRequest(str(refusal)) from refusal
+        rule, key = rules.create(user, values_of(body, admin=user.is_admin))
         if body.get("paused"):
             rules.set_paused(rule, user, True)
         return Response(NewWebhookAnswer(webhook=encode_rule(rule), signing_key=key or None))
@@ -241,11 +238,8 @@ class OneWebhook(ApiView):
     def patch(self, request: Request, rule_id: int) -> Response:
         body, user, rule = self.body(request), person(request), find(request, rule_id)
         values = values_of({**body, "scope": body.get("scope")}, admin=user.is_admin)
-        try:
-            if values:
-                rules.edit(rule, user, values)
-        except rules.RuleRefused as refusal:
-            raise BadRequest(str(refusal)) from refusal
+        if values:
+            rules.edit(rule, user, values)
         if "paused" in body:
             rules.set_paused(rule, user, body["paused"])
         return Response(WebhookAnswer(webhook=encode_rule(find(request, rule_id))))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -15,7 +13,7 @@ from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
 from webui.api.answers import Answer, Nothing, Pagination
-from webui.api.errors import BadRequest, Conflict, Forbidden, Missing
+from webui.api.errors import Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -73,19 +71,6 @@ def find(workspace_id: int) -> Any:
     return row
 
 
-@contextmanager
-def refusals() -> Iterator[None]:
-    """What the rules of workspaces and projects refuse becomes an answer."""
-    try:
-        yield
-    except places.NameTaken as refusal:
-        raise Conflict(str(refusal)) from refusal
-    except places.NotYours as refusal:
-        raise Forbidden(str(refusal)) from refusal
-    except places.Refused as refusal:
-        raise BadRequest(str(refusal)) from refusal
-
-
 class WorkspacesQuery(encoding.PageQuery):
     sortBy = serializers.CharField(required=False)
     name = serializers.CharField(required=False, allow_blank=True)
@@ -120,8 +105,7 @@ class Workspaces(ApiView):
         return Response(encoding.page(WorkspacesAnswer, rows, query, encode_workspace))
 
     def post(self, request: Request) -> Response:
-        with refusals():
-            row = places.make_workspace(person(request), self.body(request)["name"])
+        row = places.make_workspace(person(request), self.body(request)["name"])
         return Response(NewWorkspaceAnswer(workspace=encode_workspace(find(row.pk))))
 
 
@@ -135,13 +119,11 @@ class OneWorkspace(ApiView):
         return Response(WorkspaceAnswer(workspace=encode_workspace(find(workspace_id))))
 
     def patch(self, request: Request, workspace_id: int) -> Response:
-        with refusals():
-            places.change(person(request), find(workspace_id), {"name": self.body(request)["name"]})
+        places.change(person(request), find(workspace_id), {"name": self.body(request)["name"]})
         return Response(WorkspaceAnswer(workspace=encode_workspace(find(workspace_id))))
 
     def delete(self, request: Request, workspace_id: int) -> Response:
-        with refusals():
-            places.delete(person(request), find(workspace_id))
+        places.delete(person(request), find(workspace_id))
         return Response(CompletedAnswer())
 
 
@@ -152,8 +134,7 @@ class WorkspaceArchive(ApiView):
     archived = True
 
     def post(self, request: Request, workspace_id: int) -> Response:
-        with refusals():
-            places.archive(person(request), find(workspace_id), self.archived)
+        places.archive(person(request), find(workspace_id), self.archived)
         return Response({})
 
 

@@ -30,7 +30,7 @@ def archive(task_id: str, filters: Filters | None, folder: str) -> AsyncIterator
     """The archive, piece by piece; its files stand in `folder`. Without filters (nothing can match) it is empty.
 
     `rank0.stdout.log`, `rank0.stderr.log` … hold exact bytes, `no-rank.*.log` what the launcher wrote, `server.log`
-    the server's lines with their times. Raises filters.PatternTooSlow, and what the database raises.
+    the server's lines with their times. Raises Refusal, and what the database raises.
     """
     return stepped(_files(task_id, filters, folder))
 

@@ -74,7 +74,7 @@ def written(task_id: str, filters: Filters | None) -> Generator[bytes]:
 
 
 def blocks(task_id: str, filters: Filters) -> AsyncIterator[bytes]:
-    """The same for an answer that is streamed. Raises filters.PatternTooSlow, and what the database raises."""
+    """The same for an answer that is streamed. Raises Refusal, and what the database raises."""
     return stepped(written(task_id, filters))
 
 

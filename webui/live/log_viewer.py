@@ -30,12 +30,13 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
+from accounts.refusals import Code, Refusal
 from logs import read
-from logs.filters import Filters, PatternTooSlow
+from logs.filters import Filters
 from webui.live.recent import LINES_PER_RUN, RUN_CHARACTERS
-from webui.live.requests import Ack, BadRequest, View, parse_frame
+from webui.live.requests import Ack, View, parse_frame
 from webui.live.rows import encode
-from webui.live.sockets import NOT_FOUND, Closed, Socket
+from webui.live.sockets import Socket
 from webui.live.tails import Tail, tails
 from webui.live.threads import catching_up
 
@@ -73,7 +74,7 @@ class LogViewer(Socket):
     def hear(self, text: str) -> None:
         try:
             frame = parse_frame(text)
-        except BadRequest as error:
+        except Refusal as error:
             self._error = str(error)
         else:
             if isinstance(frame, Ack):
@@ -91,7 +92,7 @@ class LogViewer(Socket):
                 self._nudge.clear()
                 await self.check_login()
                 if not tail.exists:
-                    raise Closed(NOT_FOUND)
+                    raise Refusal(f"There is no task {task_id}.", Code.NOT_FOUND)
                 more = await self._send_lines(tail)
                 await self._send_error()
                 await self._send_status(tail)
@@ -112,7 +113,7 @@ class LogViewer(Socket):
             return False
         try:
             batch = await next_batch(tail, self._cursor, view.filters)
-        except PatternTooSlow as error:
+        except Refusal as error:
             if view is self._view:
                 self._view, self._error = None, str(error)
             return False
@@ -153,7 +154,7 @@ class LogViewer(Socket):
 
 
 async def next_batch(tail: Tail, after: int, filters: Filters) -> Batch:
-    """Lines for one frame. Raises PatternTooSlow and django.db.Error."""
+    """Lines for one frame. Raises Refusal and django.db.Error."""
     runs = await tail.recent.behind(after, tail.newest)
     if runs is None:
         return await catching_up(own_batch, tail.task_id, after, filters)

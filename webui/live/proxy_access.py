@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import Error
 
+from accounts import rights
 from accounts.models import User
 from commands import services
 from commands.models import Command, Service
@@ -166,7 +167,7 @@ def ports_of(command: Command) -> list[dict[str, Any]]:
 
 def may_use(user: User, command: Command) -> bool:
     """Its owner and admins, by what may change things: whoever uses it acts as the owner on the host."""
-    return user.may_edit and (user.is_admin or command.owner_id == user.pk)
+    return rights.may_change(user, command)
 
 
 def _service(service_id: str) -> Service | None:

@@ -104,7 +104,7 @@ class Recent:
         return [filters for filters in asked if not filters.pattern][:FILTERS_PER_RUN]
 
     async def piece(self, run: Run, number: int, filters: Filters) -> Piece:
-        """The rows of the run behind `number` that the filters leave. Raises PatternTooSlow."""
+        """The rows of the run behind `number` that the filters leave. Raises Refusal."""
         if len(run.asked) < FILTERS_PER_RUN:  # in a quiet log a run stays, whatever viewers try on it
             run.asked.add(filters)
         if number > run.after or (filters not in run.pieces and len(run.pieces) >= FILTERS_PER_RUN):

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logs.filters import BadPattern, Filters
-from logs.levels import Level, UnknownLevel, parse
+from accounts.refusals import Refusal
+from logs.filters import Filters
+from logs.levels import Level, parse
 from logs.lines import STREAM_LETTERS
 from trainmaster import bounded_json
-
-
-class BadRequest(ValueError):
-    """The frame is none that a viewer may send; the message is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -32,38 +29,38 @@ class View:
 
 
 def parse_frame(text: str) -> Ack | View:
-    """Read a frame of a viewer. Raises BadRequest."""
+    """Read a frame of a viewer. Raises Refusal."""
     try:
         frame = bounded_json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"The frame is not JSON: {error}.") from error
+        raise Refusal(f"The frame is not JSON: {error}.") from error
     if not isinstance(frame, dict):
-        raise BadRequest("The frame is not a JSON object.")
+        raise Refusal("The frame is not a JSON object.")
     if "ack" in frame:
         return Ack(_number(frame, "ack"))
     generation = frame.get("generation")
     if not isinstance(generation, int | str | None):
-        raise BadRequest("generation must be a number or text.")
+        raise Refusal("generation must be a number or text.")
     return View(_number(frame, "after"), _filters(frame), generation)
 
 
 def _number(frame: dict[str, Any], name: str) -> int:
     value = frame.get(name, 0)
     if type(value) is not int or not 0 <= value < 2**62:
-        raise BadRequest(f"{name} is {value!r}; it must be the number of a line, or 0.")
+        raise Refusal(f"{name} is {value!r}; it must be the number of a line, or 0.")
     return value
 
 
 def _filters(frame: dict[str, Any]) -> Filters:
     ranks = _list(frame, "ranks", int)
     if not all(-1 <= rank < 2**31 for rank in ranks):
-        raise BadRequest("ranks must be -1 (no rank) or more.")
+        raise Refusal("ranks must be -1 (no rank) or more.")
     hosts = _list(frame, "hosts", str)
     if not all(host.isprintable() for host in hosts):
-        raise BadRequest("hosts must be names of hosts.")
+        raise Refusal("hosts must be names of hosts.")
     search = frame.get("search", "")
     if not isinstance(search, str):
-        raise BadRequest("search must be text.")
+        raise Refusal("search must be text.")
     try:
         levels: frozenset[Level] = frozenset(parse(level) for level in _list(frame, "levels", str))
         streams = frozenset(STREAM_LETTERS[name] for name in _list(frame, "streams", str))
@@ -76,10 +73,8 @@ def _filters(frame: dict[str, Any]) -> Filters:
             before_time=_time(frame, "before_time"),
         )
         return filters.searching(search, is_regex=frame.get("regex") is True)
-    except (UnknownLevel, BadPattern) as error:
-        raise BadRequest(str(error)) from error
     except KeyError as error:
-        raise BadRequest(f"The stream {error} is unknown; allowed: stdout, stderr, server.") from error
+        raise Refusal(f"The stream {error} is unknown; allowed: stdout, stderr, server.") from error
 
 
 def _list(frame: dict[str, Any], name: str, kind: type) -> list[Any]:
@@ -89,12 +84,12 @@ def _list(frame: dict[str, Any], name: str, kind: type) -> list[Any]:
         or len(values) > 10_000
         or not all(type(value) is kind for value in values)
     ):
-        raise BadRequest(f"{name} must be a list of {'numbers' if kind is int else 'texts'}.")
+        raise Refusal(f"{name} must be a list of {'numbers' if kind is int else 'texts'}.")
     return values
 
 
 def _time(frame: dict[str, Any], name: str) -> float | None:
     value = frame.get(name)
     if value is not None and type(value) not in {int, float}:
-        raise BadRequest(f"{name} is {value!r}; it must be seconds since 1970.")
+        raise Refusal(f"{name} is {value!r}; it must be seconds since 1970.")
     return value

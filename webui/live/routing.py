@@ -7,9 +7,10 @@ from django.conf import settings
 from django.urls import path, re_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from accounts.refusals import Code, Refusal
 from webui.live.log_viewer import LogViewer
 from webui.live.page_topics import PageTopics
-from webui.live.sockets import NOT_FOUND, Closed, Socket
+from webui.live.sockets import Socket
 
 #: the code by which a WebSocket ends when a message is too large (RFC 6455, 7.4.1)
 TOO_LARGE = 1009
@@ -19,7 +20,7 @@ class Nothing(Socket):
     """There is no socket at this address."""
 
     async def serve(self) -> None:
-        raise Closed(NOT_FOUND)
+        raise Refusal("There is no socket at this address.", Code.NOT_FOUND)
 
 
 def short_messages(application: ASGIApp) -> ASGIApp:

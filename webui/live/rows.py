@@ -26,6 +26,6 @@ def as_row(line: Line) -> list[Any]:
 
 
 def encode(lines: Sequence[Line], filters: Filters) -> Piece:
-    """The lines that the filters leave. Raises PatternTooSlow."""
+    """The lines that the filters leave. Raises Refusal."""
     rows = [as_row(line) for line in filters.select(list(lines))]
     return Piece(json.dumps(rows, ensure_ascii=False, separators=(",", ":"))[1:-1], len(rows))

@@ -11,11 +11,15 @@ from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import Error
 
+from accounts.refusals import Refusal
 from webui.live.login import is_own_origin, user_of
 from webui.live.threads import reading
+from webui.refusals import STATUS
 
-#: Close codes of ours: the browser goes to the login page; there is no such thing; the server failed.
-NOT_LOGGED_IN, NOT_FOUND, FAILED = 4401, 4404, 1011
+#: Close codes of ours: the browser goes to the login page; the server failed. A refusal: 4000 and its HTTP status.
+NOT_LOGGED_IN, FAILED = 4401, 1011
+#: of a close frame (RFC 6455)
+REASON_BYTES = 123
 #: A session that ended elsewhere (logout, deactivated user) loses its sockets within this time.
 LOGIN_CHECK_SECONDS = 30.0
 
@@ -58,6 +62,9 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
             await self.serve()
         except Closed as closed:
             await self.close(closed.code)
+        except Refusal as refusal:
+            reason = str(refusal).encode()[:REASON_BYTES].decode(errors="ignore")
+            await self.close(4000 + STATUS[refusal.code], reason)
         except Gone:
             return
         except asyncio.CancelledError:

@@ -19,7 +19,7 @@ RANKS_AT_ONCE = 64
 async def stacks_of(task_id: str, ranks: Sequence[int], *, by: str) -> list[dict[str, Any]]:
     """{"rank", "text"} of each rank, or {"rank", "message"} with the sentence why there is none; at most 64 ranks.
 
-    Raises stacks.UnknownRank.
+    Raises Refusal.
     """
     until = time.monotonic() + WAIT_SECONDS
     with wakeups().watch(f"stack:{task_id}") as watch:

@@ -83,7 +83,7 @@ class Tail:
         """The page behind line `after`, as read.forward has it, from what the process has read anyway.
 
         `limit` bounds the lines looked at. For followers: who is far behind reads the database here, at most a
-        few at a time. Raises django.db.Error and PatternTooSlow.
+        few at a time. Raises django.db.Error and Refusal.
         """
         runs = None if filters.allocations else await self.recent.behind(after, self.newest)
         if runs is None:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST
 from accounts import attempts, tokens
 from accounts.models import AccessToken, LoginToken, Scope
 from accounts.passwords import check_password, set_password, weakness
+from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
 from webui.pages.frame import actor, page, show, user_of
@@ -75,7 +76,7 @@ def password(request: HttpRequest) -> HttpResponse:
         ):
             attempts.failed(user.username)
             errors["old"] = "This is not the password that counts now."
-    except attempts.TooManyAttempts as error:
+    except Refusal as error:
         errors["old"] = str(error)
     if weak := weakness(new):
         errors["new"] = weak
@@ -116,7 +117,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
             scope=scope,
             actor=actor(request),
         )
-    except tokens.TokenRefused as refusal:
+    except Refusal as refusal:
         return _show(request, errors={"token": str(refusal)})
     return _show(request, made=made, token=token)
 

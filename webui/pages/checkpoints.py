@@ -15,6 +15,8 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from events.models import Event
 from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
 from experiments.checkpoint_deletion import Standing, standing
@@ -201,11 +203,9 @@ def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
 @require_POST
 def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
     row = find(trial_id, checkpoint_uuid)
-    if not may_act(request, row.trial.experiment):
-        messages.error(request, "Only the owner of an experiment or an admin may delete its checkpoints.")
-    else:
-        try:
-            checkpoint_deletion.delete([row.pk], actor=actor(request))
-        except checkpoint_deletion.NotDeletable as refusal:
-            messages.error(request, str(refusal))
+    try:
+        rights.require_owner(user_of(request), row.trial.experiment)
+        checkpoint_deletion.delete([row.pk], actor=actor(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(f"/trials/{trial_id}/checkpoints/{checkpoint_uuid}")

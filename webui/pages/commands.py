@@ -12,7 +12,8 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from accounts.models import User
+from accounts import rights
+from accounts.refusals import Refusal
 from commands import transitions
 from commands.config import shown
 from commands.listing import with_parts
@@ -89,7 +90,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "waiting": verdicts.waiting(command.task, command.job.pool),
         "silent": verdicts.silent_hosts(current),
         "missing_bytes": verdicts.missing_bytes(command.task_id),
-        "may_kill": _may_change(request, command) and command.state == CommandState.ACTIVE,
+        "may_kill": rights.may_change(user_of(request), command) and command.state == CommandState.ACTIVE,
         "log_at": f"/commands/{command.pk}",
         "lines_at": f"/commands/{command.pk}",
         "story": why.story(command.task, None),
@@ -108,18 +109,14 @@ def _words(entrypoint: str | list[str]) -> str:
     return entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
 
 
-def _may_change(request: HttpRequest, command: Command) -> bool:
-    user: User = user_of(request)
-    return user.is_admin or (user.may_edit and command.owner_id == user.pk)
-
-
 @page
 @require_POST
 def kill(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
     """End it and return to its page."""
     command = find(command_id)
-    if _may_change(request, command):
+    try:
+        rights.require_owner(user_of(request), command)
         transitions.kill(command.pk, actor=actor(request))
-    else:
-        messages.error(request, "Only the owner of a command or an admin may kill it.")
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(f"/commands/{command.pk}")

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.http import HttpRequest
 
+from accounts.refusals import Refusal
 from experiments import places, search_preview, sources, templates
 from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
 from experiments.config.origins import Line, explained
 from experiments.config.reading import SUBJECT
-from experiments.models import Experiment, Project, Template
+from experiments.models import Experiment, Project
 from jobs import accepting
 from searching import BadSearch
 from submissions.config.places import Placed, broken_at, placed
@@ -103,7 +104,7 @@ def _take_template(draft: Draft, name: str, parent: Experiment | None) -> None:
         return
     try:
         draft.template = templates.used(name)
-    except Template.DoesNotExist:
+    except Refusal:
         draft.refuse("template", f"there is no template {name} any more; choose another.")
 
 
@@ -123,7 +124,7 @@ def _accept(draft: Draft, effective: dict[str, Any], given: Mapping[str, str], *
         accepting.settle(resources, resources["slots_per_trial"], role=role)
         with transaction.atomic():
             sources.found(effective)
-    except accepting.Refused as error:
+    except Refusal as error:
         draft.refuse("", str(error))
     draft.project = _project(draft, effective, given.get("project", ""))
 
@@ -135,7 +136,7 @@ def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) 
         return
     try:
         found = search_preview.of(effective, most=MOST_TRIALS)
-    except search_preview.TooLarge:
+    except Refusal:
         return
     except BadSearch as error:
         draft.refuse("searcher", str(error))
@@ -173,7 +174,7 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
         return None
     try:
         places.require_open(project)
-    except places.Refused as refusal:
+    except Refusal as refusal:
         draft.refuse("project", str(refusal))
         return None
     return project

@@ -11,6 +11,8 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from experiments import event_files, phases, transitions
 from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
@@ -18,7 +20,7 @@ from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from jobs.models import Allocation
 from webui.pages import checkpoints, experiment_again, experiment_trials, timeline, verdicts, why
 from webui.pages.experiment_access import find, may_act
-from webui.pages.frame import actor, page, show
+from webui.pages.frame import actor, page, show, user_of
 
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: pages of their own, of experiments that search
@@ -125,17 +127,15 @@ def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     back = request.POST.get("back") or f"/experiments/{experiment_id}"
     if action not in ACTIONS:
         raise Http404(f"There is no action {action}.")
-    if not may_act(request, experiment):
-        messages.error(request, "Only the owner of an experiment or an admin may change it.")
-    else:
-        try:
-            ACTIONS[action][1](experiment_id, actor=actor(request))
-            if action == "delete":  # the others are seen on the page that follows
-                messages.success(
-                    request, f"Experiment {experiment_id} is being deleted, with what is stored of it."
-                )
-        except transitions.IllegalStep as refusal:
-            messages.error(request, str(refusal))
+    try:
+        rights.require_owner(user_of(request), experiment)
+        ACTIONS[action][1](experiment_id, actor=actor(request))
+        if action == "delete":  # the others are seen on the page that follows
+            messages.success(
+                request, f"Experiment {experiment_id} is being deleted, with what is stored of it."
+            )
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     if not back.startswith("/") or back.startswith("//"):
         back = "/"
     return redirect("/experiments" if action == "delete" else back)

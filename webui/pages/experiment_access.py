@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.http import Http404, HttpRequest
 
+from accounts import rights
 from experiments.models import Experiment
 from webui.pages.frame import user_of
 
@@ -22,5 +23,4 @@ def find(experiment_id: int) -> Experiment:
 
 
 def may_act(request: HttpRequest, experiment: Experiment) -> bool:
-    user = user_of(request)
-    return user.is_admin or (user.may_edit and experiment.owner_id == user.pk)
+    return rights.may_change(user_of(request), experiment)

@@ -7,12 +7,11 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from accounts import rights
+from accounts.refusals import Refusal
 from experiments import continuing
-from experiments.config import ConfigError
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
-from experiments.transitions import IllegalStep
-from jobs.accepting import Refused
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from webui.pages.experiment_access import find, may_act
@@ -70,17 +69,16 @@ def can_continue(experiment: Experiment) -> bool:
 def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """GET: the form; POST: continue it with these changes."""
     experiment = find(experiment_id)
-    allowed = may_act(request, experiment)
-    text = request.POST.get("config", "")
-    problem = "" if allowed else "Only the owner of an experiment or an admin may continue it."
-    if request.method == "POST" and allowed:
-        try:
+    text, problem = request.POST.get("config", ""), ""
+    try:
+        rights.require_owner(user_of(request), experiment)
+        if request.method == "POST":
             changes = read_yaml(text, "change of the config") if text.strip() else {}
             role = user_of(request).role
             continuing.go_on(experiment_id, changes, actor=actor(request), role=role)
             return redirect(f"/experiments/{experiment_id}")
-        except (ConfigError, Refused, IllegalStep) as error:
-            problem = str(error)
+    except Refusal as refusal:
+        problem = str(refusal)
     searcher = experiment.config.get("searcher") or {}
     context = {
         "text": text if request.method == "POST" else _length(searcher),

@@ -9,6 +9,7 @@ from typing import Any
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from accounts.refusals import Refusal
 from experiments.config import masked, masked_text
 from experiments.config.origins import explained
 from experiments.config.reading import SUBJECT
@@ -131,7 +132,7 @@ def _read(request: HttpRequest, found: Experiment) -> dict[str, Any]:
         return {"path": None}
     try:
         content = contexts.read_file(found.context, path)
-    except contexts.NoSuchFile as error:
+    except Refusal as error:
         raise Http404(f"The code of experiment {found.pk} has no file {path}.") from error
     if b"\0" in content[:8192]:
         return {"path": path, "is_binary": True, "file_bytes": len(content)}
@@ -147,7 +148,7 @@ def _notebook(request: HttpRequest, path: str, content: bytes) -> dict[str, Any]
         return {"is_raw": True}
     try:
         return {"path": path, "notebook": notebook_cells.read(content)}
-    except notebook_cells.NotShown as error:
+    except Refusal as error:
         return {"no_cells": f"{error} Its text is shown as it is."}
 
 

@@ -15,6 +15,8 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from experiments import from_trial, places, submit
 from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
@@ -80,7 +82,7 @@ def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> Http
         return _form(request, parent, _beginning(request, parent), None)
     draft = drafts.of_experiment(request, request.POST.dict(), parent)
     if not user.may_edit:
-        draft.refuse("", f"{user.username} is a viewer and may not submit anything.")
+        draft.refuse("", str(rights.viewer(user.username)))
     made = _make(request, draft, parent) if not draft.problems else None
     wants_json = request.headers.get("Accept") == "application/json"
     if made is not None:
@@ -110,21 +112,19 @@ def _make(request: HttpRequest, draft: drafts.Draft, parent: Experiment | None) 
             actor=actor(request),
             template=draft.template,
         )
-    except contexts.BadContext as error:
-        draft.refuse("code", str(error))
-    except submit.Refused as error:
-        draft.refuse("", str(error))
+    except Refusal as refusal:
+        draft.refuse("code" if refusal.field == "code" else "", str(refusal))
     return None
 
 
 def _code(request: HttpRequest, parent: Experiment | None) -> Context:
-    """What was chosen, else the parent's code, else none. Raises BadContext."""
+    """What was chosen, else the parent's code, else none. Raises Refusal."""
     archive, contents = request.FILES.get("zip"), request.FILES.get("contents")
     if isinstance(contents, UploadedFile) and contents.file is not None:
         try:
             manifest = json.loads(request.POST.get("manifest", ""))
         except ValueError as error:
-            raise contexts.BadContext("The list of files is damaged; choose the folder again.") from error
+            raise Refusal("The list of files is damaged; choose the folder again.", field="code") from error
         return contexts.store_plain(unpacking.from_folder(manifest, contents.file).files)
     if isinstance(archive, UploadedFile) and archive.file is not None:
         return contexts.store_plain(unpacking.from_zip(archive.file).files)

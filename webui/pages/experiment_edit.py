@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from experiments import edits, places, transitions
+from accounts import rights
+from accounts.refusals import Refusal
+from experiments import edits, places
 from experiments.models import Checkpoint, Experiment, Project
 from experiments.states import CheckpointState
 from logs.models import Chunk
 from webui.pages import experiment
-from webui.pages.experiment_access import find, may_act
-from webui.pages.frame import page, show
+from webui.pages.experiment_access import find
+from webui.pages.frame import page, show, user_of
 from webui.query import as_id, as_whole
 
 LABEL_CHARACTERS = 128
@@ -24,15 +25,11 @@ MOST_LABELS = 50
 LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
 
 
-class BadEdit(Exception):
-    """What cannot be kept; the message is a sentence."""
-
-
 @page
 def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find(experiment_id)
-    _require_owner(request, found)
+    rights.require_owner(user_of(request), found)
     given = {
         "name": found.name, "description": found.description, "labels": ", ".join(found.labels),
         "project": str(found.project_id), "logs": _days(found),
@@ -44,7 +41,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
             _keep(found, given)
             messages.success(request, f"Experiment {experiment_id} was changed.")
             return redirect(f"/experiments/{experiment_id}")
-        except (BadEdit, transitions.IllegalStep) as error:
+        except Refusal as error:
             problem = str(error)
     context = {"experiment": found, "given": given, "problem": problem, "projects": _projects(found)}
     answer = show(request, "experiment_edit", context, room="Experiments")
@@ -57,7 +54,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
 def _keep(found: Experiment, given: dict[str, str]) -> None:
     name = given["name"].strip()
     if not 0 < len(name) <= 255:
-        raise BadEdit("A name has 1 to 255 characters.")
+        raise Refusal("A name has 1 to 255 characters.")
     edits.edit(
         found.pk, name=name, description=given["description"].strip(), labels=labels_of(given["labels"])
     )
@@ -74,30 +71,30 @@ def _days(found: Experiment) -> str:
 
 
 def days_of(text: str) -> int | None:
-    """Days for which logs are kept; empty: as the server says. Raises BadEdit."""
+    """Days for which logs are kept; empty: as the server says. Raises Refusal."""
     if not text.strip():
         return None
     days = as_whole(text.strip(), LOG_DAYS_MOST, least=LOG_DAYS_LEAST)
     if days is None:
-        raise BadEdit(
+        raise Refusal(
             f"Logs are kept {LOG_DAYS_LEAST} (for ever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
         )
     return days
 
 
 def labels_of(text: str) -> list[str]:
-    """Labels with commas between them. Raises BadEdit."""
+    """Labels with commas between them. Raises Refusal."""
     labels = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if len(labels) > MOST_LABELS or any(len(label) > LABEL_CHARACTERS for label in labels):
-        raise BadEdit(f"At most {MOST_LABELS} labels, each of at most {LABEL_CHARACTERS} characters.")
+        raise Refusal(f"At most {MOST_LABELS} labels, each of at most {LABEL_CHARACTERS} characters.")
     return labels
 
 
 def project_of(text: str) -> Project:
-    """Raises BadEdit."""
+    """Raises Refusal."""
     project = Project.objects.select_related("workspace").filter(pk=as_id(text)).first()
     if project is None:
-        raise BadEdit("There is no such project; choose another.")
+        raise Refusal("There is no such project; choose another.")
     return project
 
 
@@ -113,7 +110,7 @@ def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     if request.method == "POST":
         return experiment.act(request, experiment_id, "delete")
     found = find(experiment_id)
-    _require_owner(request, found)
+    rights.require_owner(user_of(request), found)
     context = {
         "experiment": found,
         "goes": what_goes([found.pk]),
@@ -144,8 +141,3 @@ def what_goes(experiments: list[int]) -> dict[str, int]:
         "checkpoint_bytes": sizes["size"] or 0,
         "log_bytes": logs["size"] or 0,
     }
-
-
-def _require_owner(request: HttpRequest, found: Experiment) -> None:
-    if not may_act(request, found):
-        raise PermissionDenied("Only the owner of an experiment or an admin may change it.")

@@ -10,12 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Code, Refusal
 from experiments import edits
 from experiments.models import Experiment
 from experiments.transitions import lock
 from webui.pages import experiment
 from webui.pages.experiment_access import find, may_act
-from webui.pages.frame import page, show
+from webui.pages.frame import page, show, user_of
 from webui.pages.source_text import markdown
 
 MOST_CHARACTERS = 100_000
@@ -28,10 +30,12 @@ def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
     text, problem = found.notes, ""
     if request.method == "POST":
         text = request.POST.get("notes", "").replace("\r\n", "\n")
-        problem = _keep(request, found, text)
-        if not problem:
+        try:
+            _keep(request, found, text)
             messages.success(request, "The notes were saved.")
             return redirect(f"/experiments/{experiment_id}/notes")
+        except Refusal as refusal:
+            problem = str(refusal)
     context = experiment.head(request, found, "notes") | {
         "text": text,
         "shown": markdown(text),
@@ -53,17 +57,17 @@ def preview(request: HttpRequest) -> HttpResponse:
     return HttpResponse(markdown(request.POST.get("notes", "")[:MOST_CHARACTERS]))
 
 
-def _keep(request: HttpRequest, found: Experiment, text: str) -> str:
-    """Why not, or nothing."""
-    if not may_act(request, found):
-        return "Only the owner of an experiment or an admin may change its notes."
+def _keep(request: HttpRequest, found: Experiment, text: str) -> None:
+    rights.require_owner(user_of(request), found)
     if len(text) > MOST_CHARACTERS:
-        return f"The notes have {len(text):,} characters; allowed are {MOST_CHARACTERS:,}."
+        raise Refusal(f"The notes have {len(text):,} characters; allowed are {MOST_CHARACTERS:,}.")
     with transaction.atomic():
         if request.POST.get("seen") != stamp(lock(found.pk).notes):
-            return "Somebody has changed the notes meanwhile. Open them in another tab, and put both changes together."
+            raise Refusal(
+                "Somebody has changed the notes meanwhile. Open them in another tab, and put both changes together.",
+                Code.CONFLICT,
+            )
         edits.edit(found.pk, notes=text)
-    return ""
 
 
 def stamp(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Count, Max
 from django.http import Http404, HttpRequest, HttpResponse
@@ -13,6 +12,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Code, Refusal
 from experiments import templates
 from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Experiment, Template, Workspace
@@ -62,14 +63,14 @@ def new(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         text = _text(copied) if copied else EXAMPLE
         return _form(request, None, text, name=f"{copied.name}-copy" if copied else "", copied=copied)
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     name, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
     workspace = Workspace.objects.filter(pk=as_id(request.POST.get("workspace", "")), archived=False).first()
     try:
         if workspace is None:
-            raise templates.BadName("There is no such workspace; choose another.")
+            raise Refusal("There is no such workspace; choose another.", field="name")
         made = templates.create(name, text, workspace=workspace, user=user, copy_of=copied)
-    except (ConfigError, templates.BadName, templates.Taken) as error:
+    except Refusal as error:
         return _form(request, None, text, name=name, copied=copied, problem=_sentence(error))
     messages.success(request, f"Template {made.name} was made.")
     return redirect(_address(made.name))
@@ -83,16 +84,16 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
         raise Http404(f"There is no template {name}.")
     if request.method != "POST":
         return _form(request, template, _text(template), name=name)
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     to, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
     try:
         with transaction.atomic():
             templates.replace(name, text, user=user_of(request), seen=request.POST.get("seen", ""))
             templates.rename(name, to, user=user_of(request))
-    except (ConfigError, templates.BadName, templates.Taken, templates.Changed) as error:
+    except Refusal as error:
+        if error.code is Code.NOT_FOUND:
+            raise
         return _form(request, template, text, name=to, problem=_sentence(error))
-    except Template.DoesNotExist as error:
-        raise Http404(f"Template {name} was removed meanwhile.") from error
     messages.success(request, f"Template {to} was saved.")
     return redirect(_address(to))
 
@@ -101,18 +102,10 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
 @require_POST
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
-    _require_editor(request)
-    try:
-        templates.remove(name)
-    except Template.DoesNotExist as error:
-        raise Http404(f"There is no template {name}.") from error
+    rights.require_editor(user_of(request))
+    templates.remove(name)
     messages.success(request, f"Template {name} was removed.")
     return redirect("/templates")
-
-
-def _require_editor(request: HttpRequest) -> None:
-    if not user_of(request).may_edit:
-        raise PermissionDenied("Viewers may look at templates; editors change them.")
 
 
 def _sentence(error: Exception) -> str:

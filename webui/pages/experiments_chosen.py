@@ -13,14 +13,14 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from experiments import edits, places, transitions
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
-from experiments.transitions import NoSuchExperiment
 from webui.pages import experiment
-from webui.pages.experiment_access import may_act
-from webui.pages.experiment_edit import BadEdit, days_of, labels_of, project_of, what_goes
-from webui.pages.frame import actor, page, show
+from webui.pages.experiment_edit import days_of, labels_of, project_of, what_goes
+from webui.pages.frame import actor, page, show, user_of
 from webui.query import as_ids
 
 MOST = 200
@@ -60,14 +60,14 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
         return _ask(request, action, ids, back)
     try:
         step = _step(request, action)
-    except BadEdit as error:
+    except Refusal as error:
         return _ask(request, action, ids, back, str(error))
     _carry_out(request, action, ids, step)
     return redirect(back)
 
 
 def _step(request: HttpRequest, action: str) -> Step:
-    """What is done to each. Raises BadEdit."""
+    """What is done to each. Raises Refusal."""
     if action == "move":
         project = project_of(request.POST.get("project", ""))
         return lambda each: edits.move(each.pk, project)
@@ -77,7 +77,7 @@ def _step(request: HttpRequest, action: str) -> Step:
     if action in {"label", "unlabel"}:
         labels = labels_of(request.POST.get("labels", ""))
         if not labels:
-            raise BadEdit("Name at least one label.")
+            raise Refusal("Name at least one label.")
         return partial(_label, labels=labels, adds=action == "label")
     carry_out = experiment.ACTIONS[action][1]
     return lambda each: carry_out(each.pk, actor=actor(request))
@@ -97,17 +97,16 @@ def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) ->
         each = found.get(pk)
         if each is None:
             refused.append(f"experiment {pk} is gone.")
-        elif not may_act(request, each):
-            refused.append(f"experiment {pk}: only its owner or an admin may change it.")
-        else:
-            try:
-                step(each)
-                done += 1
-            except (transitions.IllegalStep, NoSuchExperiment) as refusal:
-                if action in GOING and each.state in EXPERIMENT_END_STATES:
-                    ended.append(pk)
-                else:
-                    refused.append(str(refusal))
+            continue
+        try:
+            rights.require_owner(user_of(request), each)
+            step(each)
+            done += 1
+        except Refusal as refusal:
+            if action in GOING and each.state in EXPERIMENT_END_STATES:
+                ended.append(pk)
+            else:
+                refused.append(str(refusal))
     word = DONE[action]
     if done:
         messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {word}.")

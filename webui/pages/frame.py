@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import BadRequest as InvalidValue
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from accounts.models import Cluster, User
+from accounts.refusals import Refusal
 from commands.models import Command
 from commands.states import END_STATES
 from experiments.models import Experiment
@@ -22,37 +23,49 @@ from hosts import registry
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
-from logs.filters import PatternTooSlow
 from webui import full_disk
-from webui.api.errors import BadRequest
+from webui.refusals import STATUS
 
 View = Callable[..., HttpResponseBase]
 
 
 def page(view: View) -> View:
-    """A page for people who are logged in; an address or form with a value that cannot be looked up gets a 400."""
+    """A page for people who are logged in; what it refuses, and what the database cannot look up, gets a page, too."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
             return view(request, *args, **kwargs)
-        except DataError as error:
-            raise InvalidValue("The database takes no such value.") from error
+        except Refusal as refusal:
+            return refused(request, refusal)
+        except DataError:
+            return refused(request, Refusal("The database takes no such value."))
 
     return cast(View, login_required(guarded))
 
 
+def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+    """A page that says why, where no form does."""
+    status = STATUS[refusal.code]
+    template = f"{status}.html" if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND) else "400.html"
+    return render(request, template, {"exception": str(refusal)}, status=status)
+
+
 def refusing(view: View) -> View:
-    """The view with 400 and a sentence as JSON for parameters that are invalid, or too slow to search by."""
+    """A view that scripts read: a refusal is JSON with its status."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
             return view(request, *args, **kwargs)
-        except (BadRequest, PatternTooSlow) as error:
-            return JsonResponse({"message": str(error)}, status=400)
+        except Refusal as refusal:
+            return refused_data(refusal)
 
     return guarded
+
+
+def refused_data(refusal: Refusal) -> HttpResponse:
+    return JsonResponse({"message": str(refusal)}, status=STATUS[refusal.code])
 
 
 def user_of(request: HttpRequest) -> User:

@@ -11,6 +11,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from dispatch.server_key import fingerprint
 from events.models import Event
 from hosts import registry
@@ -137,13 +139,11 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     step = _STEPS.get(action)
     if step is None:
         raise Http404(f"There is no action {action} for hosts.")
-    if user_of(request).is_admin:
-        try:
-            step(host, request)
-        except registry.Refused as refusal:
-            messages.error(request, str(refusal))
-    else:
-        messages.error(request, "Only an admin may change hosts.")
+    try:
+        rights.require_admin(user_of(request))
+        step(host, request)
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     gone = not registry.present().filter(name=name).exists()
     return redirect("/hosts" if gone else _back(request, f"/hosts/{name}"))
 
@@ -157,7 +157,7 @@ def _back(request: HttpRequest, otherwise: str) -> str:
 def _move(host: Host, request: HttpRequest) -> None:
     pool = ResourcePool.objects.filter(name=request.POST.get("pool", "")).first()
     if pool is None:
-        raise registry.Refused("pool", f"There is no resource pool {request.POST.get('pool', '')}.")
+        raise Refusal(f"There is no resource pool {request.POST.get('pool', '')}.", field="pool")
     registry.change_pool(host.pk, pool, actor=actor(request))
     messages.success(request, f"{host.name} is in pool {pool.name}.")
 
@@ -189,8 +189,9 @@ def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> Htt
     slot = host.slots.filter(index=index).first() if host else None
     if slot is None or action not in _SLOT_STEPS:
         raise Http404(f"There is no action {action} for slot {index} of host {name}.")
-    if user_of(request).is_admin:
+    try:
+        rights.require_admin(user_of(request))
         _SLOT_STEPS[action](slot, actor(request))
-    else:
-        messages.error(request, "Only an admin may change slots.")
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(_back(request, f"/hosts/{name}"))

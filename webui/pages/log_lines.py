@@ -8,10 +8,10 @@ from typing import NamedTuple
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from accounts.refusals import Refusal
 from logs import read
 from logs.filters import Filters
 from logs.lines import Line
-from webui.api.errors import BadRequest
 from webui.live.log_download import blocks
 from webui.live.rows import as_row
 from webui.pages import commands, log_context, trial
@@ -150,7 +150,7 @@ def download(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
     """The exact bytes of the log, or of the lines that the filters leave."""
     try:
         filters = log_filters(request.GET)
-    except BadRequest as error:
+    except Refusal as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
     answer = StreamingHttpResponse(blocks(task_id, filters), content_type="text/plain; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'

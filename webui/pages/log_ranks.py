@@ -6,8 +6,9 @@ import uuid
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from accounts.refusals import Refusal
 from logs import rank_facts
-from logs.rank_expression import RankFault, parse
+from logs.rank_expression import parse
 from webui.pages import commands, trial
 from webui.pages.frame import page
 
@@ -30,7 +31,7 @@ def choose(request: HttpRequest, task_id: str) -> HttpResponse:
     """
     try:
         expression = parse(request.GET.get("ranks", ""))
-    except RankFault as fault:
+    except Refusal as fault:
         return JsonResponse({"fault": str(fault)})
     known = rank_facts.known(task_id)
     chosen = expression.ranks(known)

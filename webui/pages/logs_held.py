@@ -9,6 +9,8 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from dispatch import log_retention
 from jobs.models import Task
 from logs import retention
@@ -44,16 +46,22 @@ def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     if task is None:
         raise Http404(f"There is no task {task_id}.")
     is_command = hasattr(task, "command")
-    owner = task.command.owner if is_command else task.trial.experiment.owner
-    user = user_of(request)
     wanted = request.POST.get("days", "")
-    if not (user.is_admin or (user.may_edit and owner == user)):
-        messages.error(request, f"Only {owner.username} or an admin may say how long this log is kept.")
-    elif (days := as_whole(wanted, retention.DAYS_MAX, least=retention.FOR_EVER)) is not None or not wanted:
-        retention.keep(task_id, days)
-    else:
-        messages.error(
-            request,
-            f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {wanted!r}.",
-        )
+    try:
+        rights.require_owner(user_of(request), task.command if is_command else task.trial.experiment)
+        retention.keep(task_id, _days(wanted))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(f"/commands/{task.command.pk}/log" if is_command else f"/trials/{task.trial.pk}/logs")
+
+
+def _days(text: str) -> int | None:
+    """None: as configured. Raises Refusal."""
+    if not text:
+        return None
+    days = as_whole(text, retention.DAYS_MAX, least=retention.FOR_EVER)
+    if days is None:
+        raise Refusal(
+            f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {text!r}."
+        )
+    return days

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
+from accounts.refusals import Refusal
 from hosts.models import ResourcePool
 from jobs import queue_edits, queue_rules
 from jobs.models import Job
@@ -33,15 +34,15 @@ def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
     if form.errors:
         return _dialog(request, facts, form, look, status=400)
     if look is None or update is None:
-        return done(request, [f"Nothing was changed of job {queue_edits.short(facts.job.pk)}."], undo=False)
+        return done(request, [f"Nothing was changed of {facts.job.name}."], undo=False)
     if "preview" in request.POST or not look.was_seen(request.POST.get("seen", "")):
         return _dialog(request, facts, form, look, unseen="seen" in request.POST)
     try:
         said = queue_edits.apply([update], actor=actor(request), role=user_of(request).role)
-    except queue_edits.Refused as refusal:
-        form.refuse(str(refusal))
+    except Refusal as refusal:
+        form.refuse(refusal)
         return _dialog(request, facts, form, None, status=400)
-    return done(request, said, undo=True)
+    return done(request, [change.by_name for change in said], undo=True)
 
 
 @page
@@ -67,8 +68,8 @@ def _look(
         return None, None
     try:
         return update, previews.look([update], user_of(request), timezone.now())
-    except queue_edits.Refused as refusal:
-        form.refuse(str(refusal))
+    except Refusal as refusal:
+        form.refuse(refusal)
         return None, None
 
 

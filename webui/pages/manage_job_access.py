@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from accounts import rights
 from accounts.models import User
+from accounts.refusals import Refusal
 from experiments.models import Experiment
 from jobs.models import Job
-from jobs.queue_rules import Refused, refuse_strict, refuse_viewer, short
+from jobs.queue_rules import refuse_strict, refuse_viewer, short
 from jobs.states import JobState
 
 
@@ -15,7 +17,7 @@ def why_no_edit(job: Job, user: User) -> str:
     try:
         refuse_viewer(actor, user.role)
         refuse_strict(job, actor, user.role)
-    except Refused as refusal:
+    except Refusal as refusal:
         return str(refusal)
     if job.state == JobState.ENDED:
         return f"Job {short(job.pk)} has ended; only jobs in the queue can be changed."
@@ -24,13 +26,10 @@ def why_no_edit(job: Job, user: User) -> str:
 
 def why_no_action(job: Job, experiment: Experiment | None, user: User) -> str:
     """Why this user may not pause, activate, cancel or kill it; empty when he may."""
-    owner = experiment.owner if experiment else job.owner
-    if not user.may_edit:
-        return f"{user.username} is a viewer and may not change anything."
-    if not user.is_admin and owner.pk != user.pk:
-        return (
-            f"Job {short(job.pk)} belongs to {owner.username}; only {owner.username} or an admin may do this."
-        )
+    try:
+        rights.require_owner(user, experiment or job, job.name)
+    except Refusal as refusal:
+        return str(refusal)
     return ""
 
 
@@ -46,4 +45,4 @@ def why_no_pool(job: Job) -> str:
 
 def why_no_bulk(user: User) -> str:
     """Why this user may not change any job at all; empty when he may change some."""
-    return "" if user.may_edit else f"{user.username} is a viewer and may not change anything."
+    return "" if user.may_edit else str(rights.viewer(user.username))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from commands import transitions as command_transitions
 from experiments import transitions
 from experiments.models import Experiment
@@ -83,7 +84,7 @@ def _one(action: Action, job: Job, user: User) -> str:
         return _kill_command(action, job, user)
     try:
         action.run(experiment.pk, actor=f"user:{user.username}")
-    except transitions.IllegalStep as refusal:
+    except Refusal as refusal:
         return str(refusal)
     return ""
 

@@ -13,7 +13,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from jobs.models import Job
 from webui.pages.frame import show
-from webui.pages.manage_job_facts import with_names
+from webui.pages.manage_job_facts import told
 
 QUEUE = "/jobs"
 UNDO = "/jobs/edits/undo"
@@ -53,7 +53,7 @@ def part(
 
 def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str = "") -> HttpResponse:
     """What changed and, where there is one, the way to take it back; what was refused beside it."""
-    sentences = with_names(sentences)
+    sentences = told(sentences)
     if wants_part(request):
         context = {"sentences": sentences, "undo": undo, "refused": refused, "back": back(request)}
         return render(request, "fragments/manage_toast.html", context)

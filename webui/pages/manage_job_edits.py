@@ -13,9 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from jobs import queue_edits, queue_order
 from jobs.models import Job
-from jobs.queue_edits import Refused, Update
+from jobs.queue_edits import Update
 from webui.pages import manage_job_preview as previews
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job_actions import ACTIONS, carry_out, question
@@ -45,18 +46,18 @@ def make(request: HttpRequest) -> HttpResponse:
         if do in ACTIONS:
             return _act(request, do, jobs)
         return _edit(request, do, value, jobs)
-    except Refused as refusal:
+    except Refusal as refusal:
         return done(request, [], undo=False, refused=sentence(str(refusal)))
 
 
 def _chosen(ids: Sequence[str]) -> list[Job]:
-    """The jobs in their order in the queue. Raises Refused for an unknown one, and for none."""
+    """The jobs in their order in the queue. Raises Refusal for an unknown one, and for none."""
     whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := _uuid(text))}
     found = Job.objects.select_related("owner", "pool").in_bulk(whole.values())
     if unknown := next((text for text in ids if whole.get(text) not in found), None):
-        raise Refused(f"job {unknown} not found")
+        raise Refusal(f"job {unknown} not found")
     if not found:
-        raise Refused("no job was chosen: mark some rows first")
+        raise Refusal("no job was chosen: mark some rows first")
     return sorted(found.values(), key=lambda job: (job.priority, job.position, job.pk))
 
 
@@ -86,7 +87,7 @@ def _edit(request: HttpRequest, do: str, value: str, jobs: list[Job]) -> HttpRes
         context = {"question": f"{LABELS[do]}: {name}", "look": look, "unseen": seen is not None}
         return _ask(request, context | {"button": look.button}, do, value, jobs)
     said = queue_edits.apply(updates, actor=actor(request), role=user.role)
-    return done(request, said or ["Nothing was changed."], undo=bool(said))
+    return done(request, [change.by_name for change in said] or ["Nothing was changed."], undo=bool(said))
 
 
 def _ask(
@@ -97,25 +98,25 @@ def _ask(
 
 
 def _updates(do: str, value: str, jobs: list[Job]) -> list[Update]:
-    """The edit as the queue knows it. Raises Refused with the sentence that the edit itself would give."""
+    """The edit as the queue knows it. Raises Refusal with the sentence that the edit itself would give."""
     if do == "top":  # the last one first, so that they keep their order among themselves
         return [Update(str(job.pk), to_top=True) for job in reversed(jobs)]
     if do == "priority":
         priority = whole_in(value)
         if error := queue_edits.priority_error(priority):
-            raise Refused(error)
+            raise Refusal(error)
         assert isinstance(priority, int)
         return [Update(str(job.pk), priority=priority) for job in jobs]
     if do == "weight":
         weight = number_in(value)
         if error := queue_edits.weight_error(weight):
-            raise Refused(error)
+            raise Refusal(error)
         assert isinstance(weight, float)
         return [Update(str(job.pk), weight=weight) for job in jobs]
     if do == "pool":
         moving = [job for job in jobs if len(jobs) == 1 or job.pool.name != value]
         if not moving:
-            raise Refused(f"all of them are in resource pool {value} already")
+            raise Refusal(f"all of them are in resource pool {value} already")
         return [Update(str(job.pk), pool=value) for job in moving]
     if do == "ahead":
         return [Update(str(job.pk), ahead_of=value) for job in jobs]
@@ -123,7 +124,7 @@ def _updates(do: str, value: str, jobs: list[Job]) -> list[Update]:
         return [Update(str(job.pk), behind_of=value) for job in reversed(jobs)]
     if do in {"up", "down"}:
         return [_step(job, do == "up") for job in jobs[:1]]
-    raise Refused(f"there is no edit {do!r}; there are {', '.join([*LABELS, *ACTIONS])}")
+    raise Refusal(f"there is no edit {do!r}; there are {', '.join([*LABELS, *ACTIONS])}")
 
 
 def _step(job: Job, up: bool) -> Update:
@@ -132,6 +133,6 @@ def _step(job: Job, up: bool) -> Update:
     others = queue_order.listed(job.pool).exclude(pk=job.pk)
     neighbour = others.filter(before).last() if up else others.exclude(before).first()
     if neighbour is None:
-        raise Refused(f"job {queue_edits.short(job.pk)} is the {'first' if up else 'last'} already")
+        raise Refusal(f"job {queue_edits.short(job.pk)} is the {'first' if up else 'last'} already")
     anchor = str(neighbour.pk)
     return Update(str(job.pk), ahead_of=anchor) if up else Update(str(job.pk), behind_of=anchor)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +17,6 @@ from jobs.states import AllocationState, JobState, TaskState
 
 #: of an edit of many jobs not every sentence is read
 MOST_SENTENCES = 3
-_SHORT_ID = re.compile(r"[Jj]ob ([0-9a-f]{8})")
 #: rows shown above and below a job
 AROUND = 3
 TYPES = dict(Job.Kind.choices)
@@ -147,17 +144,9 @@ def numbers_of(pool: ResourcePool) -> PoolNumbers:
     )
 
 
-def with_names(sentences: Sequence[str]) -> list[str]:
-    """The first sentences of an edit with the names of jobs for their short ids, and how many more there are."""
-    told = list(sentences) if len(sentences) <= MOST_SENTENCES else list(sentences[: MOST_SENTENCES - 1])
-    for short in dict.fromkeys(_SHORT_ID.findall(" ".join(told))):
-        first, last = uuid.UUID(f"{short:0<32}"), uuid.UUID(f"{short:f<32}")
-        names = Job.objects.filter(pk__gte=first, pk__lte=last).values_list("name", flat=True)[:2]
-        if len(names) == 1:
-            told = [_named(sentence, short, names[0]) for sentence in told]
-    more = len(sentences) - len(told)
-    return [*told, f"And {more} more."] if more else told
-
-
-def _named(sentence: str, short: str, name: str) -> str:
-    return sentence.replace(f"Job {short}", name).replace(f"job {short}", name)
+def told(sentences: Sequence[str]) -> list[str]:
+    """The first sentences of an edit, and how many more there are."""
+    if len(sentences) <= MOST_SENTENCES:
+        return list(sentences)
+    first = sentences[: MOST_SENTENCES - 1]
+    return [*first, f"And {len(sentences) - len(first)} more."]

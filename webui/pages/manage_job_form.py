@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from accounts.refusals import Refusal
 from hosts.models import ResourcePool
 from jobs import queue_edits
 from jobs.models import Job
@@ -29,9 +30,9 @@ class Form:
     def changed(self) -> list[str]:
         return [name for name in FIELDS if self.values.get(name, "") != self.was.get(name, "")]
 
-    def refuse(self, sentence: str) -> None:
-        """Put the sentence of a refused edit beside the field that it names."""
-        self.errors[_field_of(sentence, self.changed)] = sentence
+    def refuse(self, refusal: Refusal) -> None:
+        """Put the sentence of a refused edit beside the field that it is about."""
+        self.errors[refusal.field if refusal.field in self.values else ""] = str(refusal)
 
 
 def shown(job: Job, position: int | None) -> Form:
@@ -87,13 +88,3 @@ def number_in(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def _field_of(sentence: str, changed: list[str]) -> str:
-    """The field that a refusal is about: the one it names first, or the only one that was changed."""
-    words = {"priority": "priority", "weight": "weight", "position": "position", "pool": "resource pool"}
-    at = {name: sentence.lower().find(word) for name, word in words.items() if name in changed}
-    named = [name for name in at if at[name] >= 0]
-    if named:
-        return min(named, key=at.__getitem__)
-    return changed[0] if len(changed) == 1 else ""

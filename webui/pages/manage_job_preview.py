@@ -16,7 +16,7 @@ from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
 from trainmaster.quantities import duration
-from webui.pages.manage_job_facts import AROUND, forecast_of, with_names
+from webui.pages.manage_job_facts import AROUND, forecast_of, told
 
 #: edited jobs whose start and surroundings are told, when many are edited at once
 MOST_STARTS = 5
@@ -73,9 +73,8 @@ class Look:
     def changes(self) -> list[str]:
         """What the edit itself says, without the job's name where there is but one."""
         if len(self.edited) > 1:
-            return with_names(self.found.changes)
-        said = [sentence.partition(": ")[2] or sentence for sentence in self.found.changes]
-        return with_names([f"{sentence[:1].upper()}{sentence[1:]}" for sentence in said])
+            return told([change.by_name for change in self.found.changes])
+        return told([f"{change.words[:1].upper()}{change.words[1:]}." for change in self.found.changes])
 
     @property
     def button(self) -> str:
@@ -145,7 +144,7 @@ class Look:
 
 
 def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
-    """What the edits would do. Raises queue_edits.Refused as the edits themselves would."""
+    """What the edits would do. Raises Refusal as the edits themselves would."""
     found = preview.of(list(updates), actor=f"user:{user.username}", role=user.role, now=now)
     edited = list(dict.fromkeys(update.job_id for update in updates))
     where = Q(pk__in=Job.objects.filter(pk__in=edited).values("pool"))
@@ -155,7 +154,7 @@ def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
 
 
 def look_at_undo(last: QueueEdit, user: User, now: datetime) -> Look:
-    """What taking back the user's last edit would do. Raises queue_edits.Refused as the undo itself would."""
+    """What taking back the user's last edit would do. Raises Refusal as the undo itself would."""
     found = preview.of_undo(user, now=now)
     where = Q(pk__in=[state["pool"] for state in last.before])
     return Look([state["job"] for state in last.before], where, found, user, now)

@@ -6,12 +6,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from accounts.refusals import Refusal
 from jobs import queue_edits
 from jobs.models import QueueEdit
 from webui.pages import manage_job_preview as previews
 from webui.pages.frame import page, user_of
 from webui.pages.manage_job_answers import done, part, sentence
-from webui.pages.manage_job_facts import with_names
+from webui.pages.manage_job_facts import told
 
 
 @page
@@ -25,16 +26,16 @@ def undo(request: HttpRequest) -> HttpResponse:
         if request.method == "GET" or (look and not look.was_seen(request.POST.get("seen", ""))):
             return _ask(request, last, look)
         said = queue_edits.undo(user)
-    except queue_edits.Refused as refusal:
+    except Refusal as refusal:
         if request.method == "GET":
             return _ask(request, last, None, sentence(str(refusal)))
         return done(request, [], undo=False, refused=sentence(str(refusal)))
-    return done(request, said, undo=False)
+    return done(request, [change.by_name for change in said], undo=False)
 
 
 def _ask(
     request: HttpRequest, last: QueueEdit | None, look: previews.Look | None, refused: str = ""
 ) -> HttpResponse:
-    sentences = with_names(last.sentences) if last else []
+    sentences = told(last.sentences) if last else []
     context = {"last": last, "sentences": sentences, "look": look, "refused": refused}
     return part(request, "manage_undo", context, title="Undo the last edit")

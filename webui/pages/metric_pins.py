@@ -10,15 +10,12 @@ import json
 from django.db import transaction
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from webui.models import UserSetting
 
 MOST = 200
 NAME_CHARACTERS = 500
 _KEY = "metric-pins"
-
-
-class CannotPin(ValueError):
-    """The message is a sentence."""
 
 
 def of(user: User, project_id: int) -> list[str]:
@@ -27,9 +24,9 @@ def of(user: User, project_id: int) -> list[str]:
 
 
 def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
-    """Pin a name or take the pin off; twice is as once. Raises CannotPin."""
+    """Pin a name or take the pin off; twice is as once. Raises Refusal."""
     if not name or len(name) > NAME_CHARACTERS or "\x00" in name:
-        raise CannotPin(f"`name` must be the name of a chart: 1 to {NAME_CHARACTERS} characters.")
+        raise Refusal(f"`name` must be the name of a chart: 1 to {NAME_CHARACTERS} characters.")
     where = {"user": user, "storage_path": _path(project_id), "key": _KEY}
     with transaction.atomic():
         UserSetting.objects.get_or_create(**where, defaults={"value": "[]"})
@@ -38,7 +35,7 @@ def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
         if is_pinned:
             names.append(name)
         if len(names) > MOST:
-            raise CannotPin(f"{MOST} metrics are pinned, which is the most; take a pin off first.")
+            raise Refusal(f"{MOST} metrics are pinned, which is the most; take a pin off first.")
         UserSetting.objects.filter(pk=row.pk).update(value=json.dumps(names))
 
 

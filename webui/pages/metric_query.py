@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
+from accounts.refusals import Refusal
 from metrics.curves import Axis, View
 from metrics.smoothing import MOST
-from webui.api.errors import BadRequest
 from webui.query import LARGEST_ID, as_whole, number, window
 
 #: Curves that one request may ask for.
@@ -52,23 +52,23 @@ def chosen(query: QueryDict) -> Chosen:
 def view(query: QueryDict, begin: float) -> View:
     """`x`, `smooth`, `from` and `to` in the unit of x (relative: seconds since `begin`; wall: epoch seconds).
 
-    Raises BadRequest.
+    Raises Refusal.
     """
     name = query.get("x") or Axis.STEP
     if name not in list(Axis):
-        raise BadRequest(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
+        raise Refusal(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
     return View(
         Axis(name), *window(query, "from", "to"), number(query, "smooth", 0, MOST) or 0.0, begin=begin
     )
 
 
 def wanted(query: QueryDict) -> list[Wanted]:
-    """`group`, `name` and optionally `after`, each once per curve. Raises BadRequest."""
+    """`group`, `name` and optionally `after`, each once per curve. Raises Refusal."""
     groups, names, after = query.getlist("group"), query.getlist("name"), query.getlist("after")
     if not groups or len(groups) != len(names) or len(after) not in {0, len(names)}:
-        raise BadRequest("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
+        raise Refusal("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
     if len(groups) > CURVES_MAX:
-        raise BadRequest(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
+        raise Refusal(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
     steps = [_step(text) for text in after] or [None] * len(groups)
     return [Wanted(*each) for each in zip(groups, names, steps, strict=True)]
 
@@ -77,5 +77,5 @@ def _step(text: str) -> int | None:
     if not text:
         return None
     if (step := as_whole(text)) is None:
-        raise BadRequest(f"after is {text[:40]!r}; it must be a step: a whole number from 0 to {LARGEST_ID}.")
+        raise Refusal(f"after is {text[:40]!r}; it must be a step: a whole number from 0 to {LARGEST_ID}.")
     return step

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
+from accounts.refusals import Refusal
 from webui.pages.source_text import coloured_as, markdown
 from webui.pages.why import plain
 
@@ -25,10 +26,6 @@ MOST_OF_MARKDOWN = 100_000
 _EACH = 256
 #: kinds of images that are shown -> what their bytes begin with
 _IMAGES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
-
-
-class NotShown(Exception):
-    """The file is no notebook that can be shown as cells; the message is a sentence that says why."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +75,13 @@ class _Budget:
 
 
 def read(content: bytes) -> Notebook:
-    """The cells of a notebook's file. Raises NotShown."""
+    """The cells of a notebook's file. Raises Refusal."""
     if len(content) > MOST_BYTES:
-        raise NotShown(f"This notebook has {len(content):,} bytes; up to {MOST_BYTES:,} are shown as cells.")
+        raise Refusal(f"This notebook has {len(content):,} bytes; up to {MOST_BYTES:,} are shown as cells.")
     whole = _loaded(content)
     found = whole.get("cells")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise NotShown("This file has no list of cells, as notebooks of format 4 have.")
+        raise Refusal("This file has no list of cells, as notebooks of format 4 have.")
     language = _language(whole.get("metadata"))
     left, cells = _Budget(), []
     for each in found:
@@ -98,13 +95,13 @@ def _loaded(content: bytes) -> dict[str, Any]:
     try:
         whole = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise NotShown(f"This notebook cannot be read as JSON: {error}.") from error
+        raise Refusal(f"This notebook cannot be read as JSON: {error}.") from error
     if not isinstance(whole, dict):
-        raise NotShown("This file is JSON, but no notebook: a notebook is a map.")
+        raise Refusal("This file is JSON, but no notebook: a notebook is a map.")
     told = whole.get("nbformat")
     if told != 4:
         form = f"of format {told}" if isinstance(told, int) else "of no format that it says (nbformat)"
-        raise NotShown(f"This notebook is {form}; those of format 4 are shown as cells.")
+        raise Refusal(f"This notebook is {form}; those of format 4 are shown as cells.")
     return whole
 
 

@@ -10,6 +10,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import FieldRefusals, Refusal
 from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.occurrences import no_link_address
@@ -43,13 +45,13 @@ def new(request: HttpRequest) -> HttpResponse:
     """The form of a new rule; POST makes it."""
     user = user_of(request)
     if not user.may_edit:
-        banners.error(request, f"{user.username} is a viewer and may not make rules.")
+        banners.error(request, str(rights.viewer(user.username)))
         return redirect("/settings/notifications")
     if request.method != "POST":
         return _form(request, Rule(owner=user), {})
     try:
         rule, key = rules.create(user, form.values(request))
-    except rules.RuleRefused as refusal:
+    except FieldRefusals as refusal:
         return _form(request, form.draft(request, Rule(owner=user)), refusal.errors)
     banners.success(request, "The rule is made.")
     return _to_rule_with(request, rule, key)
@@ -88,7 +90,7 @@ def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
         return _form(request, rule, {})
     try:
         rules.edit(rule, user_of(request), form.values(request))
-    except rules.RuleRefused as refusal:
+    except FieldRefusals as refusal:
         return _form(request, form.draft(request, rule), refusal.errors)
     banners.success(request, "The rule is saved.")
     return redirect(f"/settings/notifications/{rule.pk}")
@@ -104,7 +106,7 @@ def _form(request: HttpRequest, rule: Rule, errors: dict[str, str]) -> HttpRespo
     }
     try:
         context["preview"] = rules.preview(rule)
-    except text.BadTemplate as error:
+    except Refusal as error:
         context["preview"] = str(error)
     response = show(request, "notification_form", context, room=ROOM)
     response.status_code = 400 if errors else 200
@@ -119,7 +121,7 @@ def preview(request: HttpRequest) -> HttpResponse:
     try:
         rule.template = text.check(request.POST.get("template", ""))
         said = rules.preview(rule)
-    except text.BadTemplate as error:
+    except Refusal as error:
         said = str(error)
     return render(request, "fragments/notification_preview.html", {"preview": said})
 

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.forms.models import model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,7 +13,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.models import User
+from accounts.refusals import Code, Refusal, refused_as
 from experiments import places
 from experiments.models import Project, Workspace
 from webui.forms import Form, Text
@@ -61,7 +62,7 @@ class ProjectForm(NewProjectForm):
 @page
 def new_workspace(request: HttpRequest) -> HttpResponseBase:
     """GET: the form; POST: make it."""
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     return _answer(request, PlaceForm.of(request))
 
 
@@ -76,7 +77,7 @@ def edit_workspace(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
 @page
 def new_project(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     """GET: the form; POST: make it in this workspace."""
-    _require_editor(request)
+    rights.require_editor(user_of(request))
     return _answer(request, NewProjectForm.of(request), workspace=find_workspace(workspace_id))
 
 
@@ -100,7 +101,7 @@ def _answer(
     if form.is_valid():
         try:
             return redirect(_kept(user_of(request), found, workspace, form.cleaned_data))
-        except places.Refused as refusal:
+        except Refusal as refusal:
             form.add_error(None, str(refusal))
     answer = show(request, "place_form", {"found": found, "workspace": workspace, "form": form}, room=ROOM)
     answer.status_code = 400 if form.errors else 200
@@ -110,7 +111,7 @@ def _answer(
 def _kept(
     user: User, found: Workspace | Project | None, workspace: Workspace | None, values: dict[str, Any]
 ) -> str:
-    """The address of what was made or changed. Raises Refused."""
+    """The address of what was made or changed. Raises Refusal."""
     if isinstance(found, Project):
         places.settle(user, found, values, values.pop("workspace"))
         return f"/projects/{found.pk}"
@@ -136,18 +137,11 @@ def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResp
         if action not in {"archive", "unarchive"}:
             raise Http404(f"There is no action {action}.")
         places.archive(user_of(request), found, action == "archive")
-    except places.Refused as refusal:
+    except Refusal as refusal:
         messages.error(request, f"Nothing was changed: {refusal}")
     return redirect(f"/{kind}/{place_id}")
 
 
-def _require_editor(request: HttpRequest) -> None:
-    if not user_of(request).may_edit:
-        raise PermissionDenied("Viewers may look at workspaces and projects; editors make them.")
-
-
 def _require_owner(request: HttpRequest, found: Workspace | Project) -> None:
-    try:
+    with refused_as(Code.FORBIDDEN):
         places.require_changeable(user_of(request), found)
-    except places.Refused as refusal:
-        raise PermissionDenied(str(refusal)) from refusal

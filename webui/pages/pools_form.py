@@ -9,6 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import FieldRefusals, Refusal
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from webui.pages.frame import actor, page, show, user_of
@@ -31,15 +33,17 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _form(request: HttpRequest, pool: ResourcePool | None) -> HttpResponse:
-    if not user_of(request).is_admin:
-        messages.error(request, "Only an admin may change resource pools.")
+    try:
+        rights.require_admin(user_of(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
         return redirect(f"/pools/{pool.name}" if pool else "/pools")
     kind, of = (PoolForm, pool) if pool else (NewPoolForm, ResourcePool())
     form = kind.of_pool(of, request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
             return _kept(request, pool, {**form.cleaned_data})
-        except pool_edits.PoolRefused as refusal:
+        except FieldRefusals as refusal:
             for field, sentence in refusal.errors.items():
                 form.add_error(field, sentence)
     response = show(request, "pool_form", {"pool": pool, "form": form}, room="Pools")
@@ -48,7 +52,7 @@ def _form(request: HttpRequest, pool: ResourcePool | None) -> HttpResponse:
 
 
 def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any]) -> HttpResponse:
-    """The page of the pool that was changed or made. Raises PoolRefused."""
+    """The page of the pool that was changed or made. Raises FieldRefusals."""
     if pool:
         changed = pool_edits.edit(pool.name, values, actor=actor(request))
         said = f"{len(changed)} field{'s' if len(changed) != 1 else ''} of pool {pool.name} changed."
@@ -64,12 +68,10 @@ def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any
 @require_POST
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take the pool out, if nothing is in it."""
-    if not user_of(request).is_admin:
-        messages.error(request, "Only an admin may remove resource pools.")
-        return redirect(f"/pools/{name}")
     try:
+        rights.require_admin(user_of(request))
         pool_edits.remove(name, actor=actor(request))
-    except pool_edits.PoolRefused as refusal:
+    except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect(f"/pools/{name}")
     messages.success(request, f"Pool {name} is removed.")

@@ -10,6 +10,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from dispatch import pair_networks
 from dispatch.pair_verdict import speed
 from hosts import pair_checks
@@ -97,11 +99,9 @@ def test(request: HttpRequest, name: str) -> HttpResponse:
     pool = ResourcePool.objects.filter(name=name).first()
     if pool is None:
         raise Http404(f"There is no resource pool {name}.")
-    if not user_of(request).is_admin:
-        messages.error(request, "Only an admin may test the pairs of a pool.")
-    else:
-        try:
-            pair_checks.begin(pool, actor=actor(request))
-        except pair_checks.NoPairs as refusal:
-            messages.error(request, str(refusal))
+    try:
+        rights.require_admin(user_of(request))
+        pair_checks.begin(pool, actor=actor(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     return redirect(f"/pools/{name}/pairs")

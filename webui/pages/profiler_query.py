@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
+from accounts.refusals import Refusal
 from metrics import sample_charts
-from webui.api.errors import BadRequest
 from webui.query import LARGEST_INTEGER, as_whole, choice
 
 #: charts that one request may ask for, and hosts and GPUs that an address may name
@@ -44,13 +44,13 @@ def rank(query: QueryDict) -> int | None:
 
 
 def charts(query: QueryDict) -> list[str]:
-    """The charts of samples that `chart` lists. Raises BadRequest."""
+    """The charts of samples that `chart` lists. Raises Refusal."""
     asked = list(dict.fromkeys(query.getlist("chart")))
     if not 0 < len(asked) <= CHARTS_MAX:
-        raise BadRequest(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
+        raise Refusal(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
     try:
         for each in asked:
             sample_charts.parse(each)
     except ValueError as error:
-        raise BadRequest(str(error)) from error
+        raise Refusal(str(error)) from error
     return asked

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from accounts.refusals import Refusal
 from experiments import places
 from experiments.models import Project
 from webui.pages import places as place_pages
@@ -35,7 +36,7 @@ def notes(request: HttpRequest, project_id: int) -> HttpResponse:
         }
         try:
             return redirect(_kept(request, found, place, note))
-        except places.Refused as refusal:
+        except Refusal as refusal:
             problem = str(refusal)
     user = user_of(request)
     may_write = places.may_write_notes(user, found)
@@ -74,12 +75,12 @@ def _stamp(note: Note) -> str:
 
 @transaction.atomic
 def _kept(request: HttpRequest, found: Project, place: int | None, note: Note) -> str:
-    """The address of the page after it was kept, or removed. Raises Refused."""
+    """The address of the page after it was kept, or removed. Raises Refusal."""
     address = f"/projects/{found.pk}/notes"
     pages = places.locked_notes(found.pk)
     before = pages[place : place + 1] if place is not None else [_NEW]
     if [request.POST.get("seen")] != [_stamp(each) for each in before]:
-        raise places.Refused(
+        raise Refusal(
             "somebody has changed these notes meanwhile; open them in another tab, and put both changes together."
         )
     if "remove" in request.POST and place is not None:
@@ -88,9 +89,9 @@ def _kept(request: HttpRequest, found: Project, place: int | None, note: Note) -
         messages.success(request, f"The page {before[0]['name']} was removed.")
         return address
     if not 0 < len(note["name"]) <= NAME_CHARACTERS:
-        raise places.Refused(f"a page of notes has a name of 1 to {NAME_CHARACTERS} characters.")
+        raise Refusal(f"a page of notes has a name of 1 to {NAME_CHARACTERS} characters.")
     if len(note["contents"]) > MOST_CHARACTERS:
-        raise places.Refused(
+        raise Refusal(
             f"the notes have {len(note['contents']):,} characters; allowed are {MOST_CHARACTERS:,}."
         )
     if place is None:

@@ -10,13 +10,11 @@ import heapq
 import uuid
 from typing import Any
 
-from django.db.models import Q
-
 from dispatch import last_plan
 from hosts.models import ResourcePool
+from jobs.labels import called
 from jobs.models import Job, Task
 from jobs.states import JobState, TaskState
-from webui.pages.queue_rows import SHORT_KINDS
 
 #: candidates; those alike fold into one line, and a few lines are shown (`queue_listing.OTHERS_LINES`)
 MOST_DEPARTURES = 100
@@ -47,16 +45,8 @@ def blockers(pool: ResourcePool, me: int) -> list[uuid.UUID]:
     labels = dict.fromkeys(
         label for task in _waiting_of(pool, me) if task in waits for label in _named(waits[task])
     )
-    kinds = {short: kind for kind, short in SHORT_KINDS.items()}
-    who = Q()
-    for label in list(labels)[:MOST_BLOCKERS]:
-        short, _, entity = label.partition(" ")
-        if short in kinds and entity:
-            exact = kinds[short] == Job.Kind.EXPERIMENT  # of other ids a label has the beginning
-            who |= Q(kind=kinds[short], **{"entity_id" if exact else "entity_id__startswith": entity})
-    if not who:
-        return []
-    return list(Job.objects.filter(who).exclude(state=JobState.ENDED).values_list("pk", flat=True))
+    named = Job.objects.filter(called(list(labels)[:MOST_BLOCKERS]))
+    return list(named.exclude(state=JobState.ENDED).values_list("pk", flat=True))
 
 
 def _waiting_of(pool: ResourcePool, me: int) -> list[str]:

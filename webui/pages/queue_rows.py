@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from hosts.models import ResourcePool
 from jobs import idle_slots, run_words
+from jobs.labels import label_of
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import Reason
 from scheduling.reasons import NEVER, WaitCode
@@ -24,13 +25,6 @@ from webui.pages.queue_listing import Line, Listing
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 32
 MOST_HOSTS = 4
-SHORT_KINDS = {
-    Job.Kind.EXPERIMENT: "exp",
-    Job.Kind.COMMAND: "cmd",
-    Job.Kind.SHELL: "shell",
-    Job.Kind.NOTEBOOK: "notebook",
-    Job.Kind.TENSORBOARD: "tensorboard",
-}
 
 
 @dataclass
@@ -89,7 +83,7 @@ class Row:
     @property
     def label(self) -> str:
         """How sentences call it: `exp 152`."""
-        return f"{SHORT_KINDS[Job.Kind(self.kind)]} {self.entity_id[:8]}"
+        return label_of(self.kind, self.entity_id)
 
     @property
     def lamps(self) -> list[str]:
@@ -194,7 +188,7 @@ def _labels(tasks: Iterable[str]) -> dict[str, str]:
     """Task id -> `exp 152`, for the tasks that others are stopped for."""
     found = Task.objects.filter(pk__in={task for task in tasks if task})
     return {
-        task: f"{SHORT_KINDS[Job.Kind(kind)]} {entity[:8]}"
+        task: label_of(kind, entity)
         for task, kind, entity in found.values_list("pk", "job__kind", "job__entity_id")
     }
 

@@ -8,11 +8,13 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
+from accounts import rights
 from accounts.models import User
+from accounts.refusals import Code, Refusal
 from jobs.models import Task
-from logs.stacks import UnknownRank
 from webui.live.stack_answers import stacks_of
 from webui.live.threads import reading, release_thread
+from webui.pages.frame import refused_data
 
 _LARGEST_RANK = 2**31 - 1
 
@@ -22,14 +24,16 @@ _LARGEST_RANK = 2**31 - 1
 async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse:
     """{"text"}, or {"message"}: the sentence why there is none. 403 for viewers: it interrupts the rank a little."""
     user = cast(User, await request.auser())
-    if not user.may_edit:
-        sentence = f"{user.username} is a viewer and may not have a rank interrupted to show its stack."
-        return JsonResponse({"message": sentence}, status=403)
-    if rank > _LARGEST_RANK or "\0" in task_id or not await reading(Task.objects.filter(pk=task_id).exists):
-        return JsonResponse({"message": f"There is no rank {rank} of a task {task_id}."}, status=404)
-    await release_thread()
     try:
+        rights.require_editor(user)
+        if (
+            rank > _LARGEST_RANK
+            or "\0" in task_id
+            or not await reading(Task.objects.filter(pk=task_id).exists)
+        ):
+            raise Refusal(f"There is no rank {rank} of a task {task_id}.", Code.NOT_FOUND)
+        await release_thread()
         (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
-    except UnknownRank as error:
-        return JsonResponse({"message": str(error)}, status=404)
+    except Refusal as refusal:
+        return refused_data(refusal)
     return JsonResponse(answer)

@@ -11,18 +11,19 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from accounts import rights
+from accounts.refusals import Refusal
 from experiments import outcomes
 from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES
-from experiments.transitions import IllegalStep
 from metrics.comparisons import metrics_of
 from metrics.hparam_axes import Axis, axes
 from metrics.parallel_chart import METRIC
 from trainmaster import yamltext
 from webui.pages import experiment as experiment_page
 from webui.pages import experiment_trials, sweep_query, sweep_rows, trial_columns
-from webui.pages.experiment_access import find, may_act
-from webui.pages.frame import actor, page, show
+from webui.pages.experiment_access import find
+from webui.pages.frame import actor, page, show, user_of
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES, field
 from webui.pages.table_columns import Column
 from webui.query import as_ids
@@ -116,12 +117,13 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """
     experiment = find(experiment_id)
     asked = as_ids(request.POST.getlist("trial"))
-    if not may_act(request, experiment):
-        messages.error(request, "Only the owner of an experiment or an admin may kill its trials.")
-    elif not asked:
-        messages.error(request, "No trial was ticked.")
-    else:
+    try:
+        rights.require_owner(user_of(request), experiment)
+        if not asked:
+            raise Refusal("No trial was ticked.")
         _kill(request, experiment, asked)
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
     back = request.POST.get("back", "")
     own = f"/experiments/{experiment_id}/trials"
     is_known = back == own or back.startswith(f"{own}?") or _TRIAL_PAGE.fullmatch(back)
@@ -135,7 +137,7 @@ def _kill(request: HttpRequest, experiment: Experiment, asked: list[int]) -> Non
         try:
             outcomes.kill_trial(pk, actor=actor(request))
             killed += 1
-        except IllegalStep as error:
+        except Refusal as error:
             refusal = str(error)
     left = len(asked) - killed
     words = f"{killed} trial{'s are' if killed != 1 else ' is'} being killed."

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts import attempts
 from accounts.models import User
 from accounts.passwords import check_password
+from accounts.refusals import Refusal
 
 
 @require_http_methods(["GET", "POST"])
@@ -34,7 +35,7 @@ def login(request: HttpRequest) -> HttpResponse:
     username = request.POST.get("username", "")
     try:
         attempts.check(username)
-    except attempts.TooManyAttempts as error:
+    except Refusal as error:
         return render(request, "pages/login.html", {**context, "error": str(error)}, status=403)
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None or not check_password(user, request.POST.get("password", ""), is_hashed=False):

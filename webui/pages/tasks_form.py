@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
-from rest_framework.exceptions import APIException
 
+from accounts import rights
+from accounts.refusals import Refusal
 from commands import submit
 from commands.config import CommandConfig, check
 from commands.models import Command
@@ -21,7 +21,6 @@ from experiments.models import Template
 from hosts.models import ResourcePool
 from jobs.models import Job
 from submissions import contexts
-from submissions.config.problems import ConfigError
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.pages.commands import ROOM
@@ -39,10 +38,6 @@ _EXAMPLE = """# any field of a command's config, such as
 """
 
 
-class Wrong(ValueError):
-    """The form cannot be sent as it is; the message is a sentence."""
-
-
 @page
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
@@ -50,12 +45,11 @@ def new(request: HttpRequest) -> HttpResponseBase:
     kind = KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
     problem = ""
     if request.method == "POST":
+        rights.require_editor(user_of(request))
         try:
             return redirect(f"/tasks/{_start(request, kind).pk}")
-        except (Wrong, ConfigError, submit.Refused) as error:
+        except Refusal as error:
             problem = str(error)
-        except APIException as error:
-            problem = str(error.detail)
     context = {
         "type": kind.value.lower(),
         "types": [(name, each.label) for name, each in KINDS.items()],
@@ -76,6 +70,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
+    rights.require_editor(user_of(request))
     try:
         shown = shown_of(_numbers(request, "experiments"), _numbers(request, "trials"))
         open_one = Command.objects.filter(
@@ -86,7 +81,7 @@ def tensorboard(request: HttpRequest) -> HttpResponseBase:
             service__trial_ids=list(shown.trial_ids),
         ).first()
         made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
-    except (Wrong, submit.Refused, APIException) as error:
+    except Refusal as error:
         messages.error(request, str(error))
         return redirect("/tasks")
     return redirect(f"/tasks/{made.pk}")
@@ -99,7 +94,7 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
     slots = given.get("slots", "").strip()
     if slots:
         if (number := as_whole(slots, LARGEST_INTEGER)) is None:
-            raise Wrong(f"Slots are {slots!r}; allowed: a whole number from 0 to {LARGEST_INTEGER}.")
+            raise Refusal(f"Slots are {slots!r}; allowed: a whole number from 0 to {LARGEST_INTEGER}.")
         resources["slots"] = number
     if pool := given.get("pool"):
         resources["resource_pool"] = pool
@@ -111,7 +106,7 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
     if chosen := given.get("template"):
         row = Template.objects.filter(name=chosen).first()
         if row is None:
-            raise Wrong(f"There is no template {chosen} any more; choose another.")
+            raise Refusal(f"There is no template {chosen} any more; choose another.")
         template = row.config
     shown = submit.Shown()
     if kind == Job.Kind.TENSORBOARD:
@@ -121,8 +116,6 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
 
 def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:
     user = user_of(request)
-    if not user.may_edit:
-        raise PermissionDenied("Viewers may look at tasks; editors start them.")
     with transaction.atomic():
         return submit.create(
             owner=user, config=config, context=contexts.store([]), workspace_number=1, idempotency_key=None,
@@ -134,16 +127,16 @@ def _config(text: str) -> dict[str, Any]:
     try:
         found = yamltext.load(text.replace("\r\n", "\n"))
     except yamltext.YamlError as error:
-        raise Wrong(f"The config is not YAML: {error}.") from error
+        raise Refusal(f"The config is not YAML: {error}.") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise Wrong("The config is no map of fields, such as idle_timeout: 2h.")
+        raise Refusal("The config is no map of fields, such as idle_timeout: 2h.")
     return dict(found)
 
 
 def _numbers(request: HttpRequest, name: str) -> list[int]:
     words = request.POST.get(name, "").replace(",", " ").split()
     if wrong := [word for word in words if as_whole(word) is None]:
-        raise Wrong(f"{wrong[0]!r} is no id; give numbers with commas between.")
+        raise Refusal(f"{wrong[0]!r} is no id; give numbers with commas between.")
     return as_ids(words)

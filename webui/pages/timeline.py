@@ -34,6 +34,10 @@ _SENTENCES = {
     (Event.Kind.MEMBER, Reason.CLEANED): "{host}: nothing of it is left, and its slots are free",
     (Event.Kind.TASK, "WAITING"): "It stands in the queue",
 }
+#: The end of an attempt or of its part says how it ended.
+_ENDED = {(Event.Kind.ALLOCATION, "TERMINATED"), (Event.Kind.MEMBER, "ENDED")}
+#: Reasons that name the searcher.
+_BY_SEARCHER = {Reason.SEARCHER_STOPPED, Reason.SEARCHER_PROMOTED}
 #: Reasons that such a sentence already says.
 _SAID = {Reason.SCHEDULED, Reason.LAUNCHED, Reason.STARTED, Reason.CLEANING, Reason.CLEANED}
 _SUBJECTS = {
@@ -80,7 +84,7 @@ def _of_trial(entry: Entry, event: Event, trials: Mapping[str, int]) -> Entry:
     if trial is None or event.kind not in _OF_ATTEMPTS:
         return entry
     sentence = entry.sentence
-    if sentence.startswith("Attempt "):  # not a host's name, which stays as it is
+    if event.kind == Event.Kind.ALLOCATION or event.reason == Reason.LOG_POLICY:  # not a host's name
         sentence = sentence[:1].lower() + sentence[1:]
     return replace(entry, sentence=f"Trial {trial}, {sentence}")
 
@@ -108,18 +112,15 @@ def _entry(event: Event, unit: str) -> Entry:
         to = "" if is_edit else words.word_of(kind, event.to_state)
         subject = _SUBJECTS.get(kind, "").format(**names)
         sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
-    sentence = _with_reason(sentence, reason)
+    if event.reason == Reason.COMPLETED and (kind, event.to_state) in _ENDED:
+        sentence, reason = f"{sentence} with exit code 0", ""
+    sentence = f"{sentence}, {reason}" if sentence and reason and reason != sentence else sentence or reason
     if kind != Event.Kind.MEMBER:  # whose sentences begin with the name of a host
         sentence = sentence[:1].upper() + sentence[1:]
     actor = _actor(event.actor)
-    is_said = sentence.startswith(f"{actor}:") or f"by {actor}" in sentence
+    by_searcher = event.actor == "searcher" and event.reason in _BY_SEARCHER
+    is_said = by_searcher or (kind == Event.Kind.MEMBER and actor == names["host"])
     return Entry(event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor)
-
-
-def _with_reason(sentence: str, reason: str) -> str:
-    if sentence.endswith(" ended") and reason.startswith("ended "):
-        return sentence + reason.removeprefix("ended")
-    return f"{sentence}, {reason}" if sentence and reason and reason != sentence else sentence or reason
 
 
 def _reason(code: str) -> str:

@@ -15,12 +15,12 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from accounts.refusals import Refusal
 from experiments.models import Checkpoint, Trial
 from metrics import curves, series
 from metrics.charts import FIRST_GROUPS, plain
 from metrics.curves import Axis, Clock, Curve, View
 from metrics.units import of_span
-from webui.api.errors import BadRequest
 from webui.api.trial_encoding import best_checkpoint
 from webui.live.log_download import stepped
 from webui.pages import metric_pins, metric_query, metric_table, trial
@@ -56,12 +56,9 @@ def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """
     found = trial.find(trial_id)
     is_pinned = request.POST.get("pinned", "true") == "true"
-    try:
-        metric_pins.put(
-            user_of(request), found.experiment.project_id, request.POST.get("name", ""), is_pinned=is_pinned
-        )
-    except metric_pins.CannotPin as error:
-        raise BadRequest(str(error)) from error
+    metric_pins.put(
+        user_of(request), found.experiment.project_id, request.POST.get("name", ""), is_pinned=is_pinned
+    )
     return _shown(request, found, "table")
 
 
@@ -130,7 +127,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     if view.axis == Axis.EPOCH:
         clock = curves.clock(found.pk, _ordered(series.groups(found.pk)))
         if clock is None:
-            raise BadRequest(
+            raise Refusal(
                 f"The trial has reported no metric {curves.EPOCH!r}, so there is no axis of epochs."
             )
     is_tail = not view.needs_all and request.GET.get("run") == str(found.run_id)

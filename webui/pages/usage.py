@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from dispatch import usage, usage_periods
 from dispatch.usage import Sum
-from dispatch.usage_periods import Periods, Unit, WrongPeriod
+from dispatch.usage_periods import Periods, Unit
 from metrics import usage_charts
 from webui.api.resource_usage import PERIODS
 from webui.pages.frame import page, show
@@ -60,7 +61,7 @@ def read(query: QueryDict) -> View:
     first, last = str(query.get("from") or usual.names[0]), str(query.get("to") or usual.names[-1])
     try:
         return View(usage_periods.between(unit, first, last, most=MOST[unit]), group)
-    except WrongPeriod as error:
+    except Refusal as error:
         return View(usual, group, str(error))
 
 

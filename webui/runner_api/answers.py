@@ -13,12 +13,14 @@ from django.db import InterfaceError, OperationalError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from dispatch.intake import BadBatch, Intake, Over
+from accounts.refusals import Refusal
+from dispatch.intake import Intake, Over
 from logs.streams import OffsetConflict
 from trainmaster import bounded_json
 from trainmaster.protocol import OLDEST_PROTOCOL, PROTOCOL, PROTOCOL_HEADER
 from webui import full_disk
 from webui.api.errors import body
+from webui.refusals import STATUS
 from webui.runner_api import limits
 
 log = logging.getLogger(__name__)
@@ -76,8 +78,8 @@ def _answer_to(error: Exception) -> Response:
             return _error(409, str(error), None, {"offset": error.stored})
         case Over():
             return _error(410, str(error))
-        case BadBatch():
-            return _error(400, str(error))
+        case Refusal():
+            return _error(STATUS[error.code], str(error))
         case OperationalError() | InterfaceError():
             log.warning("the database is away or busy: %s", error)
             sentence = "The database is away or busy; try again."

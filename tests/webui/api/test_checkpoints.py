@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from accounts.refusals import Refusal
 from experiments import reports, s3_stores
-from experiments.checkpoint_deletion import NotDeletable
 from experiments.models import Checkpoint, Trial
 from metrics import ingest
 from metrics.ingest import Report
@@ -240,7 +240,7 @@ def test_code_deletes_checkpoints_of_its_own_experiment_but_the_one_it_goes_on_f
 
     delete(10, trial)
     assert at(trial, 10).state == "DELETING"
-    with pytest.raises(NotDeletable, match="goes on from it"):
+    with pytest.raises(Refusal, match="goes on from it"):
         delete(40, trial)
     with pytest.raises(ValueError, match="has no checkpoint"):
         delete(20, running[0])

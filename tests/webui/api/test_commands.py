@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from accounts.refusals import Refusal
 from commands.models import Command
 from experiments.models import Template, Workspace
 from hosts.models import Host, ResourcePool
@@ -170,7 +171,7 @@ def test_the_priority_is_set_and_the_pool_is_not(cast: Cast, pool: ResourcePool)
     for wrong in (0, 100, 1.5, "x"):
         assert "between 1 and 99" in cast.ada.refused("POST", path, {"priority": wrong})[1]
     ResourcePool.objects.create(name="other")
-    with pytest.raises(queue_edits.Refused, match="cancel"):
+    with pytest.raises(Refusal, match="cancel"):
         queue_edits.apply(
             [queue_edits.Update(record["jobId"], pool="other")], actor="user:ada", role="editor"
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from accounts.refusals import Code, Refusal
 from commands.states import CommandState
 from jobs.models import Member, Task
 from tests.rig.api import Cast
 from tests.rig.rows import make_command, make_gang
-from webui.api.errors import BadRequest, Missing
 from webui.api.tasks import find
 
 
@@ -28,11 +28,11 @@ def test_a_task_is_found_by_any_beginning_that_is_its_alone(cast: Cast, member: 
         assert cast.vic.get(f"tasks/{given}")["task"]["taskId"] == task_id
     another(member, f"{task_id}9")
     assert find(task_id).pk == task_id, "a whole id is no beginning"
-    with pytest.raises(BadRequest, match=f"is not unique: it may be {task_id}, {task_id}9; give more"):
+    with pytest.raises(Refusal, match=f"is not unique: it may be {task_id}, {task_id}9; give more"):
         find(task_id[:8])
     for number in range(10, 20):
         another(member, f"{task_id}{number}")
-    with pytest.raises(BadRequest, match="or another; give more"):
+    with pytest.raises(Refusal, match="or another; give more"):
         find(task_id[:8])
 
 
@@ -47,5 +47,6 @@ def test_a_command_is_ended_by_its_task(cast: Cast, db: None) -> None:
 
 @pytest.mark.parametrize("given", ["", "nosuch", "%", "_", "task\x00"])
 def test_what_begins_no_id_is_no_task(member: Member, given: str) -> None:
-    with pytest.raises(Missing, match="not found"):
+    with pytest.raises(Refusal, match="not found") as refused:
         find(given)
+    assert refused.value.code is Code.NOT_FOUND

@@ -13,6 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from experiments import transitions
 from experiments.models import Checkpoint, Experiment, Project, Trial, Workspace
 from hosts.models import ResourcePool
@@ -155,7 +156,7 @@ def test_a_notebook_is_shown_as_cells_and_its_text_is_a_link_away(client: Client
     ],
 )
 def test_what_is_no_notebook_says_why(content: bytes, why: str) -> None:
-    with pytest.raises(notebook_cells.NotShown, match=why):
+    with pytest.raises(Refusal, match=why):
         notebook_cells.read(content)
 
 
@@ -278,7 +279,8 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
 
     page = said("pause")
     assert "1 experiment paused." in page
-    assert f"1 not paused: experiment {other.pk}: only its owner or an admin may change it." in page
+    whose = f"experiment {other.pk} belongs to {other.owner.username}"
+    assert f"1 not paused: {whose}; only its owner or an admin may change it." in page
     assert "Name at least one label" in said("label", sure="yes", labels=" ")
     said("label", sure="yes", labels="x, y")
     said("unlabel", sure="yes", labels="y")
@@ -286,7 +288,7 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
     assert "Kill 2 experiments" in said("kill") and Experiment.objects.get(pk=mine.pk).state == "PAUSED"
     assert "1 experiment killed." in said("kill", sure="yes")
     Experiment.objects.filter(pk=mine.pk).update(state="CANCELED")  # as once its attempts have ended
-    assert f"2 not paused: experiment {mine.pk} has ended. experiment {other.pk}: only" in said("pause")
+    assert f"2 not paused: experiment {mine.pk} has ended. {whose}; only" in said("pause")
     assert "Deleted are 2 trials" in said("delete")
     assert "archived." in said("archive")
     client.force_login(make_user("root", User.Role.ADMIN))

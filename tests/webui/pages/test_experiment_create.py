@@ -130,5 +130,5 @@ def test_a_folder_is_submitted_and_what_cannot_be_is_said(client: Client) -> Non
     assert "is no zip" in send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[1]
     assert "there is no template gone" in send(client, template="gone")[1]
     client.force_login(make_user("vic", User.Role.VIEWER))
-    assert "may not submit" in send(client)[1]
+    assert "vic is a viewer and may not change anything" in send(client)[1]
     assert Experiment.objects.count() == 1 and Template.objects.count() == 1

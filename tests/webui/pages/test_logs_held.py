@@ -61,7 +61,8 @@ def test_its_owner_says_beside_a_log_how_long_it_is_kept() -> None:
     stranger, owner = Client(), Client()
     stranger.force_login(make_user("eve"))
     owner.force_login(trial.experiment.owner)
-    assert "Only ada or an admin may say" in stranger.post(keep, {"days": "7"}, follow=True).content.decode()
+    refused = stranger.post(keep, {"days": "7"}, follow=True).content.decode()
+    assert f"experiment {trial.experiment_id} belongs to ada; only its owner or an admin" in refused
     for days, shown in (("30", "30 days after the end"), ("-1", "for ever"), ("", "as configured")):
         text = owner.post(keep, {"days": days}, follow=True).content.decode()
         assert f'<option value="{days}" selected>{shown}</option>' in text

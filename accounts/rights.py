@@ -1,0 +1,72 @@
+"""Who may do what: one rule and one sentence for each right, the same on pages, over REST and in sockets.
+
+Viewers read, editors change what is theirs, admins change everything. An access token narrows what its owner may.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from accounts.models import Scope, User
+from accounts.refusals import Code, Refusal
+
+
+class Owned(Protocol):
+    """What belongs to somebody: an experiment, a command, a job, a workspace."""
+
+    @property
+    def pk(self) -> object: ...
+
+    @property
+    def owner(self) -> User | None: ...
+
+    @property
+    def owner_id(self) -> int | None: ...
+
+
+def require_scope(user: User, *, writes: bool, full: bool = False) -> None:
+    """Raises Refusal where the access token that was sent does not reach so far."""
+    if writes and user.scope == Scope.READ:
+        raise _forbidden("The access token has the scope read; it may not change anything.")
+    if full and user.scope != Scope.FULL:
+        raise _forbidden(
+            f"The access token has the scope {user.scope}; this needs the scope full, or a login."
+        )
+
+
+def require_admin(user: User) -> None:
+    if user.is_admin:
+        return
+    if user.role == User.Role.ADMIN:
+        raise _forbidden(
+            f"Only an admin may do this; the access token has the scope {user.scope}, and this needs full."
+        )
+    raise _forbidden(f"Only an admin may do this; {user.username} is {user.role}.")
+
+
+def require_editor(user: User) -> None:
+    require_scope(user, writes=True)
+    if not user.may_edit:
+        raise viewer(user.username)
+
+
+def viewer(username: str) -> Refusal:
+    return _forbidden(f"{username} is a viewer and may not change anything.")
+
+
+def may_change(user: User, thing: Owned) -> bool:
+    """Its owner and admins change a thing."""
+    return user.is_admin or (user.may_edit and thing.owner_id == user.pk)
+
+
+def require_owner(user: User, thing: Owned, name: str = "") -> None:
+    """`name`: what the sentence calls the thing, if not by its kind and id."""
+    require_editor(user)
+    if not may_change(user, thing):
+        whose = thing.owner.username if thing.owner else "nobody"
+        name = name or f"{type(thing).__name__.lower()} {thing.pk}"
+        raise _forbidden(f"{name} belongs to {whose}; only its owner or an admin may change it.")
+
+
+def _forbidden(sentence: str) -> Refusal:
+    return Refusal(sentence, Code.FORBIDDEN)

@@ -1,0 +1,15 @@
+"""What each code of a refusal is in HTTP; pages, REST, runners and sockets answer by this table."""
+
+from http import HTTPStatus
+
+from accounts.refusals import Code
+
+STATUS = {
+    Code.INVALID: HTTPStatus.BAD_REQUEST,
+    Code.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.TAKEN: HTTPStatus.CONFLICT,
+    Code.CONFLICT: HTTPStatus.CONFLICT,
+    Code.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Code.ENDED: HTTPStatus.CONFLICT,
+}
