@@ -14,7 +14,7 @@ from commands.models import Command
 from commands.states import END_STATES, STEPS, CommandState
 from events.announce import announce
 from events.models import Event
-from events.record import record
+from events.steps import step
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
@@ -39,25 +39,19 @@ def set_state(
     **fields: Any,
 ) -> bool:
     """Guarded step of a locked command, with its event; `fields` are written with it. `at`: its end, if not now."""
-    if to not in STEPS[CommandState(command.state)]:
-        return False
-    from_state = command.state
     if to in END_STATES:
         fields["ended_at"] = at or timezone.now()
-    Command.objects.filter(pk=command.pk).update(state=to, **fields)
-    for name, value in {"state": to, **fields}.items():
-        setattr(command, name, value)
-    record(
-        Event.Kind.COMMAND,
-        command.pk,
-        from_state=from_state,
-        to_state=to,
+    event = Event(
+        kind=Event.Kind.COMMAND,
+        subject=str(command.pk),
         reason=reason,
         actor=actor,
-        detail={"code": fields["exit_code"]} if fields.get("exit_code") is not None else None,
+        detail={"code": fields["exit_code"]} if fields.get("exit_code") is not None else {},
         job_id=command.job_id,
         task_id=command.task_id,
     )
+    if not step(command, STEPS, to, event, **fields):
+        return False
     announce("commands", f"task:{command.task_id}", f"job:{command.job_id}")
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.conf import settings
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from experiments.states import CheckpointState, ExperimentState, TrialState
@@ -57,7 +58,7 @@ class Experiment(models.Model):
     labels = models.JSONField(default=list)
     notes = models.TextField(blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="experiments")
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="experiments")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="experiments", db_index=False)
     parent = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="forks")
     #: the effective config: template, defaults and overrides applied
     config = models.JSONField()
@@ -87,14 +88,55 @@ class Experiment(models.Model):
     class Meta:
         ordering = ["-id"]
         indexes = [
-            models.Index(fields=["state"]),
+            # lists are filtered by one of these and show the newest first
+            models.Index(fields=["state", "-id"], name="experiments_by_state"),
+            models.Index(fields=["project", "-id"], name="experiments_by_project"),
             models.Index(fields=["owner", "-id"]),
-            # every page says how many there are
-            models.Index(fields=["id"], condition=models.Q(archived=False), name="experiments_not_archived"),
+            GinIndex(fields=["labels"], opclasses=["jsonb_path_ops"], name="experiments_by_label"),
+            models.Index(fields=["-id"], condition=models.Q(archived=True), name="experiments_archived"),
+            models.Index(
+                fields=["template_name", "-id"],
+                condition=~models.Q(template_name=""),
+                name="experiments_by_template",
+            ),
             models.Index(
                 fields=["id"], condition=models.Q(collect_due=True), name="experiment_to_collect_from"
             ),
         ]
+
+
+class ExperimentCount(models.Model):
+    """How many experiments and trials are alike in these columns: the sum of the rows, some of which are negative.
+
+    A trigger adds rows in the transaction that changes an experiment or a trial, so the sum is always exact, and no
+    two transactions wait for each other as they would for one row. `experiments.counts` reads the rows and folds them.
+    """
+
+    project = models.ForeignKey(
+        Project, on_delete=models.DO_NOTHING, related_name="counts", db_constraint=False, db_index=False
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.DO_NOTHING,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    state = models.CharField(max_length=20)
+    archived = models.BooleanField()
+    template_name = models.CharField(max_length=128)
+    experiments = models.IntegerField()
+    trials = models.IntegerField()
+
+
+class LabelCount(models.Model):
+    """How many experiments of a project have a label; rows as in ExperimentCount."""
+
+    label = models.TextField()
+    project = models.ForeignKey(
+        Project, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
+    )
+    experiments = models.IntegerField()
 
 
 class Trial(models.Model):

@@ -45,6 +45,16 @@ USABLE = frozenset({CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED
 #: nothing of it is, or will be, there
 GONE = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 
+_C = CheckpointState
+CHECKPOINT_STEPS: dict[CheckpointState, frozenset[CheckpointState]] = {
+    _C.PARTIAL: frozenset({_C.COMPLETED, _C.ERROR}),
+    _C.COMPLETED: frozenset({_C.PARTIALLY_DELETED, _C.DELETING}),
+    _C.PARTIALLY_DELETED: frozenset({_C.DELETING}),
+    _C.ERROR: frozenset({_C.DELETING}),  # never PARTIALLY_DELETED, from which a trial could start
+    _C.DELETING: frozenset({_C.DELETED}),
+    _C.DELETED: frozenset(),
+}
+
 _E = ExperimentState
 _STOPPING = frozenset({_E.STOPPING_COMPLETED, _E.STOPPING_CANCELED, _E.STOPPING_KILLED, _E.STOPPING_ERROR})
 EXPERIMENT_END_STATES = frozenset({_E.COMPLETED, _E.CANCELED, _E.ERROR})

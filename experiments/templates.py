@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
@@ -38,6 +38,11 @@ def _required(rows: QuerySet[Template], name: str) -> Template:
     if row is None:
         raise Refusal(f"template {name} not found", Code.NOT_FOUND, "template")
     return row
+
+
+def uses(name: str | OuterRef) -> QuerySet[Experiment]:
+    """Experiments that were submitted with the template of this name."""
+    return Experiment.objects.filter(template_name=name).exclude(template_name="")  # as the index says it
 
 
 def used(name: str | None) -> Used | None:
@@ -116,7 +121,7 @@ def rename(name: str, to: str, *, user: User) -> Template:
     template.name, template.changed_by = to, user
     with _once(to):
         template.save()
-    Experiment.objects.filter(template_name=name).update(template_name=to)
+    uses(name).update(template_name=to)
     announce("templates")
     return template
 

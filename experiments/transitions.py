@@ -13,11 +13,12 @@ import searching
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from events.models import Event
-from events.record import record
+from events.steps import step
 from experiments import borrowers
 from experiments.end_time import end_after
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import (
+    CHECKPOINT_STEPS,
     EXPERIMENT_END_STATES,
     EXPERIMENT_STEPS,
     TRIAL_END_STATES,
@@ -51,28 +52,23 @@ def set_experiment_state(
     experiment: Experiment, to: ExperimentState, *, reason: Reason, actor: str, at: datetime | None = None
 ) -> bool:
     """One guarded step of a locked experiment; False when it is not legal from its state. `at`: its end, if not now."""
-    from_state = ExperimentState(experiment.state)
-    if to not in EXPERIMENT_STEPS[from_state]:
-        return False
     ended = (at or timezone.now()) if to in EXPERIMENT_END_STATES else None
+    changes: dict[str, Any] = {"ended_at": ended}
     # At its end, what is superfluous of its checkpoints is deleted (experiments.checkpoint_deletion). Those of detached
     # runs stay, as in Determined: their scripts say nowhere how many to keep, and may resume from any; a policy that
     # somebody sets later counts.
-    changes: dict[str, Any] = {"state": to, "ended_at": ended}
-    if not experiment.unmanaged and (ended or from_state in EXPERIMENT_END_STATES):
+    if not experiment.unmanaged and (ended or experiment.state in EXPERIMENT_END_STATES):
         changes["collect_due"] = ended is not None
-    Experiment.objects.filter(pk=experiment.pk).update(**changes)
-    experiment.state, experiment.ended_at = to, ended
-    record(
-        Event.Kind.EXPERIMENT,
-        experiment.pk,
-        from_state=from_state,
-        to_state=to,
+    event = Event(
+        kind=Event.Kind.EXPERIMENT,
+        subject=str(experiment.pk),
         reason=reason,
         actor=actor,
         job_id=experiment.job_id,
         experiment_id=experiment.pk,
     )
+    if not step(experiment, EXPERIMENT_STEPS, to, event, **changes):
+        return False
     if ended:
         jobs.set_job_state(experiment.job_id, JobState.ENDED, reason=reason, actor=actor, at=ended)
         wake("dispatch.tasks.collect_checkpoints", experiment.pk)
@@ -90,59 +86,48 @@ def set_trial_state(
     at: datetime | None = None,
 ) -> bool:
     """One guarded step of a trial whose experiment is locked. `at`: its end, if not now."""
-    from_state = TrialState(trial.state)
-    if to not in TRIAL_STEPS[from_state]:
-        return False
     ended = (at or timezone.now()) if to in TRIAL_END_STATES else None
-    Trial.objects.filter(pk=trial.pk).update(state=to, ended_at=ended)
-    trial.state, trial.ended_at = to, ended
-    record(
-        Event.Kind.TRIAL,
-        trial.pk,
-        from_state=from_state,
-        to_state=to,
-        reason=reason,
-        actor=actor,
-        detail=detail,
-        task_id=trial.task_id,
-        job_id=trial.experiment.job_id,
-        experiment_id=trial.experiment_id,
-    )
+    if not step(trial, TRIAL_STEPS, to, _event_of(trial, reason, actor, detail), ended_at=ended):
+        return False
     announce(f"experiment:{trial.experiment_id}")
     return True
 
 
-def trial_promoted(trial: Trial, *, actor: str, detail: dict[str, Any] | None) -> None:
-    """Its search lets a trial go on as it is: no change of state, but part of its story."""
-    record(
-        Event.Kind.TRIAL,
-        trial.pk,
-        from_state=trial.state,
-        to_state=trial.state,
-        reason=Reason.SEARCHER_PROMOTED,
+def _event_of(trial: Trial, reason: Reason, actor: str, detail: dict[str, Any] | None) -> Event:
+    return Event(
+        kind=Event.Kind.TRIAL,
+        subject=str(trial.pk),
+        reason=reason,
         actor=actor,
-        detail=detail,
+        detail=detail or {},
         task_id=trial.task_id,
         job_id=trial.experiment.job_id,
         experiment_id=trial.experiment_id,
     )
+
+
+def trial_promoted(trial: Trial, *, actor: str, detail: dict[str, Any] | None) -> None:
+    """Its search lets a trial go on as it is: no change of state, but part of its story."""
+    event = _event_of(trial, Reason.SEARCHER_PROMOTED, actor, detail)
+    event.from_state = event.to_state = trial.state
+    event.save(force_insert=True)
     announce(f"experiment:{trial.experiment_id}")
 
 
-def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason: str, actor: str) -> None:
-    record(
-        Event.Kind.CHECKPOINT,
-        checkpoint.pk,
-        from_state=checkpoint.state,
-        to_state=to,
+def set_checkpoint_state(checkpoint: Checkpoint, to: CheckpointState, *, reason: str, actor: str) -> bool:
+    """One guarded step of a checkpoint; False when it is not legal from its state, or another writer was faster."""
+    event = Event(
+        kind=Event.Kind.CHECKPOINT,
+        subject=str(checkpoint.pk),
         reason=reason,
         actor=actor,
         detail={"steps_completed": checkpoint.steps_completed},
         experiment_id=checkpoint.trial.experiment_id,
     )
-    Checkpoint.objects.filter(pk=checkpoint.pk).update(state=to)
-    checkpoint.state = to
+    if not step(checkpoint, CHECKPOINT_STEPS, to, event):
+        return False
     announce(f"experiment:{checkpoint.trial.experiment_id}")
+    return True
 
 
 # --- what people ask for --------------------------------------------------------------------------

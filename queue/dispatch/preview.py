@@ -176,9 +176,7 @@ def _foresee(
 
 def _standing(pool: ResourcePool) -> list[uuid.UUID]:
     """The order of the pool's queue; nothing where it keeps none."""
-    if pool.scheduler != ResourcePool.Scheduler.PRIORITY:
-        return []
-    return places(pool)
+    return places(pool) if pool.policy.order else []
 
 
 def _order(seen: _Foreseen) -> tuple[list[Place], int]:

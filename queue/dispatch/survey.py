@@ -39,7 +39,7 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
 def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
     return PoolView(
         name=pool.name,
-        scheduler="fair_share" if pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE else "priority",
+        scheduler=pool.scheduler,
         fitting="worst" if pool.fitting == ResourcePool.Fitting.WORST else "best",
         preemption=pool.preemption,
         allow_heterogeneous_fits=pool.allow_heterogeneous_fits,

@@ -37,7 +37,7 @@ from events import presence
 from events.announce import wake_all
 from events.leases import alone, forget_workers
 from events.presence import Part
-from experiments import checkpoint_deletion
+from experiments import checkpoint_deletion, counts
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
@@ -217,6 +217,7 @@ def collect_garbage() -> None:
 def _garbage() -> Iterator[Callable[[], None]]:
     """What there is to remove, a piece at a time."""
     yield _remove_old_events
+    yield _fold_counts
     reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
         yield partial(reconcile.remove_folders, host_id)
@@ -229,6 +230,11 @@ def _garbage() -> Iterator[Callable[[], None]]:
 def _remove_old_events() -> None:
     with going_on("the removal of old event rows"):
         event_retention.remove_old(timezone.now())
+
+
+def _fold_counts() -> None:
+    with going_on("the folding of counts"):
+        counts.fold()
 
 
 def _removed(what: str, remove: Callable[[int], None], pk: int) -> None:

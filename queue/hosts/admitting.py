@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
@@ -19,8 +18,9 @@ from events.models import Event
 from events.record import record
 from hosts import observe, slots
 from hosts.models import Host
-from hosts.pools import mark_dirty
 from hosts.slots import FoundSlot
+from hosts.states import Admission
+from hosts.transitions import set_admission
 
 #: A worker that dies in the middle of an admission holds its claim this long.
 CLAIM_SECONDS = 240.0
@@ -86,7 +86,6 @@ def taken_out(host_id: uuid.UUID, sentence: str) -> bool:
     if host is None:
         return False
     _step(host, Host.Admission.FAILED, "taken_out", sentence)
-    mark_dirty(host.pool_id)
     return True
 
 
@@ -105,7 +104,6 @@ def ready(host_id: uuid.UUID, found: list[FoundSlot]) -> bool:
             return False
         slots.register(host, found)
         _step(host, Host.Admission.READY, "admitted", "")
-        mark_dirty(host.pool_id)
     observe.seen(host_id)
     return True
 
@@ -127,17 +125,5 @@ def _locked(host_id: uuid.UUID) -> Host | None:
     return Host.objects.select_for_update().filter(pk=host_id, admission=Host.Admission.ADMITTING).first()
 
 
-def _step(host: Host, to: Host.Admission, reason: str, sentence: str) -> None:
-    detail: dict[str, Any] = {"name": host.name, "sentence": sentence}
-    record(
-        Event.Kind.HOST,
-        host.pk,
-        from_state=host.admission,
-        to_state=to,
-        reason=reason,
-        actor="server",
-        detail=detail,
-    )
-    host.admission, host.state_reason, host.probe_after = to, sentence, None
-    host.save(update_fields=["admission", "state_reason", "probe_after"])
-    announce("hosts")
+def _step(host: Host, to: Admission, reason: str, sentence: str) -> None:
+    set_admission(host, to, reason=reason, actor="server", sentence=sentence, detail={"sentence": sentence})

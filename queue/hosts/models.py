@@ -1,7 +1,8 @@
 """Resource pools, hosts and slots, and what was last seen of them.
 
 Desired state (enabled, draining, pool) is written by people through hosts.registry; observed state
-(contact, boot id, slots, doctor) by dispatch through hosts.observe. Nothing else writes these rows.
+(boot id, slots, doctor) by dispatch through hosts.observe. Admission and contact are states, which
+hosts.transitions writes for both. Nothing else writes these rows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import Any
 
 from django.db import models
 from django.db.models import Q
+
+from hosts import states
+from scheduling import policies
+from scheduling.policy import Policy
 
 
 class PresentPools(models.Manager["ResourcePool"]):
@@ -23,17 +28,13 @@ class PresentPools(models.Manager["ResourcePool"]):
 class ResourcePool(models.Model):
     """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
-    class Scheduler(models.TextChoices):
-        PRIORITY = "priority"
-        FAIR_SHARE = "fair_share"
-
     class Fitting(models.TextChoices):
         BEST = "best"
         WORST = "worst"
 
     name = models.CharField(max_length=64, unique=True)
     description = models.TextField(blank=True)
-    scheduler = models.CharField(max_length=16, choices=Scheduler.choices, default=Scheduler.PRIORITY)
+    scheduler = models.CharField(max_length=16, choices=policies.CHOICES, default=policies.DEFAULT)
     fitting = models.CharField(max_length=8, choices=Fitting.choices, default=Fitting.BEST)
     preemption = models.BooleanField(default=True)
     allow_heterogeneous_fits = models.BooleanField(default=False)
@@ -59,6 +60,11 @@ class ResourcePool(models.Model):
     planned_at = models.DateTimeField(null=True)
     #: taken out by a person; the row stays, hidden, for the history that points at it
     removed = models.BooleanField(default=False)
+
+    @property
+    def policy(self) -> Policy:
+        """What its scheduler states."""
+        return policies.of(self.scheduler)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -112,26 +118,14 @@ class Host(models.Model):
         LOCAL = "local"
         NONE = "none"  # the machine of a detached run: its user's own, never spoken to
 
-    class Admission(models.TextChoices):
-        """How far the host has come with being added."""
-
-        ADMITTING = "admitting"
-        READY = "ready"
-        FAILED = "failed"
-        SUSPENDED = "suspended"  # its host key changed: nothing is sent, running jobs are left alone
-        LOST = "lost"  # declared by a person or by the pool's rule; its runs are over
-        REMOVED = "removed"  # taken out by a person; the row stays for the history that points at it
-
     class Drain(models.TextChoices):
         """Why the server itself drains the host; a person's drain has no cause."""
 
         CLEANUP = "cleanup"  # processes survive SIGKILL there; lifted once they are gone
         FAILED_STARTS = "failed_starts"  # it can start nothing; lifted by whoever enables the host
 
-    class Contact(models.TextChoices):
-        UNKNOWN = "unknown"
-        REACHABLE = "reachable"
-        SILENT = "silent"
+    Admission = states.Admission
+    Contact = states.Contact
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     name = models.CharField(max_length=128)

@@ -21,7 +21,7 @@ from events.presence import Whole
 from events.record import record
 from hosts import evidence
 from hosts.models import Host
-from hosts.pools import mark_dirty
+from hosts.transitions import set_admission, set_contact
 
 DOCTOR = "dispatch.host_tasks.doctor"
 #: Heartbeats come with every batch of every run; the row is written once in this time.
@@ -48,30 +48,9 @@ def seen(host_id: uuid.UUID, *, boot_id: str = "") -> None:
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
         silent_for = presence.database_now() - host.last_seen_at if host.last_seen_at else None
-        _note_contact(host, Host.Contact.REACHABLE, silent_for)
+        set_contact(host, Host.Contact.REACHABLE, silent_for=silent_for)
         _note_boot(host, boot_id)
-        host.save(update_fields=["contact", "boot_id"])
-        Host.objects.filter(pk=host_id).update(**heard)
-
-
-def _note_contact(host: Host, contact: Host.Contact, silent_for: timedelta | None) -> None:
-    if host.contact == contact:
-        return
-    record(
-        Event.Kind.HOST,
-        host.pk,
-        from_state=host.contact,
-        to_state=contact,
-        reason="answered" if contact == Host.Contact.REACHABLE else "silent",
-        actor=f"host:{host.name}",
-        detail={
-            "silent_seconds": silent_for.total_seconds() if silent_for is not None else None,
-            "sentence": host.contact_error,
-        },
-    )
-    host.contact = contact
-    announce("hosts")
-    mark_dirty(host.pool_id)
+        Host.objects.filter(pk=host_id).update(boot_id=host.boot_id, **heard)
 
 
 def _note_boot(host: Host, boot_id: str) -> None:
@@ -129,8 +108,7 @@ def note_silence(whole: Whole) -> int:
         for host in hosts:
             seen_at = host.last_seen_at or host.registered_at
             heard = max(seen_at, whole.since) if seen_at <= whole.now else whole.since
-            _note_contact(host, Host.Contact.SILENT, whole.now - heard)
-            host.save(update_fields=["contact"])
+            set_contact(host, Host.Contact.SILENT, silent_for=whole.now - heard)
     return len(hosts)
 
 
@@ -175,23 +153,15 @@ def key_changed(host_id: uuid.UUID, offered: str, sentence: str, *, hop: int) ->
             return False
         keep_offered(host, offered, hop)
         host.contact_error = sentence
-        suspend = host.admission in {Host.Admission.READY, Host.Admission.ADMITTING}
-        if suspend:
-            record(
-                Event.Kind.HOST,
-                host.pk,
-                from_state=host.admission,
-                to_state=Host.Admission.SUSPENDED,
-                reason="key_changed",
-                actor=f"host:{host.name}",
-                detail={"sentence": sentence},
-            )
-            host.admission = Host.Admission.SUSPENDED
-            host.state_reason = sentence
-            announce("hosts")
-            mark_dirty(host.pool_id)
-        host.save(update_fields=["offered_host_key", "jumps", "contact_error", "admission", "state_reason"])
-    return suspend
+        host.save(update_fields=["offered_host_key", "jumps", "contact_error"])
+        return set_admission(
+            host,
+            Host.Admission.SUSPENDED,
+            reason="key_changed",
+            actor=f"host:{host.name}",
+            sentence=sentence,
+            detail={"sentence": sentence},
+        )
 
 
 def keep_offered(host: Host, offered: str, hop: int) -> None:

@@ -21,6 +21,7 @@ from events.record import record
 from hosts import registry
 from hosts.models import ResourcePool
 from hosts.pools import default_pool, mark_dirty
+from scheduling import policies
 
 Check = Callable[[object], str | None]
 
@@ -86,7 +87,7 @@ def _lost_after(value: object) -> str | None:
 #: field -> what is wrong with a value of it
 CHECKS: dict[str, Check] = {
     "description": _text(1000),
-    "scheduler": _one_of(*ResourcePool.Scheduler.values),
+    "scheduler": _one_of(*(name for name, _ in policies.CHOICES)),
     "fitting": _one_of(*ResourcePool.Fitting.values),
     "preemption": _switch,
     "allow_heterogeneous_fits": _switch,

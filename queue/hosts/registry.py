@@ -23,6 +23,7 @@ from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
+from hosts.transitions import set_admission
 from trainmaster.quantities import duration
 
 ADMIT = "dispatch.host_tasks.admit"
@@ -74,7 +75,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         if host is None:
             host = Host(name=new.name)
         hold(pool)
-        before = "" if host._state.adding else host.admission
+        is_new = host._state.adding
         for name, value in vars(new).items():
             setattr(host, name, value)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
@@ -82,9 +83,12 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor = {}, {}
-        host.contact = Host.Contact.UNKNOWN
         host.save()
-        _admit(host, "added", actor, before)
+        if is_new:
+            _changed(host, "added", actor, to_state=host.admission)
+            wake(ADMIT, str(host.pk))
+        else:
+            _admit(host, "added", actor)
     return host
 
 
@@ -114,12 +118,9 @@ def _check(new: NewHost) -> None:
             raise Refusal(f"{name} is {path!r}; allowed: an absolute path on the host.", field=name)
 
 
-def _admit(host: Host, reason: str, actor: str, before: str) -> None:
+def _admit(host: Host, reason: str, actor: str) -> None:
     """Begin (again) with the admission of a locked row. What spoke against it before does not count any more."""
-    host.admission, host.state_reason, host.probe_after = Host.Admission.ADMITTING, "", None
-    host.failed_contacts = 0
-    host.save(update_fields=["admission", "state_reason", "probe_after", "failed_contacts"])
-    _changed(host, reason, actor, from_state=before, to_state=host.admission)
+    set_admission(host, Host.Admission.ADMITTING, reason=reason, actor=actor, failed_contacts=0)
     wake(ADMIT, str(host.pk))
 
 
@@ -128,12 +129,11 @@ def _changed(
     reason: str,
     actor: str,
     *,
-    from_state: str = "",
     to_state: str = "",
     detail: dict[str, Any] | None = None,
 ) -> None:
     record(
-        Event.Kind.HOST, host.pk, from_state=from_state, to_state=to_state, reason=reason, actor=actor,
+        Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor,
         detail={"name": host.name, **(detail or {})},
     )  # fmt: skip
     announce("hosts")
@@ -173,7 +173,7 @@ def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
         host.host_key, host.offered_host_key = host.offered_host_key, ""
     host.contact_error = ""
     host.save(update_fields=["host_key", "offered_host_key", "jumps", "contact_error"])
-    _admit(host, "key_accepted", actor, host.admission)
+    _admit(host, "key_accepted", actor)
     return host
 
 
@@ -185,7 +185,7 @@ def _offers(offered: str, wanted: str) -> bool:
 def admit_again(host_id: uuid.UUID, *, actor: str) -> Host:
     """Try the admission anew: after a failure, a suspension or a declaration of loss."""
     host = _locked(host_id)
-    _admit(host, "admission_retried", actor, host.admission)
+    _admit(host, "admission_retried", actor)
     return host
 
 
@@ -303,14 +303,14 @@ def remove(host_id: uuid.UUID, *, actor: str) -> None:
     """Take the host out. Its row stays, hidden, as long as history points at it."""
     host = _locked(host_id)
     _refuse_live(host, "removed")
-    _changed(host, "removed", actor, from_state=host.admission, to_state=Host.Admission.REMOVED)
+    set_admission(
+        host, Host.Admission.REMOVED, reason="removed", actor=actor,
+        enabled=False, host_key="", offered_host_key="",
+    )  # fmt: skip
     try:
         with transaction.atomic():
             host.delete()
     except ProtectedError:
-        host.admission, host.enabled, host.contact = Host.Admission.REMOVED, False, Host.Contact.UNKNOWN
-        host.host_key = host.offered_host_key = ""
-        host.save(update_fields=["admission", "enabled", "contact", "host_key", "offered_host_key"])
         pair_checks.forget(host.pk)
 
 
@@ -318,10 +318,7 @@ def remove(host_id: uuid.UUID, *, actor: str) -> None:
 def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
     """A person says that the host is gone for good: its runs are over and start elsewhere. Whether that was news."""
     host = _locked(host_id)
-    if host.admission == Host.Admission.LOST:
-        return False
-    _lose(host, f"Declared lost by {actor}.", actor, {})
-    return True
+    return _lose(host, f"Declared lost by {actor}.", actor, {})
 
 
 @transaction.atomic
@@ -335,15 +332,16 @@ def declare_lost_by_rule(host_id: uuid.UUID) -> bool:
     sentence = (
         f"Declared lost by the pool's rule: {count} contacts in a row failed, over {duration(seconds)}."
     )
-    _lose(host, sentence, "server", {"failed_contacts": count, "silent_seconds": seconds})
-    return True
+    return _lose(host, sentence, "server", {"failed_contacts": count, "silent_seconds": seconds})
 
 
-def _lose(host: Host, sentence: str, actor: str, detail: dict[str, Any]) -> None:
-    before, host.admission, host.state_reason = host.admission, Host.Admission.LOST, sentence
-    host.save(update_fields=["admission", "state_reason"])
-    _changed(host, "declared_lost", actor, from_state=before, to_state=host.admission, detail=detail)
-    wake(LOST, str(host.pk))
+def _lose(host: Host, sentence: str, actor: str, detail: dict[str, Any]) -> bool:
+    lost = set_admission(
+        host, Host.Admission.LOST, reason="declared_lost", actor=actor, sentence=sentence, detail=detail
+    )
+    if lost:
+        wake(LOST, str(host.pk))
+    return lost
 
 
 @transaction.atomic
@@ -372,7 +370,7 @@ def choose_interpreter(
     if host.admission == Host.Admission.READY and (host.python == before[0] or host.python in found):
         wake(DOCTOR, str(host.pk))  # for its words on torch
     else:
-        _admit(host, "admission_retried", actor, host.admission)
+        _admit(host, "admission_retried", actor)
     return host
 
 

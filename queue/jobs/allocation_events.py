@@ -1,4 +1,4 @@
-"""The event row of what happens to an allocation, and who is told of it."""
+"""The steps of an allocation, the event rows of what else happens to it, and who is told of it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,57 @@ from typing import Any
 
 from events.announce import announce
 from events.models import Event
-from events.record import record
+from events.steps import Table, step
 from jobs.job_transitions import announce_task
 from jobs.models import Allocation
+from jobs.states import ALLOCATION_STEPS, AllocationState
+
+
+def step_allocation(
+    allocation: Allocation,
+    to: AllocationState,
+    reason: str,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+    *,
+    table: Table = ALLOCATION_STEPS,
+    **values: Any,
+) -> bool:
+    """One guarded step of a locked allocation, by the writers of states alone; `detail` as its reason has it."""
+    if not step(allocation, table, to, _event_of(allocation, reason, actor, detail), **values):
+        return False
+    _tell(allocation)
+    return True
 
 
 def record_allocation(
     allocation: Allocation,
-    from_state: str,
-    to_state: str,
     reason: str,
     actor: str,
     detail: dict[str, Any] | None = None,
+    *,
+    is_new: bool = False,
 ) -> None:
-    """In the transaction of the change, by the writers of states alone; `detail` as its reason has it."""
-    task = allocation.task
-    record(
-        Event.Kind.ALLOCATION,
-        allocation.pk,
-        from_state=from_state,
-        to_state=to_state,
+    """The event row of a new allocation, or of what leaves the state as it is; `detail` as its reason has it."""
+    event = _event_of(allocation, reason, actor, detail)
+    event.from_state, event.to_state = "" if is_new else allocation.state, allocation.state
+    event.save(force_insert=True)
+    _tell(allocation)
+
+
+def _event_of(allocation: Allocation, reason: str, actor: str, detail: dict[str, Any] | None) -> Event:
+    return Event(
+        kind=Event.Kind.ALLOCATION,
+        subject=allocation.pk,
         reason=reason,
         actor=actor,
-        detail=detail,
-        job_id=task.job_id,
-        task_id=task.pk,
+        detail=detail or {},
+        job_id=allocation.task.job_id,
+        task_id=allocation.task_id,
     )
+
+
+def _tell(allocation: Allocation) -> None:
     announce(f"allocation:{allocation.pk}")
-    announce_task(task)
+    announce_task(allocation.task)
     announce(f"pool:{allocation.pool_id}", "hosts")

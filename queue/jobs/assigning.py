@@ -24,7 +24,7 @@ from hosts.models import Host
 from jobs import as_planned, ports
 from jobs.as_planned import Assignment as Assignment
 from jobs.job_transitions import topics_of
-from jobs.models import Allocation, Member, SlotHold, Task
+from jobs.models import Allocation, FirstStart, Member, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
             Allocation.objects.bulk_create(made)
             members = _hold(items, allocations)
             ports.keep(leases)
+            _keep_first(made)
     except IntegrityError as error:
         raise Stale(f"slots for {', '.join(allocations)} were taken meanwhile") from error
     Task.objects.filter(pk__in=[item.task_id for item in items]).update(
@@ -108,6 +109,21 @@ def _hold(items: Sequence[Assignment], allocations: dict[str, Allocation]) -> li
         SlotHold(slot_id=slot_id, member=member) for member, slots in placed for slot_id in slots
     )
     return members
+
+
+def _keep_first(made: Sequence[Allocation]) -> None:
+    """Record the first start of each job; a job that started before keeps its record."""
+    first = {each.task.job_id: each for each in reversed(made)}
+    rows = [
+        FirstStart(
+            job=each.task.job,
+            pool_id=each.pool_id,
+            submitted_at=each.task.job.submitted_at,
+            at=each.assigned_at,
+        )
+        for _, each in sorted(first.items())
+    ]
+    FirstStart.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def _record(items: Sequence[Assignment], allocations: dict[str, Allocation], actor: str) -> None:

@@ -8,10 +8,10 @@ queue has it; its pool is one that nobody sees; its machine is a host that `Host
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Value
-from django.db.models.expressions import Combinable
+from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -19,9 +19,9 @@ from accounts.models import Cluster, User, token_hash
 from events.models import Event
 from events.record import record
 from hosts.models import Host, ResourcePool
-from jobs.allocation_events import record_allocation
+from jobs.allocation_events import record_allocation, step_allocation
 from jobs.assigning import run_token
-from jobs.job_transitions import lock_tasks, record_task
+from jobs.job_transitions import lock_tasks, record_new, step_task
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import (
     DETACHED_ALLOCATION_STEPS,
@@ -70,7 +70,7 @@ def create_task(*, job: Job, task_id: str, name: str, actor: str) -> Task:
     task = Task.objects.create(
         id=task_id, job=job, kind=Task.Kind.TRIAL, name=name, slots=0, state=TaskState.PAUSED
     )
-    record_task(task, "", task.state, Reason.SUBMITTED, actor)
+    record_new(task, actor)
     return task
 
 
@@ -79,7 +79,7 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
     """A new attempt with a member on each machine; None while the task has an open one. Its experiment is locked."""
     lock_tasks([task_id])
     task = Task.objects.select_related("job").get(pk=task_id)
-    if TaskState.RUNNING not in DETACHED_TASK_STEPS.get(TaskState(task.state), frozenset()):
+    if TaskState(task.state) not in DETACHED_TASK_STEPS:
         return None
     now = timezone.now()
     number = max(task.run_count, Cluster.get().attempts_above) + 1
@@ -103,38 +103,37 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
         )
         for index, name in enumerate(machines)
     )  # fmt: skip
-    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=Value(number))
+    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=number)
     names = list(dict.fromkeys(hosts[name].name for name in machines))
-    record_allocation(allocation, "", allocation.state, Reason.STARTED_BY_USER, actor, {"hosts": names})
+    record_allocation(allocation, Reason.STARTED_BY_USER, actor, {"hosts": names}, is_new=True)
     return allocation
 
 
 @transaction.atomic
 def heard_again(allocation: Allocation) -> None:
     """An attempt that was given up in silence goes on; it is locked, with its task."""
-    assert AllocationState.RUNNING in DETACHED_ALLOCATION_STEPS[AllocationState(allocation.state)]
-    now = timezone.now()
+    fields: dict[str, Any] = {
+        "started_at": allocation.started_at or timezone.now(), "ended_at": None, "settled_at": None,
+        "exit_reason": "", "exit_code": None, "exit_detail": {}, "stop_kind": "", "stop_reason": "", "stop_actor": "",
+        "stop_requested_at": None, "stop_grace_seconds": None,
+    }  # fmt: skip
+    if not step_allocation(
+        allocation,
+        AllocationState.RUNNING,
+        Reason.HEARD_AGAIN,
+        "server",
+        table=DETACHED_ALLOCATION_STEPS,
+        **fields,
+    ):
+        return
     allocation.members.filter(
         state__in=DETACHED_MEMBER_STEPS, exit_reason=Reason.NO_SIGN_OF_LIFE
     ).update(
         state=MemberState.RUNNING, started_at=F("launched_at"), heartbeat_at=Now(), ended_at=None, exit_reason="",
     )  # fmt: skip
-    fields = {
-        "state": AllocationState.RUNNING, "started_at": allocation.started_at or now, "ended_at": None,
-        "settled_at": None,
-        "exit_reason": "", "exit_code": None, "exit_detail": {}, "stop_kind": "", "stop_reason": "", "stop_actor": "",
-        "stop_requested_at": None, "stop_grace_seconds": None,
-    }  # fmt: skip
-    from_state = allocation.state
-    Allocation.objects.filter(pk=allocation.pk).update(**fields)
-    for name, value in fields.items():
-        setattr(allocation, name, value)
     task = Task.objects.select_related("job").get(pk=allocation.task_id)
     _task_runs(task, Reason.HEARD_AGAIN, "server")
-    record_allocation(allocation, from_state, allocation.state, Reason.HEARD_AGAIN, "server")
 
 
-def _task_runs(task: Task, reason: Reason, actor: str, **fields: Combinable) -> None:
-    from_state = task.state
-    Task.objects.filter(pk=task.pk).update(state=TaskState.RUNNING, ended_at=None, **fields)
-    record_task(task, from_state, TaskState.RUNNING, reason, actor)
+def _task_runs(task: Task, reason: Reason, actor: str, **values: Any) -> None:
+    step_task(task, DETACHED_TASK_STEPS, TaskState.RUNNING, reason, actor, ended_at=None, **values)

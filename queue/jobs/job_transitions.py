@@ -15,6 +15,7 @@ from accounts.models import User
 from events.announce import announce
 from events.models import Event
 from events.record import record
+from events.steps import Table, step
 from hosts.models import ResourcePool
 from hosts.pools import hold, mark_dirty
 from jobs.models import Job, Task
@@ -74,13 +75,10 @@ def set_job_state(
 ) -> bool:
     """`at`: when it ended, if not now."""
     job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
-    if to not in JOB_STEPS[JobState(job.state)]:
-        return False
     ended = (at or timezone.now()) if to == JobState.ENDED else None
-    Job.objects.filter(pk=job_id).update(state=to, ended_at=ended)
-    record(
-        Event.Kind.JOB, job_id, from_state=job.state, to_state=to, reason=reason, actor=actor, job_id=job_id
-    )
+    event = Event(kind=Event.Kind.JOB, subject=str(job_id), reason=reason, actor=actor, job_id=job_id)
+    if not step(job, JOB_STEPS, to, event, ended_at=ended):
+        return False
     mark_dirty(job.pool_id)
     return True
 
@@ -134,7 +132,7 @@ def create_task(
         state=state,
         max_time_seconds=max_time_seconds,
     )
-    record_task(task, "", state, Reason.SUBMITTED, actor)
+    record_new(task, actor)
     return task
 
 
@@ -152,14 +150,27 @@ def set_task_state(
 ) -> bool:
     """WAITING, PAUSED or ENDED (`at`: when, if not now); only `assign` makes a task RUNNING."""
     task = Task.objects.select_for_update(no_key=True).get(pk=task_id)
-    if to == TaskState.RUNNING or to not in TASK_STEPS[TaskState(task.state)]:
+    if to == TaskState.RUNNING:
         return False
-    ended = (at or timezone.now()) if to == TaskState.ENDED else None
-    fresh: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
-    Task.objects.filter(pk=task_id).update(
-        state=to, not_before=not_before, blocked_by=blocked_by, ended_at=ended, **fresh
-    )
-    record_task(task, task.state, to, reason, actor, detail)
+    values: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
+    values["ended_at"] = (at or timezone.now()) if to == TaskState.ENDED else None
+    values |= {"not_before": not_before, "blocked_by": blocked_by}
+    return step_task(task, TASK_STEPS, to, reason, actor, detail, **values)
+
+
+def step_task(
+    task: Task,
+    table: Table,
+    to: TaskState,
+    reason: Reason,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+    **values: Any,
+) -> bool:
+    """One guarded step of a task, by the writers of states alone."""
+    if not step(task, table, to, _event_of(task, reason, actor, detail), **values):
+        return False
+    _tell(task)
     return True
 
 
@@ -189,25 +200,27 @@ def avoid_host(task_id: str, host_name: str) -> None:
         mark_dirty(task.job.pool_id)
 
 
-def record_task(
-    task: Task,
-    from_state: str,
-    to_state: str,
-    reason: Reason,
-    actor: str,
-    detail: dict[str, Any] | None = None,
-) -> None:
-    record(
-        Event.Kind.TASK,
-        task.pk,
-        from_state=from_state,
-        to_state=to_state,
+def record_new(task: Task, actor: str) -> None:
+    """The event row of a task that was just created."""
+    event = _event_of(task, Reason.SUBMITTED, actor)
+    event.to_state = task.state
+    event.save(force_insert=True)
+    _tell(task)
+
+
+def _event_of(task: Task, reason: Reason, actor: str, detail: dict[str, Any] | None = None) -> Event:
+    return Event(
+        kind=Event.Kind.TASK,
+        subject=task.pk,
         reason=reason,
         actor=actor,
-        detail=detail,
+        detail=detail or {},
         job_id=task.job_id,
         task_id=task.pk,
     )
+
+
+def _tell(task: Task) -> None:
     mark_dirty(task.job.pool_id)
     announce_task(task)
 

@@ -159,7 +159,7 @@ class Member(models.Model):
 
     allocation = models.ForeignKey(Allocation, on_delete=models.CASCADE, related_name="members")
     index = models.PositiveIntegerField()
-    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="members")
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="members", db_index=False)
     slots = models.PositiveIntegerField()
     state = models.CharField(max_length=8, choices=MemberState.choices, default=MemberState.ASSIGNED)
     launch_attempts = models.PositiveIntegerField(default=0)
@@ -209,6 +209,8 @@ class Member(models.Model):
         ordering = ["index"]
         constraints = [models.UniqueConstraint(fields=["allocation", "index"], name="member_index_once")]
         indexes = [
+            # a host's page shows those that ended lately
+            models.Index(fields=["host", "ended_at"], name="members_by_end"),
             models.Index(
                 fields=["host"], condition=Q(cleaning_since__isnull=False), name="members_cleaned_up"
             ),
@@ -225,6 +227,19 @@ class Member(models.Model):
     @property
     def run_key(self) -> str:
         return f"{self.allocation_id}.{self.index}"
+
+
+class FirstStart(models.Model):
+    """When a job first got slots, and where: how long it had waited. `jobs.assigning` writes it once for each job."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+", db_index=False)
+    submitted_at = models.DateTimeField()
+    at = models.DateTimeField()
+
+    class Meta:
+        # the waits of the last days are summed up from the index alone
+        indexes = [models.Index(fields=["pool", "submitted_at"], include=["at"], name="first_starts_by_pool")]
 
 
 class SlotHold(models.Model):

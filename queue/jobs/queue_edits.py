@@ -25,8 +25,8 @@ from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     floor_error,
     max_slots_error,
+    need_knob,
     need_order,
-    need_scheduler,
     position_error,
     priority_error,
     refuse_strict,
@@ -212,7 +212,7 @@ def _moves(update: Update) -> list[Step]:
 def _set_priority(job: Job, priority: int, edit: Edit) -> Change | None:
     if error := priority_error(priority):
         raise Refusal(error, field="priority")
-    need_scheduler(job, ResourcePool.Scheduler.PRIORITY, "priority")
+    need_knob(job, "priority")
     if job.priority == priority:
         return None
     save(job, edit, Reason.PRIORITY_SET, priority=priority)
@@ -222,7 +222,7 @@ def _set_priority(job: Job, priority: int, edit: Edit) -> Change | None:
 def _set_weight(job: Job, weight: float, edit: Edit) -> Change | None:
     if error := weight_error(weight):
         raise Refusal(error, field="weight")
-    need_scheduler(job, ResourcePool.Scheduler.FAIR_SHARE, "weight")
+    need_knob(job, "weight")
     if job.weight == weight:
         return None
     save(job, edit, Reason.WEIGHT_SET, weight=float(weight))
@@ -260,7 +260,7 @@ def _anchor(job: Job, text: str) -> Job:
 def _to_position(job: Job, position: int, edit: Edit) -> Change | None:
     """Ahead of the job that stands there now, or behind it when the way is down; jobs that rest do not count."""
     need_order(job)
-    queue = places(job.pool_id)
+    queue = places(job.pool)
     others = [pk for pk in queue if pk != job.pk]
     if error := position_error(position, len(others) + 1):
         raise Refusal(error, field="position")
@@ -282,7 +282,7 @@ def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> Change | None:
         return None
     position = between(before, after)
     if position is None:
-        renumber(job.pool_id, anchor.priority, job.pk, edit)
+        renumber(job.pool, anchor.priority, job.pk, edit)
         anchor.refresh_from_db(fields=["position"])
         position = between(*beside(job, anchor, ahead))
     assert position is not None

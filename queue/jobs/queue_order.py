@@ -9,6 +9,7 @@ move puts the job between two others.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -18,20 +19,16 @@ from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, TaskState
 
-ORDER = ("priority", "position", "id")
-
 #: an attempt that holds slots, or has members that have not gone yet
 HOLDS = f"a.state <> '{AllocationState.TERMINATED}'"
 #: such an attempt leaves: somebody asked it to, or it ends by itself
 LEAVES = f"(a.stop_kind <> '' OR a.state = '{AllocationState.TERMINATING}')"
 #: a task that wants slots, or has them
 WANTS = f"t.state IN ('{TaskState.WAITING}', '{TaskState.RUNNING}')"
-#: the order of a priority pool
-BY_PRIORITY = "j.priority, j.position, j.id"
-#: the order of a fair-share pool, with `PLANNED` joined: what the last pass did not know comes last
-AS_PLANNED = "planned.place NULLS LAST, j.position, j.id"
+#: the order of the last pass, with `_PLANNED` joined: what it did not know comes last
+_AS_PLANNED = "planned.place NULLS LAST, j.position, j.id"
 #: the places that the last pass of %(pool)s gave
-PLANNED = """LEFT JOIN (
+_PLANNED = """LEFT JOIN (
   SELECT each.id, each.place FROM hosts_poolplan,
          jsonb_array_elements_text(coalesce(document->'order', '[]')) WITH ORDINALITY AS each(id, place)
   WHERE pool_id = %(pool)s
@@ -48,36 +45,53 @@ def state(*, holds: str, backfilled: str) -> str:
     return f"CASE WHEN NOT ({holds}) THEN 'queued' WHEN {backfilled} THEN 'backfilled' ELSE 'scheduled' END"
 
 
-def listed(pool: ResourcePool | int) -> QuerySet[Job]:
-    """The jobs that stand in a pool's queue, in the order of a priority pool; a fair-share pool has its last pass's."""
+def sql(columns: Sequence[str]) -> dict[str, str]:
+    """`order`: by these columns of a job, or without any as the last pass planned; `planned`: the join for that."""
+    if not columns:
+        return {"order": _AS_PLANNED, "planned": _PLANNED}
+    return {"order": ", ".join(f"j.{column}" for column in columns), "planned": ""}
+
+
+def listed(pool: ResourcePool) -> QuerySet[Job]:
+    """The jobs that stand in a pool's queue, in its order; by age where only the last pass knows the order."""
     held = Allocation.objects.filter(task__job=OuterRef("pk")).exclude(state=AllocationState.TERMINATED)
     live = Task.objects.filter(job=OuterRef("pk"), state__in=[TaskState.WAITING, TaskState.RUNNING])
     return everyone(pool).filter(Q(Exists(live), state=JobState.ACTIVE) | Q(Exists(held)))
 
 
-def places(pool: ResourcePool | int) -> list[uuid.UUID]:
+def places(pool: ResourcePool) -> list[uuid.UUID]:
     """The ids of those that are listed, in order: one value of the database, as a long queue is many rows."""
-    return listed(pool).order_by().aggregate(ids=ArrayAgg("pk", order_by=ORDER))["ids"] or []
+    return listed(pool).order_by().aggregate(ids=ArrayAgg("pk", order_by=_columns(pool)))["ids"] or []
 
 
-def everyone(pool: ResourcePool | int) -> QuerySet[Job]:
+def everyone(pool: ResourcePool) -> QuerySet[Job]:
     """Every job of the pool that has not ended, paused ones too: they come back to their place."""
-    return Job.objects.filter(pool=pool).exclude(state=JobState.ENDED).order_by(*ORDER)
+    return Job.objects.filter(pool=pool).exclude(state=JobState.ENDED).order_by(*_columns(pool))
 
 
 def stands_before(job: Job) -> Q:
-    """Which jobs of the same pool stand before this one, in a priority pool."""
-    return Q(priority__lt=job.priority) | Q(priority=job.priority) & closer_to_the_front(job)
+    """Which jobs of the same pool stand before this one."""
+    return _before(job, *_columns(job.pool))
 
 
 def closer_to_the_front(job: Job) -> Q:
     """Which jobs of the same pool and priority stand before this one."""
-    return Q(position__lt=job.position) | Q(position=job.position, pk__lt=job.pk)
+    return _before(job, "position", "id")
+
+
+def _before(job: Job, column: str, *ties: str) -> Q:
+    value = getattr(job, column)
+    lower = Q((f"{column}__lt", value))
+    return lower | Q((column, value)) & _before(job, *ties) if ties else lower
+
+
+def _columns(pool: ResourcePool) -> tuple[str, ...]:
+    return pool.policy.order or ("position", "id")
 
 
 def beside(job: Job, anchor: Job, ahead: bool) -> tuple[Job | None, Job | None]:
     """The two jobs of the anchor's priority between which `job` stands once it is moved right beside the anchor."""
-    peers = everyone(anchor.pool_id).filter(priority=anchor.priority).exclude(pk__in=[job.pk, anchor.pk])
+    peers = everyone(anchor.pool).filter(priority=anchor.priority).exclude(pk__in=[job.pk, anchor.pk])
     if ahead:
         return peers.filter(closer_to_the_front(anchor)).last(), anchor
     return anchor, peers.exclude(closer_to_the_front(anchor)).first()

@@ -81,27 +81,27 @@ def floor(pool: ResourcePool, role: str) -> int:
 def floor_error(pool: ResourcePool, role: str, priority: int) -> str | None:
     """The one sentence about priorities that a role may not give here."""
     most = floor(pool, role)
-    if pool.scheduler != ResourcePool.Scheduler.PRIORITY or priority >= most:
+    if "priority" not in pool.policy.knobs or priority >= most:
         return None
     article = "an" if role[:1] in "aeiou" else "a"
     return f"{article} {role} may give no higher priority than {most} in resource pool {pool.name}. Found: {priority}."
 
 
-def need_scheduler(job: Job, scheduler: str, what: str) -> None:
-    """Priorities belong to priority pools, weights to fair-share pools."""
-    if job.pool.scheduler == scheduler:
+def need_knob(job: Job, knob: str) -> None:
+    """A priority has a meaning in some pools, a weight in others."""
+    policy = job.pool.policy
+    if knob in policy.knobs:
         return
-    has = ResourcePool.Scheduler(job.pool.scheduler).value
-    other = "weight" if what == "priority" else "priority"
+    instead = f"; set {policy.knobs[0]}" if policy.knobs else ""
     raise Refusal(
-        f"{what} has no meaning in resource pool {job.pool.name}, whose scheduler is {has}; set {other}",
-        field=what,
+        f"{knob} has no meaning in resource pool {job.pool.name}, whose scheduler is {policy.name}{instead}",
+        field=knob,
     )
 
 
 def need_order(job: Job) -> None:
-    """Places exist in priority pools alone."""
-    if job.pool.scheduler != ResourcePool.Scheduler.PRIORITY:
+    """Jobs move only where their order is by position."""
+    if "position" not in job.pool.policy.knobs:
         raise Refusal(
             f"unable to perform operation on resource pool with {job.pool.scheduler}: it keeps no order",
             field="position",

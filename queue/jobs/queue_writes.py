@@ -122,17 +122,17 @@ def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None
         )
 
 
-def renumber(pool_id: int, priority: int, without: uuid.UUID, edit: Edit) -> None:
+def renumber(pool: ResourcePool, priority: int, without: uuid.UUID, edit: Edit) -> None:
     """Spread the jobs of one priority one second apart, in their order. Rare: floats leave no room between two.
 
     Earlier edits lose their undo: the places that they would put their jobs back to are gone.
     """
-    peers = list(everyone(pool_id).filter(priority=priority).exclude(pk=without))
+    peers = list(everyone(pool).filter(priority=priority).exclude(pk=without))
     start = peers[-1].position - len(peers)
     for index, peer in enumerate(peers):
         edit.touch(peer)
         peer.position = start + index
     Job.objects.bulk_update(peers, ["position"])
     edit.renumbered = True
-    place = [{"pool": pool_id, "priority": priority}]
+    place = [{"pool": pool.pk, "priority": priority}]
     QueueEdit.objects.filter(Q(before__contains=place) | Q(after__contains=place)).delete()

@@ -40,8 +40,8 @@ class OfJob:
 
 
 def entitled(pool: ResourcePool) -> Entitled:
-    """As the last pass had it; None in a priority pool."""
-    if pool.scheduler != ResourcePool.Scheduler.FAIR_SHARE:
+    """As the last pass had it; None where jobs have no shares."""
+    if not pool.policy.has_shares:
         return None
     return PoolPlan.objects.filter(pool=pool).values_list("document__shares", flat=True).first() or {}
 

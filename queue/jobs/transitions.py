@@ -18,11 +18,11 @@ from django.db.models.functions import Now
 from events.announce import announce, wake
 from events.models import Event
 from events.presence import database_now
-from events.record import record
+from events.steps import step
 from hosts import failed_starts
 from hosts.pools import mark_dirty
 from jobs import cleaning, ports, rank_ends
-from jobs.allocation_events import record_allocation
+from jobs.allocation_events import record_allocation, step_allocation
 from jobs.assigning import Stale as Stale
 from jobs.assigning import assign as assign
 from jobs.assigning import assign_all as assign_all
@@ -42,7 +42,6 @@ from jobs.launch_claims import note_launch_error as note_launch_error
 from jobs.launch_claims import note_launch_sent as note_launch_sent
 from jobs.models import Allocation, Member, SlotHold
 from jobs.states import (
-    ALLOCATION_STEPS,
     MEMBER_STEPS,
     AllocationState,
     MemberState,
@@ -56,25 +55,6 @@ OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RU
 
 
 # --- allocations ----------------------------------------------------------------------------------
-
-
-def _step_allocation(
-    allocation: Allocation,
-    to: AllocationState,
-    reason: str,
-    actor: str,
-    detail: dict[str, Any] | None = None,
-    **fields: Any,
-) -> bool:
-    from_state = AllocationState(allocation.state)
-    if to not in ALLOCATION_STEPS[from_state]:
-        return False
-    Allocation.objects.filter(pk=allocation.pk).update(state=to, **fields)
-    allocation.state = to
-    for name, value in fields.items():
-        setattr(allocation, name, value)
-    record_allocation(allocation, from_state, to, reason, actor, detail)
-    return True
 
 
 def lock_allocation(allocation_id: str) -> Allocation:
@@ -126,9 +106,8 @@ def request_stop(
     Allocation.objects.filter(pk=allocation_id).update(**fields)
     if kind == StopKind.STOP:
         Member.objects.filter(allocation=allocation).update(stop_sent_at=None)
-    from_state = allocation.state
-    if not _step_allocation(allocation, AllocationState.TERMINATING, reason, actor, {"stop": kind}):
-        record_allocation(allocation, from_state, from_state, reason, actor, {"stop": kind})
+    if not step_allocation(allocation, AllocationState.TERMINATING, reason, actor, {"stop": kind}):
+        record_allocation(allocation, reason, actor, {"stop": kind})
     wake("dispatch.tasks.stop", allocation_id)
     mark_dirty(allocation.pool_id)
     return True
@@ -149,7 +128,7 @@ def _leave_sooner(allocation: Allocation, seconds: float | None, reason: Reason,
     else:
         return False
     detail = {"stop": allocation.stop_kind}
-    record_allocation(allocation, allocation.state, allocation.state, reason, actor, detail)
+    record_allocation(allocation, reason, actor, detail)
     return True
 
 
@@ -177,7 +156,7 @@ def warn_of_limit(allocation_id: str, *, seconds_left: float) -> bool:
         return False
     Allocation.objects.filter(pk=allocation_id).update(time_warned_at=Now())
     record_allocation(
-        allocation, allocation.state, allocation.state, Reason.TIME_NEARLY_UP, "server",
+        allocation, Reason.TIME_NEARLY_UP, "server",
         {"seconds_left": round(seconds_left), "max_time_seconds": allocation.task.max_time_seconds},
     )  # fmt: skip
     wake("dispatch.tasks.merge_log", allocation.task_id)
@@ -189,8 +168,7 @@ def log_policy_matched(allocation: Allocation, detail: dict[str, Any]) -> None:
 
     The caller has the task's log locked, under which it looked whether that was said before; nothing is locked here.
     """
-    state = allocation.state
-    record_allocation(allocation, state, state, Reason.LOG_POLICY, "server", detail)
+    record_allocation(allocation, Reason.LOG_POLICY, "server", detail)
     wake("dispatch.tasks.merge_log", allocation.task_id)
 
 
@@ -218,15 +196,10 @@ def preempt_acknowledged(allocation_id: str) -> bool:
 
 def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fields: Any) -> bool:
     """Guarded step of a member whose allocation is locked by the caller."""
-    allowed = [state for state, steps in MEMBER_STEPS.items() if to in steps]
-    if not Member.objects.filter(pk=member.pk, state__in=allowed).update(state=to, **fields):
-        return False
     task = member.allocation.task
-    record(
-        Event.Kind.MEMBER,
-        member.run_key,
-        from_state=member.state,
-        to_state=to,
+    event = Event(
+        kind=Event.Kind.MEMBER,
+        subject=member.run_key,
         reason=reason,
         actor=actor,
         detail={
@@ -238,8 +211,8 @@ def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fie
         job_id=task.job_id,
         task_id=task.pk,
     )
-    for name, value in {"state": to, **fields}.items():
-        setattr(member, name, value)
+    if not step(member, MEMBER_STEPS, to, event, **fields):
+        return False
     if to in {MemberState.LAUNCHED, MemberState.RUNNING}:
         failed_starts.forget(member.host)
     return True
@@ -270,7 +243,7 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
     )  # fmt: skip
     waiting = Member.objects.filter(allocation=member.allocation, state=MemberState.ASSIGNED).exists()
     if done and not waiting and member.allocation.state == AllocationState.ASSIGNED:
-        _step_allocation(member.allocation, AllocationState.STARTING, Reason.LAUNCHED, "server")
+        step_allocation(member.allocation, AllocationState.STARTING, Reason.LAUNCHED, "server")
     return done
 
 
@@ -288,7 +261,7 @@ def member_running(member_or_id: Member | int, *, at: datetime | None = None) ->
         started_at=at, launched_at=member.launched_at or now,
     )  # fmt: skip
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
-        _step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)
+        step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)
     return done
 
 
@@ -328,7 +301,7 @@ def member_ended(
     if detail is not None and rank_ends.is_earlier(detail, allocation.exit_detail):
         Allocation.objects.filter(pk=allocation.pk).update(exit_detail=detail)
         allocation.exit_detail = detail
-    _step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
+    step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
     mark_dirty(allocation.pool_id)
     announce(f"allocation:{allocation.pk}")
     return True
@@ -357,7 +330,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
             if key in allocation.exit_detail
         },
     }
-    _step_allocation(
+    step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
         exit_reason=exit_reason, exit_code=exit_code, ended_at=ended_at, settled_at=now,
     )  # fmt: skip

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from scheduling import reasons
+from scheduling import policies, reasons
 from scheduling.board import slot_board
 from scheduling.fitting import Shape
-from scheduling.plan import decide, held_by_job, priority_rules
-from scheduling.priority import PriorityRules
+from scheduling.plan import decide, held_by_job
 from scheduling.prospects import Prospects
-from scheduling.ranking import jobs_ahead
 from scheduling.reasons import NEVER, Reason
-from scheduling.runs import Run
+from scheduling.runs import Rules, Run
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: hosts that are described one by one
@@ -38,11 +36,21 @@ def explain(snapshot: Snapshot, task_id: str, plan: Plan | None = None) -> list[
         found = [first, *_not_usable(snapshot, request), *_limits(snapshot, request, plan)]
         found += _gang(snapshot, request)
         found += _holders(snapshot, request)
-        if snapshot.pool.scheduler == "priority":
-            found.append(reasons.behind(jobs_ahead(snapshot.requests)[request.job_id]))
-            if not snapshot.pool.preemption and request.slots:
-                found.append(reasons.no_preemption(snapshot.pool.name))
+        found += _policy(snapshot, request, plan)
     return list({reason.sentence: reason for reason in found}.values())
+
+
+def _policy(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
+    """What follows from the order of the queue, and from the switch that the policy reads."""
+    policy = policies.of(snapshot.pool.scheduler)
+    found = []
+    if policy.order:
+        jobs = {one.task_id: one.job_id for one in snapshot.requests}
+        ahead = list(dict.fromkeys(jobs[task_id] for task_id in plan.order))
+        found.append(reasons.behind(ahead.index(request.job_id)))
+    if policy.preempts is None and not snapshot.pool.preemption and request.slots:
+        found.append(reasons.no_preemption(snapshot.pool.name))
+    return found
 
 
 def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
@@ -141,7 +149,8 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
     """Host by host, those that lack least first: who holds it, and whether that is being stopped for it."""
     if request.slots == 0:
         return []
-    rules = priority_rules(snapshot)
+    policy = policies.of(snapshot.pool.scheduler)
+    rules = policy.rules(snapshot, Prospects(snapshot))
     board = slot_board(snapshot, rules)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
     fits_one = any(host.cap >= shape.need for host in board.hosts)
@@ -165,23 +174,12 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
     return [row[2] for row in rows[:MOST_HOSTS]] + more
 
 
-def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: PriorityRules) -> str:
+def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: Rules) -> str:
     """Why this run is not stopped for the request, in a few words."""
-    other = run.request
     if run.stopping:
         return "already leaving"
-    if not other.preemptible:
+    if not run.request.preemptible:
         return "may not be stopped"
-    if snapshot.pool.scheduler == "fair_share":
-        if other.job_id == request.job_id:
-            return "of the same job"
-        return (
-            "above its share, which is not enough here" if run.placement.on_sufferance else "within its share"
-        )
-    if not snapshot.pool.preemption:
+    if not policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption):
         return "runs to its end"
-    if rules.rights(request).may_stop(request, run):
-        return "may be stopped, which is not enough here"
-    if other.priority == request.priority:
-        return "of the same priority"
-    return f"priority {other.priority}, before it"
+    return rules.why_not(request, run)

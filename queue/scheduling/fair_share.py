@@ -9,12 +9,16 @@ is stopped when a granted request needs the room; if it is granted meanwhile, it
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from scheduling import reasons
+from scheduling.policy import Key, Policy
+from scheduling.prospects import Prospects
 from scheduling.ranking import Standing
-from scheduling.reasons import ReleaseCode
-from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, Rights, Run
+from scheduling.reasons import Reason, ReleaseCode, WaitCode
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, Rights, Rules, Run
 from scheduling.world import Placement, Request, Snapshot
 
 
@@ -76,6 +80,17 @@ def grants(requests: list[Request], slots: int) -> Grants:
     return Grants(order, shares)
 
 
+def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
+    """The slot work that runs, and what waits and could start if it were alone."""
+    return [
+        request
+        for request in queue
+        if request.slots > 0
+        and request.blocked_reason is None
+        and (request.running is not None or not (prospects.hopeless(request) or prospects.too_long(request)))
+    ]
+
+
 class OfJob(Rights):
     """Those of a job that runs work above its share: it stops none of its own, but what is lent its slots."""
 
@@ -87,14 +102,15 @@ class OfJob(Rights):
         return NOBODY if own else run.line
 
 
-class FairShareRules:
+class FairShareRules(Rules):
     """Granted requests may stop work that is not granted, or was not when it started.
 
     `queue`: all requests of the pool, the oldest job first.
     """
 
     def __init__(self, queue: Sequence[Request], granted: Grants) -> None:
-        self.queue = queue
+        super().__init__(queue)
+        self.shares = granted.shares
         self._granted = granted.order
         self._usual = Rights()
         self._of_job = {
@@ -102,6 +118,11 @@ class FairShareRules:
             for request in queue
             if request.running is not None and self.line(request, request.running) is EVERYBODY
         }
+
+    def waiting(self) -> list[Request]:
+        """First what is granted, in the order of the grants."""
+        last = len(self._granted)
+        return sorted(super().waiting(), key=lambda request: self._granted.get(request.task_id, last))
 
     def grade(self, run: Request) -> int:
         """What is not granted is stopped before what is."""
@@ -129,3 +150,46 @@ class FairShareRules:
 
     def always_on_sufferance(self, request: Request) -> bool:
         return request.preemptible and request.task_id not in self._granted
+
+    def reword(self, waits: dict[str, Reason], held: Mapping[str, int]) -> None:
+        """What would start if its job were entitled to more waits for its share."""
+        for request in self.queue:
+            reason = waits.get(request.task_id)
+            if reason is None or request.task_id in self._granted:
+                continue
+            if reason.code in (WaitCode.NO_ROOM, WaitCode.KEPT_FOR):
+                holds, entitled = held.get(request.job_id, 0), self.shares.get(request.job_id, 0)
+                waits[request.task_id] = reasons.share(request.label, holds, entitled)
+
+    def why_not(self, request: Request, run: Run) -> str:
+        if run.request.job_id == request.job_id:
+            return "of the same job"
+        lent = run.placement.on_sufferance
+        return "above its share, which is not enough here" if lent else "within its share"
+
+
+class FairShare(Policy):
+    """Jobs share the slots by their weights; the queue has no positions."""
+
+    name = "fair_share"
+    label = "Fair Share"
+    summary = "slots by weight, no positions"
+    hint = "slots are shared by weight"
+    dialect = "SCHEDULER_TYPE_FAIR_SHARE"
+    knobs = ("weight",)
+    has_shares = True
+    preempts = True
+
+    def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
+        queue = by_age(snapshot.requests)
+        return FairShareRules(queue, grants(demand(queue, prospects), capacity(snapshot)))
+
+    def rules_without_slots(self, rules: Rules) -> Rules:
+        """They have no share: first come, first served, and nothing is stopped for them."""
+        return Rules(rules.queue)
+
+    def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
+        return (held / request.weight, place)
+
+    def turn_of_next(self, request: Request) -> Key:
+        return (0, inf)

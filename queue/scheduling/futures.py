@@ -10,8 +10,9 @@ from random import Random
 from statistics import NormalDist
 
 from scheduling.durations import Z80, Span
+from scheduling.policy import Key
 from scheduling.timeline import Ask, Timeline
-from scheduling.turns import Key, Newcomer, Play, Running
+from scheduling.turns import Newcomer, Play, Running
 from scheduling.world import Request
 
 #: futures that are drawn, and the slots and requests in all of them together that bound their number

@@ -1,4 +1,4 @@
-"""The rules of a priority pool: order by (priority, position); a higher priority may stop a lower one."""
+"""The policy of a priority pool: order by (priority, position); a higher priority may stop a lower one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import inf
 
-from scheduling.ranking import Standing, standing
+from scheduling.policy import Key, Policy
+from scheduling.prospects import Prospects
+from scheduling.ranking import Standing, in_order, standing
 from scheduling.reasons import ReleaseCode
-from scheduling.runs import NOBODY, Rights, Run
-from scheduling.world import Placement, Request
+from scheduling.runs import NOBODY, Rights, Rules, Run
+from scheduling.world import Placement, Request, Snapshot
 
 
 class OfPriority(Rights):
@@ -36,11 +38,11 @@ class MovedAhead(OfPriority):
         return run.line
 
 
-class PriorityRules:
+class PriorityRules(Rules):
     """Who may stop whom. `queue`: all requests of the pool, in order."""
 
     def __init__(self, queue: Sequence[Request], preemption: bool) -> None:
-        self.queue = queue
+        super().__init__(queue)
         self._preemption = preemption
         self._usual = OfPriority()
         self._moved: dict[tuple[int, float, str | None], Rights] = {}
@@ -91,8 +93,30 @@ class PriorityRules:
     def borrows(self, request: Request) -> bool:
         return self._preemption and request.preemptible
 
-    def reserves(self, request: Request) -> bool:
-        return True
+    def why_not(self, request: Request, run: Run) -> str:
+        if self.rights(request).may_stop(request, run):
+            return "may be stopped, which is not enough here"
+        if run.request.priority == request.priority:
+            return "of the same priority"
+        return f"priority {run.request.priority}, before it"
 
-    def always_on_sufferance(self, request: Request) -> bool:
-        return False
+
+class Priority(Policy):
+    """Jobs are served by their priority, those of the same priority by their position."""
+
+    name = "priority"
+    label = "Priority"
+    summary = "by priority, then position"
+    hint = "1 is the highest priority; a position holds within a priority"
+    dialect = "SCHEDULER_TYPE_PRIORITY"
+    knobs = ("priority", "position")
+    order = ("priority", "position", "id")
+
+    def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
+        return PriorityRules(in_order(snapshot.requests), snapshot.pool.preemption)
+
+    def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
+        return (request.priority, not firm, place)
+
+    def turn_of_next(self, request: Request) -> Key:
+        return (request.priority, True, inf)

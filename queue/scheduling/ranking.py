@@ -18,11 +18,3 @@ standing: Callable[[Request], Standing] = attrgetter(
 
 def in_order(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=standing)
-
-
-def jobs_ahead(requests: Iterable[Request]) -> dict[str, int]:
-    """Job id -> number of jobs that stand before it (the queue's `#`)."""
-    ahead: dict[str, int] = {}
-    for request in in_order(requests):
-        ahead.setdefault(request.job_id, len(ahead))
-    return ahead

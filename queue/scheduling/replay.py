@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from scheduling import policies
 from scheduling.traces import TraceError, TraceJob, generated, parse, written
 from scheduling.virtual_time import Habits, Outcome, Promise, VirtualPool
 from scheduling.world import PoolView
@@ -56,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--load", type=float, default=0.9, help="slots asked for on average, of all (generated)"
     )
-    parser.add_argument("--scheduler", choices=["priority", "fair_share"], default="priority")
+    parser.add_argument(
+        "--scheduler", choices=[name for name, _ in policies.CHOICES], default=policies.DEFAULT
+    )
     parser.add_argument("--fitting", choices=["best", "worst"], default="best")
     parser.add_argument("--no-preemption", action="store_true")
     parser.add_argument("--preemptible", type=_share, default=0.9, help="share of jobs that may be stopped")

@@ -5,12 +5,11 @@ Every run has a line, and a request may stop the runs whose line it stands befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Protocol
 
 from scheduling.ranking import Standing, standing
-from scheduling.reasons import ReleaseCode
+from scheduling.reasons import Reason, ReleaseCode
 from scheduling.world import Placement, Request
 
 #: the lines of a run that nobody may stop, and of one that all may stop
@@ -67,25 +66,53 @@ class NoRights(Rights):
 NO_RIGHTS = NoRights()
 
 
-class Rules(Protocol):
-    """What differs between schedulers."""
+class Rules:
+    """The rules of one pass. These place requests in order and stop nothing; each policy says what it does otherwise.
 
-    #: all requests of the pool, the first first; of equal runs the last here is stopped first
-    queue: Sequence[Request]
+    `queue`: all requests of the pool, the first first; of equal runs the last here is stopped first.
+    """
 
-    def grade(self, run: Request) -> int: ...
+    #: job id -> slots that it is entitled to
+    shares: Mapping[str, int] = {}
 
-    def line(self, run: Request, placement: Placement) -> Standing: ...
+    def __init__(self, queue: Sequence[Request]) -> None:
+        self.queue = queue
+
+    def waiting(self) -> list[Request]:
+        """The requests to place, in this order."""
+        return [request for request in self.queue if request.running is None]
+
+    def grade(self, run: Request) -> int:
+        """Runs of a higher grade are stopped first."""
+        return 0
+
+    def line(self, run: Request, placement: Placement) -> Standing:
+        """Requests that stand before this line may stop the run."""
+        return NOBODY
 
     def rights(self, request: Request) -> Rights:
         """Requests get the same object only if the later one may stop no more."""
+        return NO_RIGHTS
 
-    def release_code(self, request: Request, run: Run) -> ReleaseCode: ...
+    def release_code(self, request: Request, run: Run) -> ReleaseCode:
+        """Why the request may stop this run."""
+        return ReleaseCode.ON_SUFFERANCE
 
     def borrows(self, request: Request) -> bool:
         """May it start on slots that are kept for a gang, to be stopped when the gang can start?"""
+        return False
 
     def reserves(self, request: Request) -> bool:
         """May hosts be kept for it?"""
+        return True
 
-    def always_on_sufferance(self, request: Request) -> bool: ...
+    def always_on_sufferance(self, request: Request) -> bool:
+        """Does it start only as long as nothing else needs its slots?"""
+        return False
+
+    def reword(self, waits: dict[str, Reason], held: Mapping[str, int]) -> None:
+        """Put the reasons of slot work into the policy's terms. `held`: job id -> slots that it holds."""
+
+    def why_not(self, request: Request, run: Run) -> str:
+        """Why a run that may be stopped for others is not stopped for this request, in a few words."""
+        return "runs to its end"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
 
+from scheduling import policies
 from scheduling.durations import Span
+from scheduling.policy import Key
 from scheduling.timeline import Ask, Limit, Parts
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: the limit that all work shares which may not be stopped
 UNPREEMPTIBLE = ""
-
-#: where something stands in the order of turns
-Key = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,9 @@ class Play:
 
     def __init__(self, snapshot: Snapshot, plan: Plan, waiting: list[Request]) -> None:
         self.waiting = waiting
-        self.stops_others = snapshot.pool.preemption or snapshot.pool.scheduler == "fair_share"
+        self._policy = policies.of(snapshot.pool.scheduler)
+        self._by_priority = "priority" in self._policy.knobs
+        self._stops_runs = self._policy.stops_runs(snapshot.pool.preemption)
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
@@ -82,7 +82,7 @@ class Play:
     def disturbed(self) -> bool:
         """May something that is not here yet stop what runs by then?"""
         here = {one.priority for one in (*self.waiting, *(run.request for run in self.runs))}
-        return self.stops_others and (self._snapshot.pool.scheduler == "fair_share" or len(here) > 1)
+        return self._stops_runs and (not self._by_priority or len(here) > 1)
 
     def _cap(self, view: HostView) -> int:
         if self._aux:
@@ -120,8 +120,7 @@ class Play:
                 )
 
     def _may_be_stopped(self, request: Request) -> bool:
-        pool = self._snapshot.pool
-        return request.preemptible and pool.preemption and pool.scheduler == "priority" and not self._aux
+        return request.preemptible and self._stops_runs and self._by_priority and not self._aux
 
     def _parts(self, slots: Mapping[str, tuple[int, ...]]) -> Parts:
         parts = {}
@@ -133,7 +132,6 @@ class Play:
 
     def _turns(self, plan: Plan) -> Iterator[Turn]:
         """What is placed in turn: what waits, what will wait again, and runs that give way to what is before them."""
-        fair = self._snapshot.pool.scheduler == "fair_share"
         runs = {run.request.task_id: run for run in self.runs}
         requests = {request.task_id: request for request in self._snapshot.requests}
         asked = {request.task_id for request in self.waiting}
@@ -146,10 +144,7 @@ class Play:
             before = held.get(request.job_id, 0)
             held[request.job_id] = before + max(1, request.slots)
             firm = run is not None and not run.again and not run.on_sufferance
-            if fair:
-                key: Key = (before / request.weight, place)
-            else:  # what is firm is never stopped for its equals
-                key = (request.priority, not firm, place)
+            key = self._policy.turn(request, before, firm, place)
             if run is None:
                 yield key, request
             elif run.again or run.on_sufferance or (run.gives_way and request.priority > highest):
@@ -157,9 +152,7 @@ class Play:
 
     def key_of_next(self, request: Request) -> Key:
         """Where another like it would stand if it were submitted later."""
-        if self._snapshot.pool.scheduler == "fair_share":
-            return (0, inf)
-        return (request.priority, True, inf)
+        return self._policy.turn_of_next(request)
 
     def is_of_its_kind(self, request: Request) -> bool:
         """Slot work, or zero-slot work, like what is played here?"""
@@ -176,7 +169,7 @@ class Play:
         return Ask(
             slots=max(1, request.slots),
             single_host=request.single_host,
-            borrows=request.preemptible and (pool.preemption or pool.scheduler == "fair_share"),
+            borrows=request.preemptible and self._stops_runs,
             banned=frozenset(
                 index
                 for index, view in enumerate(self._snapshot.hosts if avoided else ())

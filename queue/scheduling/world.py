@@ -65,14 +65,14 @@ class HostView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """The pool's rules. `preemption` is read by the priority scheduler; fair share always may stop work.
+    """The pool's rules. `scheduler`: the name of its policy (`scheduling.policies`), which may ignore `preemption`.
 
     `bad_pairs`: pairs of host ids whose ranks cannot meet; no gang has both. `unpreemptible_slots`: what work
     that may not be stopped may hold together. `longest_max_time`: seconds; requests that ask more never start.
     """
 
     name: str = "default"
-    scheduler: Literal["priority", "fair_share"] = "priority"
+    scheduler: str = "priority"
     fitting: Literal["best", "worst"] = "best"
     preemption: bool = True
     allow_heterogeneous_fits: bool = False
@@ -168,7 +168,7 @@ class Plan:
     """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
 
     `order`: task ids as the queue shows them. `forecast`: (earliest, latest) start, where a reservation tells.
-    `reservations`: task id -> ids of the hosts kept for it. `shares`: job id -> slots (fair share only).
+    `reservations`: task id -> ids of the hosts kept for it. `shares`: job id -> slots, where jobs have shares.
     """
 
     starts: tuple[Start, ...] = ()

@@ -34,8 +34,6 @@ WITH live AS (
   WHERE j.pool_id = %(pool)s AND {queue_order.stands(holds=_HOLDS, wants="live.job_id IS NOT NULL")}
 )
 """
-_BY_PRIORITY = {"order": queue_order.BY_PRIORITY, "planned": ""}
-_AS_PLANNED = {"order": queue_order.AS_PLANNED, "planned": queue_order.PLANNED}
 _PAGE = """
 , wanted AS (
   SELECT * FROM lined WHERE (%(states)s::text[] IS NULL OR state = ANY(%(states)s))
@@ -76,7 +74,6 @@ def page(
 
 
 def _rows(pool: ResourcePool, question: str, asked: dict[str, Any]) -> list[Any]:
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
     with connection.cursor() as cursor:
-        cursor.execute(_QUEUE.format(**(_BY_PRIORITY if ordered else _AS_PLANNED)) + question, asked)
+        cursor.execute(_QUEUE.format(**queue_order.sql(pool.policy.order)) + question, asked)
         return list(cursor.fetchall())

@@ -58,7 +58,7 @@ class Row:
     #: earliest and latest start of its next task in epoch seconds, or why they are not known
     forecast: list[float] | None = None
     unknown: str | None = None
-    #: slots that it is entitled to in a fair-share pool
+    #: slots that it is entitled to, where jobs have shares
     share: float | None = None
     progress: float | None = None
     workspace_id: int = 1
@@ -76,7 +76,7 @@ class Row:
     @property
     def preemptible(self) -> bool:
         """Whether the pool may stop it for others."""
-        return self.job.preemptible and (self.ahead is None or self.pool.preemption)
+        return self.job.preemptible and self.pool.policy.stops_runs(self.pool.preemption)
 
     @property
     def leaving(self) -> str | None:
@@ -90,7 +90,7 @@ class Row:
 
 def ahead(pool: ResourcePool, place: int) -> int | None:
     """How many jobs stand before the one at a place; None if the pool keeps no order."""
-    return place if pool.scheduler == ResourcePool.Scheduler.PRIORITY else None
+    return place if pool.policy.order else None
 
 
 def one(job: Job) -> Row | None:

@@ -179,16 +179,12 @@ def _version(pool: ResourcePool) -> tuple[Any, ...] | None:
 
 
 def _read(pool: ResourcePool) -> Queue:
-    ordered = pool.scheduler == ResourcePool.Scheduler.PRIORITY
-    statement = _QUEUE.format(
-        planned="" if ordered else queue_order.PLANNED,
-        order="j.position, j.id" if ordered else queue_order.AS_PLANNED,
-    )
+    order = pool.policy.order
+    by_priority = order[:1] == ("priority",)
+    statement = _QUEUE.format(**queue_order.sql(order[1:] if by_priority else order))
     with connection.cursor() as cursor:
         cursor.execute(statement, {"pool": pool.pk, "never": last_plan.of(pool).never})
         rows = cursor.fetchall()
-    if (
-        ordered
-    ):  # BY_PRIORITY in two steps: sorting by few values here takes a tenth of what both take PostgreSQL
+    if by_priority:  # few values: to sort by them here takes a tenth of what both take PostgreSQL
         rows.sort(key=itemgetter(_PRIORITY))
     return Queue(*zip(*rows, strict=True))

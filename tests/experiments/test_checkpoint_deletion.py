@@ -73,6 +73,15 @@ def states(trial: Trial) -> dict[int, str]:
     return dict(trial.checkpoints.values_list("steps_completed", "state"))
 
 
+def test_one_that_never_came_in_full_stays_in_error_when_some_of_its_files_are_removed(trial: Trial) -> None:
+    broken = stored(trial, 5, CheckpointState.ERROR)
+    stored(trial, 50)
+    assert checkpoint_deletion.remove_files([broken.pk], ["opt/*.pt"], actor="user:ada") == 1
+    broken.refresh_from_db()
+    assert broken.state == CheckpointState.ERROR and broken.doomed == ["opt/state.pt"]
+    assert set(broken.resources) == {"model.pt", "opt/"}
+
+
 def test_at_the_end_the_best_and_the_latest_stay_and_the_files_of_the_others_go(trial: Trial) -> None:
     end(trial)
     tasks.collect_garbage()

@@ -5,7 +5,7 @@ import pytest
 from events.models import Event
 from hosts.models import PoolChange, Slot
 from jobs import transitions
-from jobs.models import Allocation, Member, PortLease, SlotHold, Task
+from jobs.models import Allocation, FirstStart, Member, PortLease, SlotHold, Task
 from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
 from tests.rig.world import make_host, submit_experiment, trial_of
 
@@ -39,6 +39,19 @@ def test_a_task_is_assigned_once() -> None:
     with pytest.raises(transitions.Stale):
         assign(task)
     assert Allocation.objects.count() == 1
+
+
+def test_the_first_start_of_a_job_is_kept_and_stays() -> None:
+    task = trial_of(submit_experiment()).task
+    first = assign(task)
+    [start] = FirstStart.objects.all()
+    assert (start.job, start.pool, start.at) == (task.job, first.pool, first.assigned_at)
+    assert start.submitted_at == task.job.submitted_at
+    transitions.member_ended(first.members.get().pk, code=0, signal=None, reason=Reason.COMPLETED)
+    assert transitions.terminate(first, exit_reason=Reason.COMPLETED, exit_code=0)
+    transitions.set_task_state(task.pk, TaskState.WAITING, reason=Reason.ACTIVATED_BY_USER, actor="user:ada")
+    assert assign(Task.objects.get(pk=task.pk)).number == 2
+    assert FirstStart.objects.get().at == first.assigned_at
 
 
 @pytest.mark.survive(19)

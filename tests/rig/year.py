@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 
 from django.db import connection, transaction
 from django.db.models import Model
@@ -19,10 +20,11 @@ from django.utils import timezone
 
 from accounts.models import User
 from events.models import Event
-from experiments.models import Checkpoint, Experiment, Trial
+from experiments import templates
+from experiments.models import Checkpoint, Experiment, Trial, Workspace
 from experiments.states import CheckpointState, ExperimentState, TrialState
 from hosts.models import Host, Slot
-from jobs.models import Allocation, Job, Member, SlotHold, Task, UsageRecord
+from jobs.models import Allocation, FirstStart, Job, Member, SlotHold, Task, UsageRecord
 from jobs.states import AllocationState, JobState, MemberState, Reason, TaskState
 from logs import store
 from logs.lines import Block
@@ -38,6 +40,13 @@ from tests.rig.world import default_pool, make_user, submit_experiment, trial_of
 BASE = 1_000_000
 TRIALS_EACH, EVENTS_EACH, LINES_PER_CHUNK = 20, 5, 1000
 HOSTS, SLOTS, USERS = 20, 8, 10
+
+
+#: what the triggers, which are not called for copies, and the folding of their rows have made of it in a year
+COUNTED = (
+    "TRUNCATE experiments_experimentcount, experiments_labelcount; "
+    + import_module("experiments.migrations.0012_kept_counts").SO_FAR
+)
 
 
 @dataclass
@@ -64,6 +73,7 @@ class Year:
             copy(LogChunk, self.made[LogChunk], range(first // 10 + 1, last // 10 + 1), self._log_chunk())
             copy(SampleChunk, self.made[SampleChunk], range(first // 5 + 1, last // 5 + 1), self._samples())
         with connection.cursor() as cursor:
+            cursor.execute(COUNTED)
             cursor.execute("VACUUM ANALYZE")  # as autovacuum does in a year
 
     def _moment(self, number: str, each: int = 1) -> str:
@@ -82,6 +92,7 @@ class Year:
                 "ended_at": ended,
                 "entity_id": f"({BASE} + n)::text",
             },
+            FirstStart: {"job_id": "md5('job' || n)::uuid", "submitted_at": begun, "at": begun},
             Experiment: {
                 "id": f"{BASE} + n",
                 "job_id": "md5('job' || n)::uuid",
@@ -90,7 +101,10 @@ class Year:
                 "started_at": begun,
                 "ended_at": ended,
                 "best_trial_id": f"{BASE} + n * {TRIALS_EACH}",
-                "labels": "jsonb_build_array('label-' || n % 50)",
+                "labels": "jsonb_build_array('label-' || n % 50, 'kind-' || n % 4)",
+                "state": "CASE WHEN n % 100 = 7 THEN 'ERROR' ELSE 'COMPLETED' END",
+                "archived": "n % 100 = 17",
+                "template_name": "CASE WHEN n % 2 = 0 THEN 'usual' ELSE '' END",
             },
         }
 
@@ -207,6 +221,7 @@ def begin(trials: int) -> Year:
     pool = default_pool()
     hosts = make_hosts(pool, HOSTS, SLOTS)
     users = [make_user(f"user{number}") for number in range(USERS)]
+    templates.create("usual", "max_restarts: 1\n", workspace=Workspace.objects.get(pk=1), user=users[0])
     experiment = submit_experiment(name="sweep", owner=users[0])
     trial, now = trial_of(experiment), timezone.now()
     allocation = Allocation.objects.create(
@@ -217,6 +232,7 @@ def begin(trials: int) -> Year:
         allocation=allocation, index=0, host=hosts[0], slots=1, state=MemberState.ENDED, exited=True,
         ended_at=now, finished_at=now, removed_at=now, exit_code=0, exit_reason=Reason.COMPLETED,
     )  # fmt: skip
+    FirstStart.objects.create(job=experiment.job, pool=pool, submitted_at=experiment.job.submitted_at, at=now)
     hold = SlotHold.objects.create(slot=hosts[0].slots.first(), member=member, released_at=now)
     usage = UsageRecord.objects.create(
         run_key=member.run_key, kind=Task.Kind.TRIAL, owner=users[0], pool=pool, slots=1,
@@ -241,7 +257,8 @@ def begin(trials: int) -> Year:
         for each in (Event, LogChunk, MetricChunk, Group, SampleChunk)
     }
     rows: dict[type[Model], object] = {
-        Job: experiment.job_id, Experiment: experiment.pk, Task: trial.task_id, Trial: trial.pk,
+        Job: experiment.job_id, FirstStart: experiment.job_id, Experiment: experiment.pk,
+        Task: trial.task_id, Trial: trial.pk,
         Allocation: allocation.pk, Member: member.pk, SlotHold: hold.pk, UsageRecord: usage.pk,
         Checkpoint: checkpoint.pk, TaskLog: trial.task_id, **made,
     }  # fmt: skip

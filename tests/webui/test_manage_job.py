@@ -90,7 +90,7 @@ def test_a_priority_that_is_none_is_refused_beside_its_field(page: Client, found
 
 @pytest.mark.parametrize("found", ["0", "-1", "x", "nan"])
 def test_a_weight_that_is_none_is_refused_beside_its_field(page: Client, found: str) -> None:
-    ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler=ResourcePool.Scheduler.FAIR_SHARE)
+    ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler="fair_share")
     waiting = submit_experiment()
     shown = page.get(manage(waiting)).content.decode()
     assert 'name="weight"' in shown and 'name="priority"' not in shown and 'name="position"' not in shown
@@ -267,7 +267,7 @@ def test_a_command_keeps_its_pool_and_can_only_be_killed(page: Client, ada: User
 
 
 def test_a_pool_that_keeps_no_order_offers_no_place(page: Client) -> None:
-    ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler=ResourcePool.Scheduler.FAIR_SHARE)
+    ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler="fair_share")
     submit_experiment(name="first")
     second = submit_experiment(name="second")
     assert "Move" not in text(page.get(f"/jobs/menu/{second.job_id}")).replace("Remove", "")

@@ -160,4 +160,4 @@ def _is_weighted(client: Client, name: Optional[str]) -> bool:
     except Answered:
         return False
     chosen = [pool for pool in pools if pool["name"] == name or (not name and pool.get("defaultComputePool"))]
-    return bool(chosen) and str(chosen[0].get("schedulerType", "")).endswith("FAIR_SHARE")
+    return bool(chosen) and "priorityScheduler" not in (chosen[0].get("details") or {})

@@ -18,7 +18,7 @@ Adder = Callable[..., argparse.ArgumentParser]
 #: option → (field of the API, how its value is read, help). A switch has `--NAME` and `--no-NAME`.
 _TEXTS = {
     "description": ("description", "for people"),
-    "scheduler": ("scheduler", "priority or fair_share"),
+    "scheduler": ("scheduler", "the scheduling policy, such as priority or fair_share"),
     "fitting": ("fitting", "best (fullest host that fits) or worst"),
     "network-interface": ("networkInterface", "the one that gangs talk over"),
 }

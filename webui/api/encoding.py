@@ -72,26 +72,35 @@ def page(
     rows: QuerySet[Row] | Sequence[Item],
     query: dict[str, Any],
     encode: Callable[[Any], Any],
+    total: int | None = None,
 ) -> Listed:
-    """One page of the rows as the answer, which has a list and a `pagination`."""
+    """One page of the rows as the answer, with a list and a `pagination`. `total`: how many there are, if known."""
     (name,) = answer.model_fields.keys() - {"pagination"}
-    chosen, shown = cut(rows, query)
+    chosen, shown = cut(rows, query, total)
     return answer(**{name: [encode(row) for row in chosen], "pagination": shown})
 
 
-def cut(rows: QuerySet[Row] | Sequence[Item], query: dict[str, Any]) -> tuple[list[Any], Pagination]:
+def cut(
+    rows: QuerySet[Row] | Sequence[Item], query: dict[str, Any], total: int | None = None
+) -> tuple[list[Any], Pagination]:
     """Return the rows of one page, and which of all rows they are."""
-    total = rows.count() if isinstance(rows, QuerySet) else len(rows)
+    if total is None:
+        total = rows.count() if isinstance(rows, QuerySet) else len(rows)
     start, end = bounds(query, total)
     return list(rows[start:end]) if end > start else [], pagination(query, total)
 
 
 def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: str = "pk") -> list[OrderBy]:
-    """Order by what `sortBy` names, empty values last, ties by `tie` in the same direction."""
+    """Order by what `sortBy` names, empty values last, ties by `tie` in the same direction; `tie` is never empty."""
     descending = query["orderBy"] == "ORDER_BY_DESC"
     field = fields.get(query.get("sortBy") or "", default)
-    names = [field] if field == tie else [field, tie]
-    return [F(name).desc(nulls_last=True) if descending else F(name).asc(nulls_last=True) for name in names]
+    names = dict.fromkeys([field, tie])
+    # an index gives the order only if no place for empty values is asked for
+    last = {name: True if name != tie else None for name in names}
+    return [
+        F(name).desc(nulls_last=last[name]) if descending else F(name).asc(nulls_last=last[name])
+        for name in names
+    ]
 
 
 def sort_field(fields: dict[str, str]) -> serializers.ChoiceField:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from rest_framework import serializers
 
-from experiments import phases
-from experiments.models import Experiment
+from experiments import counts, phases
+from experiments.models import Experiment, ExperimentCount
 from experiments.states import ExperimentState
 from webui.api import encoding
 from webui.api.views import Json
 from webui.query import whole, wholes
+
+Rows = TypeVar("Rows", Experiment, ExperimentCount)
 
 SORT = {
     "SORT_BY_ID": "id",
@@ -34,6 +36,7 @@ SORT = {
 }
 _NEVER = ["STATE_PULLING", "STATE_DELETED"]  # allowed, and true of nothing here
 _PHASES = [f"STATE_{phase}" for phase in (phases.QUEUED, phases.STARTING, phases.RUNNING)]
+_NOT_SUMMED = ("name", "description", "labels", "resourcePool", "ids", "excludedExperimentIds")
 STATES = [*_PHASES, *_NEVER, *(f"STATE_{state}" for state in ExperimentState)]
 
 
@@ -60,6 +63,7 @@ class ExperimentsQuery(encoding.PageQuery, Filters):
     showTrialData = serializers.BooleanField(required=False)
 
 
+_BY_ID = "experimentIdFilter."
 _ID_BOUNDS = ("lt", "lte", "gt", "gte")
 
 
@@ -71,6 +75,24 @@ def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
         rows = rows.filter(description__icontains=text)
     for label in filters.get("labels") or []:
         rows = rows.filter(labels__contains=[label])
+    if filters.get("resourcePool"):
+        rows = rows.filter(job__pool__name=filters["resourcePool"])
+    if filters.get("ids"):
+        rows = rows.filter(pk__in=filters["ids"])
+    return _summed(rows, filters).exclude(pk__in=filters.get("excludedExperimentIds") or [])
+
+
+def total(filters: Json, params: Any) -> int | None:
+    """How many experiments fit all filters and bounds by id, from the sums that are kept; None: count them."""
+    if any(filters.get(name) for name in _NOT_SUMMED) or set(_PHASES) & set(filters.get("states") or []):
+        return None
+    if any(name.startswith(_BY_ID) for name in params):
+        return None
+    return counts.total(_summed(ExperimentCount.objects.all(), filters))
+
+
+def _summed(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
+    """The rows that fit those filters for which sums are kept (experiments.counts)."""
     if filters.get("archived") is not None:
         rows = rows.filter(archived=filters["archived"])
     if filters.get("states"):
@@ -81,11 +103,7 @@ def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
         rows = rows.filter(owner_id__in=filters["userIds"])
     if filters.get("projectId"):
         rows = rows.filter(project_id=filters["projectId"])
-    if filters.get("resourcePool"):
-        rows = rows.filter(job__pool__name=filters["resourcePool"])
-    if filters.get("ids"):
-        rows = rows.filter(pk__in=filters["ids"])
-    return rows.exclude(pk__in=filters.get("excludedExperimentIds") or [])
+    return rows
 
 
 def _states(names: list[str]) -> Q:
@@ -97,10 +115,9 @@ def _states(names: list[str]) -> Q:
 
 def by_id(rows: QuerySet[Experiment], params: QueryDict) -> QuerySet[Experiment]:
     """`experimentIdFilter.incl=1&experimentIdFilter.gt=5`, as the published client asks."""
-    prefix = "experimentIdFilter."
     for name in _ID_BOUNDS:
-        if (bound := whole(params, prefix + name, least=-1)) is not None:
+        if (bound := whole(params, _BY_ID + name, least=-1)) is not None:
             rows = rows.filter(**{f"pk__{name}": bound})
-    if include := wholes(params, prefix + "incl"):
+    if include := wholes(params, _BY_ID + "incl"):
         rows = rows.filter(pk__in=include)
-    return rows.exclude(pk__in=wholes(params, prefix + "notIn"))
+    return rows.exclude(pk__in=wholes(params, _BY_ID + "notIn"))

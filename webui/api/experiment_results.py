@@ -5,8 +5,8 @@ from __future__ import annotations
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from experiments import edits
-from experiments.models import Checkpoint, Experiment
+from experiments import counts, edits
+from experiments.models import Checkpoint, LabelCount
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
@@ -127,14 +127,10 @@ class AllLabels(ApiView):
     answers = {"GET": LabelsAnswer}
 
     def get(self, request: Request) -> Response:
-        rows = Experiment.objects.all()
+        rows = LabelCount.objects.all()
         if project := request.query_params.get("projectId"):
             rows = rows.filter(project_id=as_id(project))
-        counts: dict[str, int] = {}
-        for labels in rows.exclude(labels=[]).values_list("labels", flat=True):
-            for label in labels:
-                counts[label] = counts.get(label, 0) + 1
-        return Response(LabelsAnswer(labels=sorted(counts, key=lambda label: (-counts[label], label))))
+        return Response(LabelsAnswer(labels=counts.labels(rows)))
 
 
 class ExperimentLabel(ApiView):

@@ -35,7 +35,7 @@ from webui.api.experiment_encoding import (
     encode_experiment,
     with_numbers,
 )
-from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen
+from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, person, require_owner
@@ -127,7 +127,8 @@ class Experiments(ApiView):
         query = self.query(request)
         rows = by_id(chosen(with_numbers(), query), request.query_params)
         rows = rows.order_by(*encoding.ordering(query, SORT, "id", tie="id"))
-        return Response(encoding.page(ExperimentsAnswer, rows, query, encode_experiment))
+        known = total(query, request.query_params)
+        return Response(encoding.page(ExperimentsAnswer, rows, query, encode_experiment, known))
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, timedelta
 from typing import Any, ClassVar
 
-from django.db.models import Avg, DurationField, ExpressionWrapper, F, OuterRef, Subquery
+from django.db.models import Avg, DurationField, ExpressionWrapper, F
 from django.db.models.functions import TruncDay
 from django.utils import timezone
 from rest_framework import serializers
@@ -17,7 +17,7 @@ from accounts.refusals import Code, refused_as
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
-from jobs.models import Allocation, Job
+from jobs.models import FirstStart
 from shown.queue import lines, rows, standing
 from shown.queue.rows import Row
 from webui.api import encoding
@@ -158,12 +158,9 @@ def queue_counts(pool: ResourcePool) -> QueueCounts:
 
 def _stats(pool: ResourcePool) -> PoolQueueStats:
     since = timezone.now() - timedelta(days=STATS_DAYS)
-    attempts = Allocation.objects.filter(task__job=OuterRef("pk")).order_by("assigned_at")
-    waited = ExpressionWrapper(F("first") - F("submitted_at"), output_field=DurationField())
+    waited = ExpressionWrapper(F("at") - F("submitted_at"), output_field=DurationField())
     days = (
-        Job.objects.filter(pool=pool, submitted_at__gte=since)
-        .annotate(first=Subquery(attempts.values("assigned_at")[:1]))
-        .filter(first__isnull=False)
+        FirstStart.objects.filter(pool=pool, submitted_at__gte=since)
         .annotate(day=TruncDay("submitted_at", tzinfo=UTC))
         .values("day")
         .annotate(mean=Avg(waited))

@@ -68,7 +68,7 @@ class PoolShares(ApiView):
         slots = Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False).count()
         answer = PoolSharesAnswer(
             resource_pool=pool.name,
-            scheduler_type=f"SCHEDULER_TYPE_{pool.scheduler.upper()}",
+            scheduler_type=pool.policy.dialect,
             slots=slots,
             held=sum(user.held for user in users),
             plan_time=pool.planned_at,

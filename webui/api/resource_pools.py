@@ -118,9 +118,7 @@ def encode_pool(pool: ResourcePool) -> PoolRecord:
     brands = Counter(slot.brand for slot in slots if slot.brand)
     sizes = [len(there) for there in found.values()]
     zero_slot = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED).count()
-    priorities = (
-        PrioritySchedulerRecord.of(pool) if pool.scheduler == ResourcePool.Scheduler.PRIORITY else None
-    )
+    priorities = PrioritySchedulerRecord.of(pool) if "priority" in pool.policy.knobs else None
     return PoolRecord.of(
         pool,
         num_agents=len(hosts),
@@ -134,7 +132,7 @@ def encode_pool(pool: ResourcePool) -> PoolRecord:
         aux_containers_running=zero_slot,
         default_compute_pool=pool.default_compute,
         default_aux_pool=pool.default_aux,
-        scheduler_type=f"SCHEDULER_TYPE_{pool.scheduler.upper()}",
+        scheduler_type=pool.policy.dialect,
         scheduler_fitting_policy=f"FITTING_POLICY_{pool.fitting.upper()}",
         details=SchedulerDetails(priority_scheduler=priorities),
         cluster_name=settings.CLUSTER_NAME,

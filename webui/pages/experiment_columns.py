@@ -33,15 +33,16 @@ _LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
 
 @dataclass(frozen=True)
 class Row:
-    """`experiment`: one of `annotated`; `why`: why it waits; `log_labels`: log policies that lines have matched.
+    """`why`: why it waits; `log_labels`: log policies that lines have matched; `numbers`: it, as `annotated` has it.
 
     `best`: its best trial, for the columns that say something of that (`speak_of_the_best`).
     """
 
-    experiment: Any
+    experiment: Experiment
     phase: str
     why: str
     log_labels: list[str]
+    numbers: Any
     best: Trial | None = None
 
 
@@ -49,7 +50,7 @@ def _columns() -> Sequence[Column[Row]]:
     return (
         Column("state", "State", _state, F("state"), css=lambda row: "full" if row.log_labels else "nowrap"),
         Column("progress", "Progress", lambda row: percent(row.experiment.progress), F("progress"), is_downwards=True),
-        Column("trials", "Trials", lambda row: str(row.experiment.num_trials), F("num_trials"), True, True),
+        Column("trials", "Trials", lambda row: str(row.numbers.num_trials), F("num_trials"), True, True),
         Column("best", "Best", _best, F("best_metric"), True, css="mono"),
         Column("latest", "Latest", lambda row: latest(row.best) if row.best else "",
                _of_the_best(searched("latest_validation")), True, css="mono"),
@@ -67,7 +68,7 @@ def _columns() -> Sequence[Column[Row]]:
         Column("priority", "Priority", _managed(lambda each: str(each.job.priority)), F("job__priority"), True),
         Column("parent", "Forked from", _parent, F("parent"), True, True),
         Column("template", "Template", lambda row: row.experiment.template_name, F("template_name"), css="full"),
-        Column("checkpoints", "Checkpoints", lambda row: str(row.experiment.checkpoint_count or ""),
+        Column("checkpoints", "Checkpoints", lambda row: str(row.numbers.checkpoint_count or ""),
                F("checkpoint_count"), True, True),
         Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
         Column("external", "External id", lambda row: row.experiment.external_id or "", F("external_id"),
@@ -192,7 +193,7 @@ def _parent(row: Row) -> str | SafeString:
 
 
 def _stored(row: Row) -> str:
-    return size(row.experiment.checkpoint_bytes) if row.experiment.checkpoint_bytes else ""
+    return size(row.numbers.checkpoint_bytes) if row.numbers.checkpoint_bytes else ""
 
 
 def _ended(row: Row) -> str | SafeString:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from django.contrib import messages
 from django.db import transaction
-from django.db.models import Count, Max
+from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
@@ -14,9 +14,9 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
-from experiments import templates
+from experiments import counts, templates
 from experiments.config import ConfigError, masked_text, shown_template
-from experiments.models import Experiment, Template, Workspace
+from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.pages import drafts
 from webui.pages.frame import page, show, user_of
@@ -40,15 +40,13 @@ def listing(request: HttpRequest) -> HttpResponse:
     rows = Template.objects.select_related("workspace", "changed_by").order_by("name")
     if text:
         rows = rows.filter(name__icontains=text)
-    uses = {
-        name: (count, last)
-        for name, count, last in Experiment.objects.exclude(template_name="")
-        .order_by()
-        .values_list("template_name")
-        .annotate(Count("pk"), Max("started_at"))
-    }
+    newest = templates.uses(OuterRef("name")).order_by("-pk").values("started_at")[:1]
+    uses = counts.by_template()
     context = {
-        "rows": [(row, sorted(row.config), *uses.get(row.name, (0, None))) for row in rows],
+        "rows": [
+            (row, sorted(row.config), uses.get(row.name, 0), row.last_used)
+            for row in rows.annotate(last_used=Subquery(newest))
+        ],
         "q": text,
         "may_edit": user_of(request).may_edit,
     }
@@ -130,10 +128,7 @@ def _form(
     copied: Template | None = None,
     problem: str = "",
 ) -> HttpResponse:
-    made_of_it = (
-        Experiment.objects.filter(template_name=template.name) if template else Experiment.objects.none()
-    )
-    draft = drafts.of_template(text)
+    draft, kept_as = drafts.of_template(text), template.name if template else ""
     context = {
         "template": template,
         "address": _address(template.name) if template else "/templates/+new",
@@ -143,8 +138,8 @@ def _form(
         "copied": copied,
         "problem": problem,
         "stamp": templates.stamp(template) if template else "",
-        "uses": made_of_it.select_related("owner").order_by("-pk")[:MOST_SHOWN],
-        "use_count": made_of_it.count(),
+        "uses": templates.uses(kept_as).select_related("owner").order_by("-pk")[:MOST_SHOWN],
+        "use_count": counts.by_template().get(kept_as, 0),
         "workspaces": Workspace.objects.filter(archived=False).order_by("name"),
         "may_edit": user_of(request).may_edit,
     }

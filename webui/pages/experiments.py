@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from django.core.paginator import Paginator
-from django.db.models import F, Q, QuerySet
+from django.core.paginator import Page, Paginator
+from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from dispatch import last_plan
-from experiments import phases
-from experiments.models import Experiment, Project, Trial, Workspace
+from experiments import counts, phases, words
+from experiments.models import Experiment, ExperimentCount, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from metrics.comparisons import metrics_of
@@ -23,7 +23,9 @@ from webui.pages.frame import page, show, user_of
 from webui.pages.sweep_charts import TRIALS_ASKED_FOR_NAMES
 from webui.pages.table_columns import Column, Sort
 from webui.pages.trial_columns import METRIC
-from webui.query import as_id, as_whole, choices
+from webui.query import as_id, choices
+
+Rows = TypeVar("Rows", Experiment, ExperimentCount)
 
 PER_PAGE = 50
 #: the columns that stand in every list
@@ -39,6 +41,11 @@ CHIPS = {
 }
 #: parameters of the filter that name one of something, by its number or name
 FILTERS = ("workspace", "project", "user", "pool", "label")
+#: filters for which no sums are kept (experiments.counts): what they leave is counted up to MOST_COUNTED rows
+NOT_SUMMED = ("pool", "label", "q")
+MOST_COUNTED = 250
+#: the last page of what is counted
+LAST_PAGE = 10_000
 #: workspaces and projects that the filter offers
 MOST_OFFERED = 500
 
@@ -67,11 +74,14 @@ def listing(request: HttpRequest) -> HttpResponse:
     table = [NUMBER, NAME, *(column for key in shown if (column := experiment_columns.column(key)))]
     sort = Sort.read(wanted.get("sort", ""), _sortable, f"-{NUMBER.key}")
     rows = filtered(user, wanted)
-    ordered = experiment_columns.annotated(rows, [*shown, sort.key]).order_by(sort.expression, "-pk")
-    current = Paginator(ordered, PER_PAGE).get_page(wanted.get("page"))
+    ordered = experiment_columns.annotated(rows, [sort.key]).order_by(sort.expression, "-pk")
+    pages = Paginator(ordered, PER_PAGE)
+    pages.count = _count(rows, user, wanted)
+    current = pages.get_page(wanted.get("page"))
     found = _rows(list(current.object_list), shown)
     context = {
         "page": current,
+        "said": "" if _is_summed(wanted) or pages.count <= MOST_COUNTED else _more_than(current),
         "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
         "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
@@ -102,10 +112,38 @@ def columns(request: HttpRequest) -> HttpResponse:
     return redirect(f"/experiments?{query}" if query else "/experiments")
 
 
+def _count(rows: QuerySet[Experiment], user: User, wanted: QueryDict) -> int:
+    """How many rows there are. Where no sum is kept, they are counted a few pages beyond the page that is shown."""
+    if _is_summed(wanted):
+        return counts.total(_summed(ExperimentCount.objects.all(), user, wanted))
+    shown = PER_PAGE * min(as_id(wanted.get("page", "1")), LAST_PAGE)
+    return rows.order_by()[: MOST_COUNTED + shown + 1].count()
+
+
+def _more_than(current: Page[Experiment]) -> str:
+    return f"{current.start_index()} to {current.end_index()} of more than {MOST_COUNTED}"
+
+
+def _is_summed(wanted: QueryDict) -> bool:
+    return not any(wanted.get(name, "").strip() for name in NOT_SUMMED)
+
+
 def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
     """Those that the filters of the address leave."""
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     rows = rows.defer("search", "original_config", "template_config", "notes")
+    rows = _summed(rows, user, wanted)
+    if pool := wanted.get("pool"):
+        rows = rows.filter(job__pool__name=pool, unmanaged=False)
+    if label := wanted.get("label"):
+        rows = rows.filter(labels__contains=[label])
+    if text := wanted.get("q", "").strip():
+        rows = words.containing(rows, text, as_id(text))
+    return rows
+
+
+def _summed(rows: QuerySet[Rows], user: User, wanted: QueryDict) -> QuerySet[Rows]:
+    """The rows that are left by those filters for which sums are kept (experiments.counts)."""
     rows = rows.filter(archived="archived" in wanted)
     if states := CHIPS.get(wanted.get("state", "")):
         rows = rows.filter(state__in=states)
@@ -115,15 +153,6 @@ def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
         rows = rows.filter(project=as_id(project))
     if workspace := wanted.get("workspace"):
         rows = rows.filter(project__workspace=as_id(workspace))
-    if pool := wanted.get("pool"):
-        rows = rows.filter(job__pool__name=pool, unmanaged=False)
-    if label := wanted.get("label"):
-        rows = rows.filter(labels__contains=[label])
-    if text := wanted.get("q", "").strip():
-        match = Q(name__icontains=text) | Q(description__icontains=text) | Q(labels__contains=[text])
-        if (number := as_whole(text)) is not None:
-            match |= Q(pk=number)
-        rows = rows.filter(match)
     return rows
 
 
@@ -132,15 +161,25 @@ def _sortable(key: str) -> Column[Row] | None:
 
 
 def _rows(found: list[Experiment], shown: list[str]) -> list[Row]:
-    words = phases.of_experiments(found)
-    why, labels = _why(found, words), _log_labels(found)
+    standing = phases.of_experiments(found)
+    # of the page alone: beside the rows, they would be counted for all pages before it too
+    numbers = experiment_columns.annotated(Experiment.objects.only("pk"), shown).in_bulk(list(standing))
+    why, labels = _why(found, standing), _log_labels(found)
     best: dict[int | None, Trial] = {}
     if experiment_columns.speak_of_the_best(shown):
         trials = Trial.objects.only("latest_validation", "summary_metrics")
         best = {**trials.in_bulk([each.best_trial_id for each in found if each.best_trial_id])}
     return [
-        Row(each, words[each.pk], why.get(each.pk, ""), labels.get(each.pk, []), best.get(each.best_trial_id))
+        Row(
+            each,
+            standing[each.pk],
+            why.get(each.pk, ""),
+            labels.get(each.pk, []),
+            numbers[each.pk],
+            best.get(each.best_trial_id),
+        )
         for each in found
+        if each.pk in numbers
     ]
 
 
@@ -173,7 +212,7 @@ def _form(request: HttpRequest, shown: list[str], rows: QuerySet[Experiment]) ->
         "workspace": project.workspace if project else workspace,
         "workspaces": Workspace.objects.order_by("name")[:MOST_OFFERED],
         "projects": projects[:MOST_OFFERED],
-        "users": User.objects.filter(experiments__isnull=False).distinct().order_by("username"),
+        "users": counts.owners().order_by("username"),
         "pools": ResourcePool.objects.order_by("name"),
         "filters": sum(1 for name in FILTERS if wanted.get(name)),
         "columns": _offered(rows, shown),

@@ -18,7 +18,8 @@ from accounts.models import Cluster, User
 from accounts.refusals import Refusal
 from commands.models import Command
 from commands.states import END_STATES
-from experiments.models import Experiment
+from experiments import counts
+from experiments.models import ExperimentCount
 from hosts import registry
 from hosts.models import ResourcePool
 from jobs.models import Job
@@ -100,7 +101,7 @@ def _site() -> dict[str, Any]:
 
 def _rooms(current: str) -> list[dict[str, Any]]:
     rooms = [
-        ("Experiments", "/experiments", Experiment.objects.filter(archived=False).count()),
+        ("Experiments", "/experiments", counts.total(ExperimentCount.objects.filter(archived=False))),
         ("Workspaces", "/workspaces", None),
         ("Tasks", "/tasks", Command.objects.exclude(state__in=END_STATES).count()),
         ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),

@@ -75,7 +75,7 @@ def _open() -> QuerySet[Allocation]:
 def facts_of(job: Job) -> Facts:
     """Everything the dialog says of the job."""
     queue = queue_order.listed(job.pool)
-    ordered = job.pool.scheduler == ResourcePool.Scheduler.PRIORITY
+    policy = job.pool.policy
     stands = queue.filter(pk=job.pk).exists()
     attempts = list(_open().filter(task__job=job))
     live = Task.objects.filter(job=job).exclude(state=TaskState.ENDED)
@@ -89,9 +89,9 @@ def facts_of(job: Job) -> Facts:
         held=sum(attempt.slots for attempt in attempts),
         needed=live.aggregate(slots=Sum("slots"))["slots"] or 0,
         backfilled=bool(attempts) and all(attempt.on_sufferance for attempt in attempts),
-        preemptible=job.preemptible and (not ordered or job.pool.preemption),
+        preemptible=job.preemptible and policy.stops_runs(job.pool.preemption),
         progress=experiment.progress if experiment else job.progress,
-        ahead=queue.filter(queue_order.stands_before(job)).count() if ordered and stands else None,
+        ahead=queue.filter(queue_order.stands_before(job)).count() if policy.order and stands else None,
         standing=queue.count(),
     )
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from accounts.refusals import Refusal
-from hosts.models import ResourcePool
 from jobs import queue_edits
 from jobs.models import Job
 
@@ -36,14 +35,11 @@ class Form:
 
 
 def shown(job: Job, position: int | None) -> Form:
-    """The form as it stands before anybody types; a pool without an order has no position."""
-    values = {"pool": job.pool.name}
-    if job.pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE:
-        values["weight"] = f"{job.weight:g}"
-    else:
-        values["priority"] = str(job.priority)
-        if position is not None:
-            values["position"] = str(position)
+    """The form as it stands before anybody types: the pool, and what can be set of a job there."""
+    now = {"priority": str(job.priority), "weight": f"{job.weight:g}"}
+    if position is not None:
+        now["position"] = str(position)
+    values = {"pool": job.pool.name} | {knob: now[knob] for knob in job.pool.policy.knobs if knob in now}
     return Form(dict(values), values)
 
 

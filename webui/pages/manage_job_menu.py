@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.models import User
-from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
 from webui.pages.frame import page, user_of
@@ -59,7 +58,7 @@ def entries_of(facts: Facts, user: User) -> Iterator[Entry]:
     job = facts.job
     no_edit = why_no_edit(job, user)
     yield Entry("Manage Job…", f"/jobs/manage/{job.pk}", key="m", dialog=True)
-    if job.pool.scheduler == ResourcePool.Scheduler.PRIORITY and facts.ahead is not None:
+    if "position" in job.pool.policy.knobs and facts.ahead is not None:
         if facts.ahead > 0:
             yield Entry("Move to Top", do="top", key="t", reason=no_edit)
             yield Entry("Move Up", do="up", key="Alt+↑", reason=no_edit)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TypeVar
 
 from django.core.paginator import Paginator
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
 from accounts.models import User
-from experiments import phases, places
+from experiments import counts, phases, places
 from experiments.models import Experiment, Project, Workspace
 from webui.pages.experiments import CHIPS
 from webui.pages.frame import page, show, user_of
@@ -81,9 +81,8 @@ def head(user: User, found: Project, tab: str) -> dict[str, object]:
 
 def _by_state(found: Project) -> list[tuple[str, int]]:
     """(chip of the list of experiments, how many), without those of none."""
-    counted = Experiment.objects.filter(project=found, archived=False).order_by()
-    counts = dict(counted.values_list("state").annotate(Count("pk")))
-    by_chip = {chip: sum(counts.get(state, 0) for state in states) for chip, states in CHIPS.items()}
+    by_state = counts.by_state(found)
+    by_chip = {chip: sum(by_state.get(state, 0) for state in states) for chip, states in CHIPS.items()}
     return [(chip, count) for chip, count in by_chip.items() if count]
 
 

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from hosts.models import ResourcePool
 from hosts.pool_edits import ROLES
+from scheduling import policies
 from trainmaster.quantities import duration
 from webui.forms import Form
 from webui.query import LARGEST_ID, as_whole
@@ -110,10 +111,7 @@ class PoolForm(Form):
     scheduler = Choice(
         "Scheduler",
         "Who goes first. A change holds from the next pass on, for what runs too.",
-        {
-            "priority": "priority: by priority, then position",
-            "fair_share": "fair share: slots by weight, no positions",
-        },
+        dict(policies.DESCRIPTIONS),
     )
     preemption = Switch(
         "Preemption", "In a priority pool: running work of a lower priority may be stopped for a higher one."

@@ -49,7 +49,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     if pool is None:
         raise Http404(f"There is no resource pool {pool_name}; there are {', '.join(p.name for p in pools)}.")
     view = queue_view.read(request.GET)
-    if pool.scheduler != ResourcePool.Scheduler.PRIORITY and view.sort == PLACE and view.descending:
+    if not pool.policy.order and view.sort == PLACE and view.descending:
         view = replace(view, descending=False)
     me = user_of(request)
     listing, parts, view = _parts(pool, view, me)
@@ -121,7 +121,6 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
         "backfilled": counts["backfilled"],
         "chips": chips,
         "owners": owners,
-        "ordered": pool.scheduler == ResourcePool.Scheduler.PRIORITY,
         "took_ms": last_plan.of(pool).took_ms,
         "filtered": bool(view.text or view.user or view.state or view.like),
     }

@@ -14,6 +14,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from accounts.models import User
 from hosts.models import ResourcePool
+from scheduling import policies
+from scheduling.policy import Policy
 from shown.queue.standing import Queue
 from webui.pages.table_columns import Column
 from webui.templatetags.console import ago, code_words, percent, state_lamp
@@ -41,30 +43,15 @@ class Line(NamedTuple):
     unfolded: str
 
 
-def _columns(*, ordered: bool) -> list[Column[Line]]:
+def _of(policy: Policy) -> list[Column[Line]]:
     """`by` returns the key of the job at a place of the queue; equal jobs keep their order."""
-    priority: list[Column[Line]] = [
-        Column(
-            "priority", "Priority", lambda line: str(line.row.priority), _by("priorities"), True, css="mono"
-        ),
-    ]
-    shares: list[Column[Line]] = [
-        Column(
-            "priority",
-            "Weight",
-            lambda line: floatformat(line.row.weight, "-2"),
-            _by("weights"),
-            True,
-            css="mono",
-        ),
-        Column("share", "Share held / entitled", _share, css="number mono nowrap", label="Share"),
-    ]
     return [
-        *([Column(PLACE, "#", _place, lambda queue: int, True, css="mono place")] if ordered else []),
+        *([Column(PLACE, "#", _place, lambda queue: int, True, css="mono place")] if policy.order else []),
         Column("state", "State", _state, _by("states"), css="state-cell"),
         Column("name", "Job", _name, _by_name, css="wide", label=""),
         Column("slots", "Slots held / needed", _slots, _by("needed"), css="", label="Slots"),
-        *(priority if ordered else shares),
+        *(_KNOBS[knob] for knob in policy.knobs if knob in _KNOBS),
+        *([_SHARE] if policy.has_shares else []),
         Column("user", "User", _owner, _by_owner, css=""),
         Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), _by("submitted")),
         Column("start", "Start", _start, css=_start_css),
@@ -73,8 +60,8 @@ def _columns(*, ordered: bool) -> list[Column[Line]]:
 
 
 def of(pool: ResourcePool) -> dict[str, Column[Line]]:
-    """The columns by key: a pool that keeps an order has places and priorities, another has weights and shares."""
-    return _ORDERED if pool.scheduler == ResourcePool.Scheduler.PRIORITY else _SHARED
+    """The columns by key. They depend on the pool's policy: on what orders its queue, its knobs and its shares."""
+    return _COLUMNS[pool.scheduler]
 
 
 def _by(values: str) -> Callable[[Queue], Callable[[int], Any]]:
@@ -187,5 +174,22 @@ def _why(line: Line) -> SafeString:
     return mark_safe(f"{code_words(row.why)}{link}")
 
 
-_ORDERED, _SHARED = ({each.key: each for each in _columns(ordered=ordered)} for ordered in (True, False))
-SORTED = {key for columns in (_ORDERED, _SHARED) for key, column in columns.items() if column.by}
+_SHARE: Column[Line] = Column(
+    "share", "Share held / entitled", _share, css="number mono nowrap", label="Share"
+)
+#: knob of a policy -> the column that shows it
+_KNOBS: dict[str, Column[Line]] = {
+    "priority": Column(
+        "priority", "Priority", lambda line: str(line.row.priority), _by("priorities"), True, css="mono"
+    ),
+    "weight": Column(
+        "priority",
+        "Weight",
+        lambda line: floatformat(line.row.weight, "-2"),
+        _by("weights"),
+        True,
+        css="mono",
+    ),
+}
+_COLUMNS = {name: {each.key: each for each in _of(policies.of(name))} for name, _ in policies.CHOICES}
+SORTED = {key for columns in _COLUMNS.values() for key, column in columns.items() if column.by}

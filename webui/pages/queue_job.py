@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from dispatch.explain import blockers
 from events.models import Event
-from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
 from webui.pages import queue_listing, queue_rows, timeline
@@ -38,7 +37,6 @@ def detail(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "job": found,
         "pool": found.pool,
         "row": row,
-        "ordered": found.pool.scheduler == ResourcePool.Scheduler.PRIORITY,
         "waiting": waiting,
         "blockers": reasons,
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.JOB, subject=str(found.pk))),

@@ -22,7 +22,6 @@ def manage_bar(context: dict[str, Any], pool: ResourcePool) -> dict[str, Any]:
         "request": request,
         "pool": pool,
         "pools": ResourcePool.objects.exclude(pk=pool.pk),
-        "ordered": pool.scheduler == ResourcePool.Scheduler.PRIORITY,
         "last": queue_edits.last_undoable(request.user),
         "why_not": why_no_bulk(request.user),
     }

@@ -18,8 +18,8 @@ MOST_JOBS = 50
 
 
 def _entitled(pool: ResourcePool) -> shares.Entitled:
-    """From the plan that the queue's page has read already; a priority pool has no shares."""
-    return last_plan.of(pool).shares if pool.scheduler == ResourcePool.Scheduler.FAIR_SHARE else None
+    """From the plan that the queue's page has read already; None where jobs have no shares."""
+    return last_plan.of(pool).shares if pool.policy.has_shares else None
 
 
 @dataclass(frozen=True)

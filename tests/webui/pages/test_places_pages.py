@@ -15,6 +15,7 @@ from experiments.models import Experiment, Project, Workspace
 from metrics.ingest import Report
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 from webui.models import UserSetting
+from webui.pages import experiments
 
 pytestmark = pytest.mark.django_db
 
@@ -31,6 +32,20 @@ def text(client: Client, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200, answer
     return re.sub(r"\s+", " ", answer.content.decode())
+
+
+def test_a_search_counts_some_pages_beyond_the_one_shown(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "PER_PAGE", 1)
+    monkeypatch.setattr(experiments, "MOST_COUNTED", 1)
+    for number in range(4):
+        submit_experiment(name=f"digits {number}")
+    assert "1 to 1 of 4" in text(client, "/experiments")
+    assert "1 to 1 of more than 1" in text(client, "/experiments?q=digits")
+    assert "4 to 4 of more than 1" in text(client, "/experiments?q=digits&page=4")
+    assert "4 to 4 of" in text(client, "/experiments?pool=default&page=999999999999999999")
+    assert listed(client, "q=digits&page=2") == ["digits 2"]
 
 
 def listed(client: Client, query: str) -> list[str]:
