@@ -269,7 +269,7 @@ def test_it_is_said_wherever_slots_are_shown_and_in_the_log(machine: Host) -> No
     assert seen.lamps[0].state == "cleaning" and seen.counts["free"] == 0 == seen.held
     assert seen.lamps[0].word == f"being cleaned up after test (exp {number}, ada): pid 7"
     holds = Holds.of([machine])
-    slot = agents.encode_slot(machine.slots.get(), holds)
+    slot = agents.encode_slot(machine.slots.get(), holds).model_dump(mode="json")
     assert slot["container"]["parent"] == member.allocation_id and "heldBy" not in slot
     assert slot["cleaning"]["remains"] == left and slot["cleaning"]["username"] == "ada"
     assert holds.encode(machine.slots.get()) is None

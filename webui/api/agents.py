@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from hosts import registry
 from hosts.models import Host, Slot
 from jobs import slot_switch
 from webui.api import encoding
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
 from webui.api.errors import Missing
 from webui.api.permissions import actor
 from webui.api.slots import (
@@ -28,27 +27,27 @@ from webui.api.slots import (
     device,
     stats,
 )
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
 
-class ContainerRecord(TypedDict):
+class ContainerRecord(Answer):
     """What runs on a slot: a member of an allocation (`parent`), or somebody outside the queue."""
 
     id: str
-    parent: NotRequired[str]
+    parent: Maybe[str] = None
     state: str
     devices: list[DeviceRecord]
 
 
-class OutsiderRecord(TypedDict):
+class OutsiderRecord(Answer):
     """Who computes on a GPU without the queue, as far as the host's kernel tells."""
 
-    user: NotRequired[str | None]
-    pid: NotRequired[int | None]
-    command: NotRequired[str | None]
+    user: str | None
+    pid: int | None
+    command: str | None
 
 
-class AgentSlotRecord(TypedDict):
+class AgentSlotRecord(Answer):
     """`container`, and what of it is ours: `heldBy` by work of the queue, `outside` by that of others.
 
     `cleaning`: by processes of a run that is over.
@@ -59,41 +58,41 @@ class AgentSlotRecord(TypedDict):
     enabled: bool
     draining: bool
     missing: bool
-    container: NotRequired[ContainerRecord]
-    heldBy: NotRequired[HolderRecord]
-    cleaning: NotRequired[CleaningRecord]
-    outside: NotRequired[OutsiderRecord]
+    container: Maybe[ContainerRecord] = None
+    held_by: Maybe[HolderRecord] = None
+    cleaning: Maybe[CleaningRecord] = None
+    outside: Maybe[Stored[OutsiderRecord]] = None
 
 
-class AgentRecord(TypedDict):
+class AgentRecord(Answer):
     """`slots` by index and `containers` by id, unless they are excluded."""
 
     id: str
-    registeredTime: Time
+    registered_time: Time
     enabled: bool
     draining: bool
     addresses: list[str]
-    resourcePools: list[str]
+    resource_pools: list[str]
     version: str
-    slotStats: SlotStats
-    slots: NotRequired[dict[str, AgentSlotRecord]]
-    containers: NotRequired[dict[str, ContainerRecord]]
+    slot_stats: SlotStats
+    slots: Maybe[dict[str, AgentSlotRecord]] = None
+    containers: Maybe[dict[str, ContainerRecord]] = None
 
 
-class AgentAnswer(TypedDict):
+class AgentAnswer(Answer):
     agent: AgentRecord
 
 
-class AgentsAnswer(TypedDict):
+class AgentsAnswer(Answer):
     agents: list[AgentRecord]
     pagination: Pagination
 
 
-class AgentSlotAnswer(TypedDict):
+class AgentSlotAnswer(Answer):
     slot: AgentSlotRecord
 
 
-class AgentSlotsAnswer(TypedDict):
+class AgentSlotsAnswer(Answer):
     slots: list[AgentSlotRecord]
 
 
@@ -111,40 +110,36 @@ def host_named(name: str) -> Host:
     return host
 
 
-def encode_slot(slot: Slot, holds: Holds) -> Json:
-    row: Json = {
-        "id": str(slot.index),
-        "device": device(slot),
-        "enabled": slot.enabled and not slot.missing,
-        "draining": slot.draining,
-        "missing": slot.missing,
-    }
+def encode_slot(slot: Slot, holds: Holds) -> AgentSlotRecord:
+    cleaning = holds.encode_cleaning(slot)
+    return AgentSlotRecord(
+        id=str(slot.index),
+        device=device(slot),
+        enabled=slot.enabled and not slot.missing,
+        draining=slot.draining,
+        missing=slot.missing,
+        container=_container(slot, holds, cleaning),
+        held_by=holds.encode(slot),
+        cleaning=cleaning,
+        outside=None if slot.pk in holds.by_slot or cleaning else slot.outside or None,
+    )
+
+
+def _container(slot: Slot, holds: Holds, cleaning: CleaningRecord | None) -> ContainerRecord | None:
+    """The published client knows neither cleaning nor outsiders: to it they are containers."""
     if hold := holds.by_slot.get(slot.pk):
-        row["container"] = {
-            "id": hold.member.run_key,
-            "parent": hold.member.allocation_id,
-            "state": container_state(hold),
-            "devices": [device(slot)],
-        }
-        row["heldBy"] = holds.encode(slot)
-    elif cleaned := holds.encode_cleaning(slot):  # to the published client a container of the task
-        row["container"] = {
-            "id": f"being cleaned up after {cleaned['allocationId']}",
-            "parent": cleaned["allocationId"],
-            "state": "STATE_RUNNING",
-            "devices": [device(slot)],
-        }
-        row["cleaning"] = cleaned
-    elif (
-        slot.outside
-    ):  # the published client knows no outsiders: to it they are a container that is no task's
-        row["container"] = {
-            "id": f"outside the queue: {outsider(slot)}",
-            "state": "STATE_RUNNING",
-            "devices": [device(slot)],
-        }
-        row["outside"] = slot.outside
-    return row
+        key, parent, state = hold.member.run_key, hold.member.allocation_id, container_state(hold)
+    elif cleaning:
+        key, parent, state = (
+            f"being cleaned up after {cleaning.allocation_id}",
+            cleaning.allocation_id,
+            "STATE_RUNNING",
+        )
+    elif slot.outside:
+        key, parent, state = f"outside the queue: {outsider(slot)}", None, "STATE_RUNNING"
+    else:
+        return None
+    return ContainerRecord(id=key, parent=parent, state=state, devices=[device(slot)])
 
 
 def outsider(slot: Slot) -> str:
@@ -153,25 +148,21 @@ def outsider(slot: Slot) -> str:
     return " ".join(filter(None, [str(user or "somebody"), f"pid {pid}" if pid else "", str(command or "")]))
 
 
-def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> Json:
+def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> AgentRecord:
     slots = sorted(host.slots.all(), key=lambda slot: slot.index)
-    encoded = {str(slot.index): encode_slot(slot, holds) for slot in slots}
-    row: Json = {
-        "id": host.name,
-        "registeredTime": encoding.time(host.registered_at),
-        "enabled": host.enabled,
-        "draining": host.draining,
-        "addresses": [host.address or "127.0.0.1"],
-        "resourcePools": [host.pool.name],
-        "version": settings.VERSION,
-        "slotStats": stats(slots, holds),
-    }
-    if with_slots:
-        row["slots"] = encoded
-        row["containers"] = {
-            slot["container"]["id"]: slot["container"] for slot in encoded.values() if "heldBy" in slot
-        }
-    return row
+    encoded = [encode_slot(slot, holds) for slot in slots] if with_slots else []
+    held = [slot.container for slot in encoded if slot.held_by and slot.container]
+    return AgentRecord.of(
+        host,
+        id=host.name,
+        registered_time=host.registered_at,
+        addresses=[host.address or "127.0.0.1"],
+        resource_pools=[host.pool.name],
+        version=settings.VERSION,
+        slot_stats=stats(slots, holds),
+        slots={slot.id: slot for slot in encoded} if with_slots else None,
+        containers={container.id: container for container in held} if with_slots else None,
+    )
 
 
 class AgentsQuery(encoding.PageQuery):
@@ -194,7 +185,7 @@ class Agents(ApiView):
         holds = Holds.of(hosts)
         with_slots = not query["excludeSlots"]
         page = encoding.page(
-            hosts, query, "agents", lambda host: encode_agent(host, holds, with_slots=with_slots)
+            AgentsAnswer, hosts, query, lambda host: encode_agent(host, holds, with_slots=with_slots)
         )
         return Response(page)
 
@@ -206,7 +197,7 @@ class OneAgent(ApiView):
 
     def get(self, request: Request, name: str) -> Response:
         host = host_named(name)
-        return Response({"agent": encode_agent(host, Holds.of([host]))})
+        return Response(AgentAnswer(agent=encode_agent(host, Holds.of([host]))))
 
 
 class DrainBody(serializers.Serializer[Any]):
@@ -242,7 +233,7 @@ def _change(name: str, step: Any) -> Response:
     host = host_named(name)
     step(host)
     host = host_named(name)
-    return Response({"agent": encode_agent(host, Holds.of([host]))})
+    return Response(AgentAnswer(agent=encode_agent(host, Holds.of([host]))))
 
 
 class AgentSlots(ApiView):
@@ -254,7 +245,7 @@ class AgentSlots(ApiView):
         host = host_named(name)
         holds = Holds.of([host])
         slots = sorted(host.slots.all(), key=lambda slot: slot.index)
-        return Response({"slots": [encode_slot(slot, holds) for slot in slots]})
+        return Response(AgentSlotsAnswer(slots=[encode_slot(slot, holds) for slot in slots]))
 
 
 def _slot(name: str, index: str) -> Slot:
@@ -291,7 +282,7 @@ class SlotDisable(ApiView):
 
 def _slot_answer(name: str, index: str) -> Response:
     slot = _slot(name, index)
-    return Response({"slot": encode_slot(slot, Holds.of([slot.host]))})
+    return Response(AgentSlotAnswer(slot=encode_slot(slot, Holds.of([slot.host]))))
 
 
 class AgentSlot(ApiView):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, NotRequired, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from accounts import rights
 from accounts.models import User
@@ -17,7 +16,7 @@ from events.announce import announce
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.live.threads import reading, release_thread
@@ -33,13 +32,13 @@ MAX_PEERS = 65_536
 T = TypeVar("T")
 
 
-class PreemptionAnswer(TypedDict):
+class PreemptionAnswer(Answer):
     """Whether the run should save and leave."""
 
     preempt: bool
 
 
-class RendezvousRecord(TypedDict):
+class RendezvousRecord(Answer):
     """The gang, member by member in order of their ranks, and the caller's among these."""
 
     addresses: list[str]
@@ -47,19 +46,19 @@ class RendezvousRecord(TypedDict):
     slots: list[int]
 
 
-class RendezvousAnswer(TypedDict):
-    rendezvousInfo: RendezvousRecord
+class RendezvousAnswer(Answer):
+    rendezvous_info: RendezvousRecord
 
 
-class GatherBody(TypedDict):
+class GatherBody(Body):
     """What a peer gives. The same request twice, by its name, is one."""
 
-    numPeers: Annotated[int, Field(ge=1, le=MAX_PEERS)]
-    requestUuid: Annotated[str, Field(min_length=1, max_length=64)]
-    data: NotRequired[Any]
+    num_peers: Annotated[int, Field(ge=1, le=MAX_PEERS)]
+    request_uuid: Annotated[str, Field(min_length=1, max_length=64)]
+    data: Any = None
 
 
-class GatheredAnswer(TypedDict):
+class GatheredAnswer(Answer):
     """What each peer gave."""
 
     data: list[Any]
@@ -99,7 +98,9 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
     async def look() -> bool | None:
         return True if await reading(_must_leave, allocation_id) else None
 
-    return JsonResponse({"preempt": bool(await poll(f"allocation:{allocation_id}", seconds, look))})
+    return json_answer(
+        PreemptionAnswer(preempt=bool(await poll(f"allocation:{allocation_id}", seconds, look)))
+    )
 
 
 def _must_leave(allocation_id: str) -> bool:
@@ -124,7 +125,7 @@ async def rendezvous(
     """Addresses of the gang and the caller's rank in it, once every member has been launched."""
     await reading(own_allocation, who, allocation_id, changes=False)
 
-    async def look() -> dict[str, Any] | None:
+    async def look() -> RendezvousRecord | None:
         return await reading(_rendezvous, allocation_id, resources_id)
 
     found = await poll(f"allocation:{allocation_id}", GANG_WAIT_SECONDS, look)
@@ -132,10 +133,10 @@ async def rendezvous(
         raise Conflict(
             f"some members of {allocation_id} have not been launched within {GANG_WAIT_SECONDS:.0f} s."
         )
-    return JsonResponse({"rendezvousInfo": found})
+    return json_answer(RendezvousAnswer(rendezvous_info=found))
 
 
-def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
+def _rendezvous(allocation_id: str, resources_id: str) -> RendezvousRecord | None:
     members = list(
         Member.objects.select_related("host", "allocation__pool")
         .filter(allocation_id=allocation_id)
@@ -149,11 +150,11 @@ def _rendezvous(allocation_id: str, resources_id: str) -> dict[str, Any] | None:
     if any(member.state == MemberState.ASSIGNED for member in members):
         return None
     interface = members[0].allocation.pool.network_interface
-    return {
-        "addresses": [member.host.peer_address(interface) for member in members],
-        "rank": ranks[0],
-        "slots": [member.slots for member in members],
-    }
+    return RendezvousRecord(
+        addresses=[member.host.peer_address(interface) for member in members],
+        rank=ranks[0],
+        slots=[member.slots for member in members],
+    )
 
 
 @async_view("POST", body=GatherBody, answer=GatheredAnswer)
@@ -184,7 +185,7 @@ async def _gather(who: Principal, allocation_id: str, purpose: str, body: dict[s
         raise Conflict(
             f"not all {part.peers} peers of {allocation_id} have come within {GANG_WAIT_SECONDS:.0f} s."
         )
-    return JsonResponse({"data": data})
+    return json_answer(GatheredAnswer(data=data))
 
 
 @transaction.atomic

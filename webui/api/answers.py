@@ -1,7 +1,7 @@
-"""What views answer: the types that they declare as `answers`, as schemas of OpenAPI and as a check of each answer.
+"""The models that views answer with: they write the JSON, describe it in OpenAPI, and check it in tests.
 
-A type is a TypedDict beside the encoder that builds it, a list of one, or anything else that pydantic knows;
-`JsonLines` and `Media` stand for what is no single JSON value. The check is for tests (`CHECK_ANSWERS`).
+A view declares a subclass of `Answer` or any other type that pydantic knows; `JsonLines` and `Media` stand for bodies
+that are not a single JSON value. `CHECK_ANSWERS` validates every body that is sent against its declaration.
 """
 
 from __future__ import annotations
@@ -9,43 +9,128 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
-from django.http import HttpResponseBase, StreamingHttpResponse
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic.json_schema import GenerateJsonSchema
-from typing_extensions import TypedDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
+from pydantic_core import CoreSchema, core_schema, to_json
+from rest_framework.renderers import BaseRenderer
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
-#: fields of answers
-Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-Number64 = Annotated[str, Field(description="a whole number of 64 bits, as text", pattern=r"^-?\d+$")]
+
+def time_text(value: datetime) -> str:
+    """Return a time as every answer has it: `2026-01-31T12:00:00.123456Z`."""
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return value.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def one_of(*words: str) -> Any:
-    """Of a field that has one of these words: `Annotated[str, one_of("a", "b")]`."""
+    """Describe a field that has one of these words: `Annotated[str, one_of("a", "b")]`."""
     return Field(json_schema_extra={"enum": list(words)})
+
+
+class _NullMeansAbsent:
+    """Accept None in Python, but not in JSON, where the field is absent instead."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        nullable = cast(core_schema.NullableSchema, handler(source))
+        return core_schema.json_or_python_schema(nullable["schema"], nullable)
+
+
+class _AsStored:
+    """Take a value as it is, without validation or conversion; its JSON is described and checked as the type."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        described = handler.generate_schema(get_args(source)[0])
+        unchanged = core_schema.simple_ser_schema("any")
+        return core_schema.json_or_python_schema(described, core_schema.any_schema(), serialization=unchanged)
+
+
+#: a field that is absent where it has no value: `name: Maybe[str] = None`
+Maybe = Annotated[T | None, _NullMeansAbsent(), Field(exclude_if=lambda value: value is None)]
+#: JSON that was stored or encoded before
+Stored = Annotated[T | Any, _AsStored()]
+Time = Annotated[
+    datetime, PlainSerializer(time_text, return_type=str), Field(json_schema_extra={"format": "date-time"})
+]
+Number64 = Annotated[str, Field(description="a whole number of 64 bits, as text", pattern=r"^-?\d+$")]
+
+
+class _Object(BaseModel):
+    """What bodies and answers have in common: fields in snake_case here, in camelCase on the wire."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
+
+
+class Body(_Object):
+    """A JSON object that a view reads by hand, described for OpenAPI."""
+
+
+class Answer(_Object):
+    """A JSON object that views answer, or a part of one."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    @classmethod
+    def of(cls, row: Any, **given: Any) -> Self:
+        """Take each field that is not given from the row's attribute of the same name, if the row has it."""
+        for name in cls.__pydantic_fields__:
+            if name not in given and hasattr(row, name):
+                given[name] = getattr(row, name)
+        return cls.model_validate(given)
 
 
 _REFERENCE = "#/components/schemas/{model}"
 _MOST_FAULTS = 5
 
 
-class Nothing(TypedDict):
+class Nothing(Answer):
     """An object without fields: it was done."""
 
 
-class Pagination(TypedDict):
+class Pagination(Answer):
     """Which rows of all a page has."""
 
     offset: int
     limit: int
-    startIndex: int
-    endIndex: Annotated[int, Field(description="one past the last")]
+    start_index: int
+    end_index: Annotated[int, Field(description="one past the last")]
     total: int
+
+
+class Renderer(BaseRenderer):
+    """Write models, and whatever else JSON has, as JSON."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = None
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
+    ) -> bytes:
+        return b"" if data is None else to_json(data, inf_nan_mode="null")
+
+
+def json_answer(answer: Answer) -> HttpResponse:
+    """Answer outside of REST framework, as async views do."""
+    return HttpResponse(Renderer().render(answer), content_type=Renderer.media_type)
 
 
 @dataclass(frozen=True)
@@ -70,55 +155,52 @@ class WrongAnswer(Exception):
 
 
 def content(answer: Any) -> dict[str, Json]:
-    """Media type -> JSON Schema; the schemas that it refers to are in its `$defs`, until `hoist`."""
+    """Media type -> JSON Schema, which refers to `definitions`."""
     if isinstance(answer, Media):
         return {each: {"type": "string", "format": "binary"} for each in answer.types}
     if isinstance(answer, JsonLines):
-        record = _schema(answer.record)
         line = {
             "type": "object",
             "description": "One line of the stream. A line with `error` instead is the last.",
-            "properties": {"result": {name: value for name, value in record.items() if name != "$defs"}},
+            "properties": {"result": _schema(answer.record)},
         }
-        return {"application/json": line | {"$defs": record.get("$defs", {})}}
+        return {"application/json": line}
     return {"application/json": _schema(answer)}
 
 
-class _WithoutTitles(GenerateJsonSchema):
-    """Without each field's name once more in capitals."""
+class _Plain(GenerateJsonSchema):
+    """Leave out what readers of an answer do not need: titles of fields, and their defaults."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Json:
+        return self.generate_inner(schema["schema"])
+
 
 def _schema(kind: Any) -> Json:
-    schemas, shared = TypeAdapter.json_schemas(
-        [("answer", "serialization", _adapter(kind))],
-        ref_template=_REFERENCE,
-        schema_generator=_WithoutTitles,
+    schemas, _ = TypeAdapter.json_schemas(
+        [("answer", "serialization", _adapter(kind))], ref_template=_REFERENCE, schema_generator=_Plain
     )
-    (schema,) = schemas.values()
-    return {**schema, **shared}
+    return schemas["answer", "serialization"]
+
+
+def definitions() -> Json:
+    """Return the schema of each model by its name, for the components of OpenAPI."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "serialization") for model in (*_below(Answer), *_below(Body))
+    ]
+    _, shared = models_json_schema(models, ref_template=_REFERENCE, schema_generator=_Plain)
+    return dict(shared["$defs"])
+
+
+def _below(base: type[BaseModel]) -> list[type[BaseModel]]:
+    return [model for each in base.__subclasses__() for model in (each, *_below(each))]
 
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
-
-
-def hoist(document: Json) -> None:
-    """Put the types that answers and bodies refer to among the document's components, each once by its name.
-
-    Raises TypeError where two are called the same.
-    """
-    components = document["components"]["schemas"]
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for part in [*operation["responses"].values(), operation.get("requestBody", {})]:
-                for media in part.get("content", {}).values():
-                    for name, schema in media["schema"].pop("$defs", {}).items():
-                        if components.setdefault(name, schema) != schema:
-                            raise TypeError(f"Two types of answers or bodies are called {name}; rename one.")
 
 
 def check(answers: Mapping[str, Any], method: str, path: str, view: str, response: Any) -> None:
@@ -159,7 +241,7 @@ def _check_lines(kind: JsonLines, whose: str, response: StreamingHttpResponse) -
 
 @cache
 def _line(record: Any) -> Any:
-    return TypedDict("Line", {"result": record})  # type: ignore[operator]
+    return create_model("Line", result=record)
 
 
 def _check_value(kind: Any, whose: str, value: bytes) -> None:
@@ -168,7 +250,7 @@ def _check_value(kind: Any, whose: str, value: bytes) -> None:
 
 def _validate(adapter: TypeAdapter[Any], whose: str, value: bytes) -> None:
     try:
-        adapter.validate_json(value, strict=True, extra="forbid")
+        adapter.validate_json(value, strict=True, extra="forbid", by_alias=True, by_name=False)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
         said = "; ".join(

@@ -9,12 +9,11 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts import attempts
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import check_password
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Nothing
 from webui.api.authentication import bearer_tokens
 from webui.api.errors import Forbidden
 from webui.api.permissions import person
@@ -28,7 +27,7 @@ class LoginBody(serializers.Serializer[Any]):
     isHashed = serializers.BooleanField(required=False, default=False)
 
 
-class LoginAnswer(TypedDict):
+class LoginAnswer(Answer):
     token: str
     user: UserRecord
 
@@ -54,7 +53,7 @@ class Login(ApiView):
         if not user.is_active:
             raise Forbidden(f"user {user.username} is not active; an admin can activate it again")
         User.objects.filter(pk=user.pk).update(last_login=timezone.now())
-        return Response({"token": LoginToken.issue(user), "user": encode_user(user)})
+        return Response(LoginAnswer(token=LoginToken.issue(user), user=encode_user(user)))
 
 
 class Logout(ApiView):

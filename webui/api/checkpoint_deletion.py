@@ -9,14 +9,12 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
-from webui.api import encoding
-from webui.api.answers import Nothing, Number64, Time
+from webui.api.answers import Answer, Nothing, Number64, Time
 from webui.api.authentication import Run
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import Conflict, Missing
@@ -55,19 +53,19 @@ def delete_all(request: Request, uuids: list[uuid.UUID]) -> None:
     checkpoint_deletion.delete(uuids, actor=actor(request))
 
 
-class Losing(TypedDict):
+class Losing(Answer):
     uuid: str
-    trialId: int
-    stepsCompleted: int
+    trial_id: int
+    steps_completed: int
     state: CheckpointStateName
-    sizeBytes: Number64
+    size_bytes: Number64
     losses: Annotated[list[str], Field(description="sentences: what it is the last or the best of")]
 
 
-class PreviewAnswer(TypedDict):
+class PreviewAnswer(Answer):
     checkpoints: list[Losing]
     refusals: Annotated[list[str], Field(description="sentences: what stands against it")]
-    sizeBytes: Number64
+    size_bytes: Number64
 
 
 class DeletionPreview(ApiView):
@@ -88,18 +86,17 @@ class DeletionPreview(ApiView):
         answer = [_losing(row, facts[row.trial.experiment_id]) for row in rows.values()]
         refusals = list(checkpoint_deletion.objections(list(rows.values())))
         size = sum(row.size_bytes for row in rows.values())
-        return Response({"checkpoints": answer, "refusals": refusals, "sizeBytes": str(size)})
+        return Response(PreviewAnswer(checkpoints=answer, refusals=refusals, size_bytes=str(size)))
 
 
 def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Losing:
-    return {
-        "uuid": str(row.pk),
-        "trialId": row.trial_id,
-        "stepsCompleted": row.steps_completed,
-        "state": checkpoint_state(row),
-        "sizeBytes": str(row.size_bytes),
-        "losses": checkpoint_deletion.lost_with(row, facts),
-    }
+    return Losing.of(
+        row,
+        uuid=str(row.pk),
+        state=checkpoint_state(row),
+        size_bytes=str(row.size_bytes),
+        losses=checkpoint_deletion.lost_with(row, facts),
+    )
 
 
 class FilesLeft(serializers.Serializer[Any]):
@@ -134,8 +131,8 @@ def patch_all(request: Request, wanted: list[Json]) -> None:
     checkpoint_deletion.left_there(left, actor=actor(request))
 
 
-class RemovedAnswer(TypedDict):
-    removedFiles: int
+class RemovedAnswer(Answer):
+    removed_files: int
 
 
 class RemoveFiles(ApiView):
@@ -154,7 +151,7 @@ class RemoveFiles(ApiView):
         removed = checkpoint_deletion.remove_files(
             body["checkpointUuids"], body["checkpointGlobs"], actor=actor(request)
         )
-        return Response({"removedFiles": removed})
+        return Response(RemovedAnswer(removed_files=removed))
 
 
 def _refresh(row: Checkpoint) -> None:
@@ -179,23 +176,23 @@ class GcPolicy(serializers.Serializer[Any]):
     save_trial_latest = serializers.IntegerField(required=False, min_value=0)
 
 
-class GcRow(TypedDict):
+class GcRow(Answer):
     """A checkpoint that would go, in the old client's own capitals."""
 
-    UUID: str
-    TrialID: int
-    StepsCompleted: int
-    State: str
-    ReportTime: Time
-    Resources: Annotated[dict[str, int], Field(description="path of a file -> its bytes")]
-    Size: Annotated[int, Field(description="bytes")]
-    ValidationMetrics: Json
-    step: Json
+    uuid: Annotated[str, Field(alias="UUID")]
+    trial_id: Annotated[int, Field(alias="TrialID")]
+    steps_completed: Annotated[int, Field(alias="StepsCompleted")]
+    state: Annotated[str, Field(alias="State")]
+    report_time: Annotated[Time, Field(alias="ReportTime")]
+    resources: Annotated[dict[str, int], Field(alias="Resources", description="path of a file -> its bytes")]
+    size: Annotated[int, Field(alias="Size", description="bytes")]
+    validation_metrics: Annotated[Json, Field(alias="ValidationMetrics")]
+    step: Annotated[Json, Field(description="by which the client counts those with a validation")]
 
 
-class GcAnswer(TypedDict):
+class GcAnswer(Answer):
     checkpoints: list[GcRow]
-    metric_name: str
+    metric_name: Annotated[str, Field(alias="metric_name")]
     kept: int
 
 
@@ -216,24 +213,22 @@ class PreviewGc(ApiView):
         facts = checkpoint_deletion.standing(experiment, policy)
         metric = str((experiment.config.get("searcher") or {}).get("metric"))
         rows = [_to_go(row, metric, facts) for row in facts.to_go()]
-        return Response({"checkpoints": rows, "metric_name": metric, "kept": len(facts.kept)})
+        return Response(GcAnswer(checkpoints=rows, metric_name=metric, kept=len(facts.kept)))
 
 
 def _to_go(row: Checkpoint, metric: str, facts: checkpoint_deletion.Standing) -> GcRow:
     value = facts.metrics.get((row.trial_id, row.steps_completed))
     values = {} if value is None else {metric: value if value == value else "NaN"}
-    return {
-        "UUID": str(row.pk),
-        "TrialID": row.trial_id,
-        "StepsCompleted": row.steps_completed,
-        "State": checkpoint_state(row).removeprefix("STATE_"),
-        "ReportTime": encoding.time(row.reported_at),
-        "Resources": {path: int(size) for path, size in row.resources.items()},
-        "Size": row.size_bytes,
-        "ValidationMetrics": values,
-        # the client counts those with a validation by this
-        "step": {"validation": {"metrics": {"validation_metrics": values}} if values else None},
-    }
+    return GcRow.of(
+        row,
+        uuid=str(row.pk),
+        state=checkpoint_state(row).removeprefix("STATE_"),
+        report_time=row.reported_at,
+        resources={path: int(size) for path, size in row.resources.items()},
+        size=row.size_bytes,
+        validation_metrics=values,
+        step={"validation": {"metrics": {"validation_metrics": values}} if values else None},
+    )
 
 
 class PatchCheckpointStorage(serializers.Serializer[Any]):
@@ -252,22 +247,24 @@ def patch_policy(experiment: Experiment, wanted: Json) -> None:
     checkpoint_deletion.change_policy(experiment.pk, policy)
 
 
-class StartedTrial(TypedDict):
-    trialId: int
-    experimentId: int
+class StartedTrial(Answer):
+    trial_id: int
+    experiment_id: int
 
 
 class DescribedCheckpoint(CheckpointRecord):
-    keptBecause: Annotated[list[str], Field(description="why the policy keeps it; empty where it does not")]
-    startedTrials: list[StartedTrial]
+    kept_because: Annotated[list[str], Field(description="why the policy keeps it; empty where it does not")]
+    started_trials: list[StartedTrial]
 
 
 def described(row: Checkpoint) -> DescribedCheckpoint:
     """One checkpoint with why it is kept and which trials began with it, of ours beside the dialect."""
     facts = checkpoint_deletion.standing(row.trial.experiment)
     began = row.started.order_by("pk").values_list("pk", "experiment_id")
-    return {
-        **encode_checkpoint(row),
-        "keptBecause": facts.kept.get(row.pk, []),
-        "startedTrials": [{"trialId": trial, "experimentId": experiment} for trial, experiment in began],
-    }
+    return DescribedCheckpoint.of(
+        encode_checkpoint(row),
+        kept_because=facts.kept.get(row.pk, []),
+        started_trials=[
+            StartedTrial(trial_id=trial, experiment_id=experiment) for trial, experiment in began
+        ],
+    )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 from django.db.models import QuerySet
 from pydantic import Field
 from rest_framework import serializers
-from typing_extensions import TypedDict
 
 from experiments import checkpoint_metrics, checkpoints
 from experiments.config import masked
@@ -17,7 +16,7 @@ from experiments.states import CheckpointState
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.answers import Number64, Pagination, Time
+from webui.api.answers import Answer, Maybe, Number64, Pagination, Time
 from webui.api.trial_encoding import AverageMetrics, CheckpointStateName, checkpoint_state
 from webui.api.views import Json
 
@@ -39,36 +38,36 @@ _STATES = {
 }
 
 
-class CheckpointTraining(TypedDict):
+class CheckpointTraining(Answer):
     """What it was trained by, and what was reported at its step."""
 
-    trialId: int
-    experimentId: int
-    experimentConfig: Json
+    trial_id: int
+    experiment_id: int
+    experiment_config: Json
     hparams: Json
-    trainingMetrics: NotRequired[AverageMetrics]
-    validationMetrics: NotRequired[AverageMetrics]
-    searcherMetric: NotRequired[float]
+    training_metrics: Maybe[AverageMetrics] = None
+    validation_metrics: Maybe[AverageMetrics] = None
+    searcher_metric: Maybe[float] = None
 
 
-class CheckpointRecord(TypedDict):
+class CheckpointRecord(Answer):
     """A checkpoint. Fields without a value are absent."""
 
     uuid: str
-    taskId: str
-    allocationId: str
-    reportTime: Time
+    task_id: str
+    allocation_id: str
+    report_time: Time
     state: CheckpointStateName
     resources: Annotated[dict[str, Number64], Field(description="path of a file -> its bytes")]
-    sizeBytes: Number64
+    size_bytes: Number64
     metadata: Json
     storage: Annotated[str, Field(description="kind of its storage, such as server or s3")]
-    host: NotRequired[Annotated[str, Field(description="where it was saved")]]
-    deletionWaitsFor: NotRequired[Annotated[str, Field(description="why its files are still there")]]
+    host: Maybe[Annotated[str, Field(description="where it was saved")]] = None
+    deletion_waits_for: Maybe[Annotated[str, Field(description="why its files are still there")]] = None
     training: CheckpointTraining
 
 
-class CheckpointsAnswer(TypedDict):
+class CheckpointsAnswer(Answer):
     checkpoints: list[CheckpointRecord]
     pagination: Pagination
 
@@ -104,10 +103,10 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
 
 
 def _page(rows: QuerySet[Checkpoint] | list[Checkpoint], query: Json) -> CheckpointsAnswer:
-    found = encoding.page(rows, query, "checkpoints", lambda row: row)
-    hosts = checkpoints.hosts_of(found["checkpoints"])
-    encoded = [_encoded(row, hosts.get(row.run_key)) for row in found["checkpoints"]]
-    return {"checkpoints": encoded, "pagination": found["pagination"]}
+    chosen, pagination = encoding.cut(rows, query)
+    hosts = checkpoints.hosts_of(chosen)
+    encoded = [_encoded(row, hosts.get(row.run_key)) for row in chosen]
+    return CheckpointsAnswer(checkpoints=encoded, pagination=pagination)
 
 
 def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list[Checkpoint]:
@@ -128,42 +127,39 @@ def encode_checkpoint(checkpoint: Checkpoint) -> CheckpointRecord:
 
 
 def _encoded(checkpoint: Checkpoint, host: str | None) -> CheckpointRecord:
-    encoded = encoding.without_none(
-        {
-            "uuid": str(checkpoint.pk),
-            "taskId": checkpoint.trial.task_id,
-            "allocationId": checkpoint.allocation_id,
-            "reportTime": encoding.time(checkpoint.reported_at),
-            "state": checkpoint_state(checkpoint),
-            "resources": {path: str(size) for path, size in checkpoint.resources.items()},
-            "sizeBytes": str(checkpoint.size_bytes),
-            "metadata": {"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
-            "storage": checkpoint.storage.get("type", "server"),
-            "host": host,
-            "deletionWaitsFor": checkpoint.deletion_waits_for or None,
-            "training": _training(checkpoint),
-        }
+    return CheckpointRecord(
+        uuid=str(checkpoint.pk),
+        task_id=checkpoint.trial.task_id,
+        allocation_id=checkpoint.allocation_id,
+        report_time=checkpoint.reported_at,
+        state=checkpoint_state(checkpoint),
+        resources={path: str(size) for path, size in checkpoint.resources.items()},
+        size_bytes=str(checkpoint.size_bytes),
+        metadata={"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
+        storage=checkpoint.storage.get("type", "server"),
+        host=host,
+        deletion_waits_for=checkpoint.deletion_waits_for or None,
+        training=_training(checkpoint),
     )
-    return cast(CheckpointRecord, encoded)
 
 
 def _training(checkpoint: Checkpoint) -> CheckpointTraining:
     trial = checkpoint.trial
     experiment, step = trial.experiment, checkpoint.steps_completed
-    training: CheckpointTraining = {
-        "trialId": trial.pk,
-        "experimentId": experiment.pk,
-        "experimentConfig": _config(experiment),
-        "hparams": trial.hparams,
-    }
+    training = CheckpointTraining(
+        trial_id=trial.pk,
+        experiment_id=experiment.pk,
+        experiment_config=_config(experiment),
+        hparams=trial.hparams,
+    )
     for report in reported.read([trial.pk], ["training", "validation"], first_step=step, last_step=step):
         if report.group == "training":
-            training["trainingMetrics"] = {"avgMetrics": report.values}
+            training.training_metrics = AverageMetrics(avg_metrics=report.values)
         else:
-            training["validationMetrics"] = {"avgMetrics": report.values}
+            training.validation_metrics = AverageMetrics(avg_metrics=report.values)
             metric = number(report.values.get((experiment.config.get("searcher") or {}).get("metric", "")))
             if metric is not None and math.isfinite(metric):
-                training["searcherMetric"] = metric
+                training.searcher_metric = metric
     return training
 
 

@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NotRequired, TypeVar
+from typing import TypeVar
 
 from django.http import (
     HttpRequest,
@@ -20,13 +20,12 @@ from django.http import (
 )
 from rest_framework import status
 from rest_framework.exceptions import APIException
-from typing_extensions import TypedDict
 
 from experiments import checkpoints, stored_files
 from experiments.models import Checkpoint, Trial
 from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
-from webui.api.answers import Media, Number64
+from webui.api.answers import Answer, Maybe, Media, Number64, json_answer
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
@@ -44,14 +43,14 @@ class StorageAway(APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
 
 
-class StoredFile(TypedDict):
+class StoredFile(Answer):
     path: str
-    sizeBytes: Number64
-    sha256: NotRequired[str]
-    url: NotRequired[str]
+    size_bytes: Number64
+    sha256: Maybe[str] = None
+    url: Maybe[str] = None
 
 
-class StoredFilesAnswer(TypedDict):
+class StoredFilesAnswer(Answer):
     files: list[StoredFile]
 
 
@@ -63,16 +62,12 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
     """
     checkpoint = await reading(_find, who, checkpoint_uuid)
     files, urls = await _asked(checkpoint, lambda: _with_urls(checkpoint))
+    digests = checkpoint.digests
     rows = [
-        {
-            "path": path,
-            "sizeBytes": str(size),
-            **({"sha256": checkpoint.digests[path]} if path in checkpoint.digests else {}),
-            **({"url": urls[path]} if urls[path] else {}),
-        }
+        StoredFile(path=path, size_bytes=str(size), sha256=digests.get(path), url=urls[path] or None)
         for path, size in sorted(files.items())
     ]
-    return JsonResponse({"files": rows})
+    return json_answer(StoredFilesAnswer(files=rows))
 
 
 @async_view("GET", answer=Media("application/octet-stream"))

@@ -9,12 +9,12 @@ from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import checkpoints
 from experiments.models import Checkpoint
 from metrics import reported
 from webui.api import trials
+from webui.api.answers import Answer, Stored
 from webui.api.authentication import Run
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import person, require_owner
@@ -31,9 +31,9 @@ class SourceBody(serializers.Serializer[Any]):
     trialSourceInfo = Source()
 
 
-class SourceAnswer(TypedDict):
-    trialId: int
-    checkpointUuid: str
+class SourceAnswer(Answer):
+    trial_id: int
+    checkpoint_uuid: str
 
 
 class TrialSource(ApiView):
@@ -53,15 +53,15 @@ class TrialSource(ApiView):
             checkpoints.used(trial, source["checkpointUuid"])
         except ValueError as error:
             raise BadRequest(f"trialSourceInfo.checkpointUuid: {error}.") from None
-        return Response({"trialId": trial.pk, "checkpointUuid": str(source["checkpointUuid"])})
+        return Response(SourceAnswer(trial_id=trial.pk, checkpoint_uuid=str(source["checkpointUuid"])))
 
 
 class MetricsQuery(serializers.Serializer[Any]):
     metricGroup = serializers.CharField(required=False, max_length=128)
 
 
-class ReportsAnswer(TypedDict):
-    metrics: list[ReportRecord]
+class ReportsAnswer(Answer):
+    metrics: Stored[list[ReportRecord]]
 
 
 class CheckpointMetrics(ApiView):
@@ -77,4 +77,6 @@ class CheckpointMetrics(ApiView):
         using = sorted(checkpoint.used_by.values_list("pk", flat=True))
         group = self.query(request).get("metricGroup")
         found = reported.read(using, [group] if group else None) if using else []
-        return Response({"metrics": [encode_report(one, place) for place, one in enumerate(found, 1)]})
+        return Response(
+            ReportsAnswer(metrics=[encode_report(one, place) for place, one in enumerate(found, 1)])
+        )

@@ -10,14 +10,13 @@ from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from dispatch import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
 from experiments.models import Checkpoint, Trial
 from jobs.models import Member
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Nothing
 from webui.api.authentication import Run
 from webui.api.checkpoint_deletion import (
     ChosenCheckpoints,
@@ -41,11 +40,11 @@ def _find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
     return checkpoint
 
 
-class CheckpointAnswer(TypedDict):
+class CheckpointAnswer(Answer):
     checkpoint: CheckpointRecord
 
 
-class DescribedAnswer(TypedDict):
+class DescribedAnswer(Answer):
     checkpoint: DescribedCheckpoint
 
 

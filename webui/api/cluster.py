@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
-
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.models import Cluster
 from hosts.models import ResourcePool
 from webui.api import cluster_message
+from webui.api.answers import Answer, Maybe
+from webui.api.cluster_message import ClusterMessageRecord
 from webui.api.errors import json_error
 from webui.api.views import ApiView, Json
 
@@ -57,53 +56,41 @@ def _redis_state() -> str:
     return "ok"
 
 
-class MasterRecord(TypedDict):
+class MasterRecord(Answer):
     version: str
-    masterId: str
-    clusterId: str
-    clusterName: str
-    telemetryEnabled: bool
-    userManagementEnabled: bool
-    rbacEnabled: bool
-    strictJobQueueControl: bool
-    hasCustomLogo: bool
-    externalLoginUri: str
-    externalLogoutUri: str
-    ssoProviders: list[Json]
-    featureSwitches: list[str]
-    product: str
-    branding: str
-    clusterMessage: NotRequired[cluster_message.ClusterMessageRecord | None]
+    master_id: str
+    cluster_id: str
+    cluster_name: str
+    telemetry_enabled: bool = False
+    user_management_enabled: bool = True
+    rbac_enabled: bool = False
+    strict_job_queue_control: bool
+    has_custom_logo: bool = False
+    external_login_uri: str = ""
+    external_logout_uri: str = ""
+    sso_providers: list[Json] = []
+    feature_switches: list[str] = []
+    product: str = "PRODUCT_UNSPECIFIED"
+    branding: str = "trainmaster"
+    cluster_message: Maybe[ClusterMessageRecord] = None
 
 
-class MasterConfigAnswer(TypedDict):
+class MasterConfigAnswer(Answer):
     """`config`: settings by name, in small letters."""
 
     config: Json
 
 
-def encode_master() -> Json:
+def encode_master() -> MasterRecord:
     cluster = Cluster.get()
-    row: Json = {
-        "version": settings.VERSION,
-        "masterId": str(cluster.cluster_id),
-        "clusterId": str(cluster.cluster_id),
-        "clusterName": settings.CLUSTER_NAME,
-        "telemetryEnabled": False,
-        "userManagementEnabled": True,
-        "rbacEnabled": False,
-        "strictJobQueueControl": ResourcePool.objects.filter(strict=True).exists(),
-        "hasCustomLogo": False,
-        "externalLoginUri": "",
-        "externalLogoutUri": "",
-        "ssoProviders": [],
-        "featureSwitches": [],
-        "product": "PRODUCT_UNSPECIFIED",
-        "branding": "trainmaster",
-    }
-    if cluster.message_now:
-        row["clusterMessage"] = cluster_message.encode()
-    return row
+    return MasterRecord(
+        version=settings.VERSION,
+        master_id=str(cluster.cluster_id),
+        cluster_id=str(cluster.cluster_id),
+        cluster_name=settings.CLUSTER_NAME,
+        strict_job_queue_control=ResourcePool.objects.filter(strict=True).exists(),
+        cluster_message=cluster_message.encode() if cluster.message_now else None,
+    )
 
 
 class Master(ApiView):
@@ -134,4 +121,4 @@ class MasterConfig(ApiView):
 
     def get(self, request: Request) -> Response:
         config = {name.lower(): getattr(settings, name) for name in _SHOWN}
-        return Response({"config": {"cluster_name": settings.CLUSTER_NAME, **config}})
+        return Response(MasterConfigAnswer(config={"cluster_name": settings.CLUSTER_NAME, **config}))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, NotRequired
+from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.models import Cluster
-from webui.api import encoding
-from webui.api.answers import Nothing, Time
+from webui.api.answers import Answer, Maybe, Nothing, Time
 from webui.api.errors import BadRequest
 from webui.api.tokens import days_of
 from webui.api.views import ApiView, Json
@@ -30,31 +28,28 @@ class ClusterMessageBody(serializers.Serializer[Any]):
     )
 
 
-class ClusterMessageRecord(TypedDict):
+class ClusterMessageRecord(Answer):
     """`endTime` is absent where it stays."""
 
     message: str
-    startTime: Time
-    endTime: NotRequired[Time]
-    createdTime: NotRequired[Time]
+    start_time: Time
+    end_time: Maybe[Time] = None
+    created_time: Maybe[Time] = None
 
 
-class ClusterMessageAnswer(TypedDict):
-    clusterMessage: NotRequired[ClusterMessageRecord]
+class ClusterMessageAnswer(Answer):
+    cluster_message: Maybe[ClusterMessageRecord] = None
 
 
-def encode() -> Json | None:
+def encode() -> ClusterMessageRecord | None:
     """The record of the message, one that is yet to be shown too; None once it is over."""
     row = Cluster.get()
     if not row.message or (row.message_until is not None and row.message_until <= timezone.now()):
         return None
     begin = row.message_from or row.message_set_at or timezone.now()
-    times = {
-        "startTime": encoding.time(begin),
-        "endTime": encoding.time(row.message_until),
-        "createdTime": encoding.time(row.message_set_at),
-    }
-    return {"message": row.message, **encoding.without_none(times)}
+    return ClusterMessageRecord(
+        message=row.message, start_time=begin, end_time=row.message_until, created_time=row.message_set_at
+    )
 
 
 class ClusterMessage(ApiView):
@@ -65,8 +60,7 @@ class ClusterMessage(ApiView):
     answers = {"GET": ClusterMessageAnswer, "PUT": Nothing, "DELETE": Nothing}
 
     def get(self, request: Request) -> Response:
-        message = encode()
-        return Response({"clusterMessage": message} if message else {})
+        return Response(ClusterMessageAnswer(cluster_message=encode()))
 
     def put(self, request: Request) -> Response:
         body, now = self.body(request), timezone.now()

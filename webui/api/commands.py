@@ -6,7 +6,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, NotRequired
+from typing import Any, ClassVar
 
 from django.db import transaction
 from django.db.models import Q, QuerySet, TextField
@@ -14,7 +14,6 @@ from django.db.models.functions import Cast
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.models import User
 from accounts.refusals import Code, refused_as
@@ -29,7 +28,7 @@ from jobs.models import Job
 from jobs.states import AllocationState
 from submissions import contexts
 from webui.api import encoding
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, person, require_owner
@@ -101,31 +100,31 @@ def effective_config(command: Command) -> Json:
     return shown({**command.config, "resources": {**command.config["resources"], **edited}})
 
 
-class CommandRecord(TypedDict):
+class CommandRecord(Answer):
     """Determined's command, and beside it the slots, the hosts, and how it ended."""
 
     id: str
     description: str
     state: str
-    startTime: Time
-    endTime: NotRequired[Time]
+    start_time: Time
+    end_time: Maybe[Time] = None
     username: str
-    displayName: str
-    userId: int
-    resourcePool: str
-    jobId: str
-    workspaceId: int
-    exitStatus: NotRequired[str]
+    display_name: str
+    user_id: int
+    resource_pool: str
+    job_id: str
+    workspace_id: int
+    exit_status: Maybe[str] = None
     phase: str
-    exitCode: NotRequired[int]
+    exit_code: Maybe[int] = None
     slots: int
     priority: int
     hosts: list[str]
-    allocationId: NotRequired[str]
-    runStartTime: NotRequired[Time]
+    allocation_id: Maybe[str] = None
+    run_start_time: Maybe[Time] = None
 
 
-class LaunchedAnswer(TypedDict):
+class LaunchedAnswer(Answer):
     """What a submission of any kind answers beside the record: the config in force, and what one should know."""
 
     config: Json
@@ -133,7 +132,7 @@ class LaunchedAnswer(TypedDict):
     notices: list[str]
 
 
-class CommandsAnswer(TypedDict):
+class CommandsAnswer(Answer):
     commands: list[CommandRecord]
     pagination: Pagination
 
@@ -142,7 +141,7 @@ class NewCommandAnswer(LaunchedAnswer):
     command: CommandRecord | None
 
 
-class CommandAnswer(TypedDict):
+class CommandAnswer(Answer):
     command: CommandRecord
 
 
@@ -150,33 +149,30 @@ class CommandAndConfigAnswer(CommandAnswer):
     config: Json
 
 
-def encode_command(command: Any) -> Json:
+def encode_command(command: Any) -> CommandRecord:
     """One row of `with_parts`: Determined's command, and beside it the slots, the hosts, and how it ended."""
     phase = phases.of(command)
     attempt = next(iter(command.task.allocations.all()), None)
     running = attempt is not None and attempt.state != AllocationState.TERMINATED
-    return encoding.without_none(
-        {
-            "id": str(command.pk),
-            "description": command.description,
-            "state": _DIALECT.get(phase, "STATE_TERMINATED"),
-            "startTime": encoding.time(command.submitted_at),
-            "endTime": encoding.time(command.ended_at),
-            "username": command.owner.username,
-            "displayName": command.owner.display_name,
-            "userId": command.owner_id,
-            "resourcePool": command.job.pool.name,
-            "jobId": str(command.job_id),
-            "workspaceId": command.workspace_number,
-            "exitStatus": command.ending or None,
-            "phase": phase,
-            "exitCode": command.exit_code,
-            "slots": command.task.slots,
-            "priority": command.job.priority,
-            "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
-            "allocationId": attempt.pk if attempt and running else None,
-            "runStartTime": encoding.time(attempt.started_at) if attempt else None,
-        }
+    return CommandRecord.of(
+        command,
+        id=str(command.pk),
+        state=_DIALECT.get(phase, "STATE_TERMINATED"),
+        start_time=command.submitted_at,
+        end_time=command.ended_at,
+        username=command.owner.username,
+        display_name=command.owner.display_name,
+        user_id=command.owner_id,
+        resource_pool=command.job.pool.name,
+        job_id=str(command.job_id),
+        workspace_id=command.workspace_number,
+        exit_status=command.ending or None,
+        phase=phase,
+        slots=command.task.slots,
+        priority=command.job.priority,
+        hosts=[member.host.name for member in attempt.members.all()] if attempt else [],
+        allocation_id=attempt.pk if attempt and running else None,
+        run_start_time=attempt.started_at if attempt else None,
     )
 
 
@@ -184,7 +180,6 @@ class OfKind:
     """A kind of command, as its addresses, lists and answers have it."""
 
     kind = Job.Kind.COMMAND
-    plural = "commands"
 
     @property
     def noun(self) -> str:
@@ -194,7 +189,7 @@ class OfKind:
     def find(self, command_id: str) -> Any:
         return find(command_id, self.kind)
 
-    def encoded(self, command: Any, request: Request) -> Json:
+    def encoded(self, command: Any, request: Request) -> CommandRecord:
         """One row, as whoever asks may see it."""
         return encode_command(command)
 
@@ -211,7 +206,9 @@ class Commands(OfKind, ApiView):
         if query["orderBy"] == "ORDER_BY_UNSPECIFIED" and "sortBy" not in query:
             query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
         rows = _chosen(query, self.kind).order_by(*encoding.ordering(query, SORT, "submitted_at"))
-        return Response(encoding.page(rows, query, self.plural, lambda row: self.encoded(row, request)))
+        return Response(
+            encoding.page(self.answers["GET"], rows, query, lambda row: self.encoded(row, request))
+        )
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)

@@ -6,11 +6,10 @@ The addresses and names of clients up to 0.37 (`determined.searcher`).
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from accounts import rights
 from accounts.models import User
@@ -19,7 +18,7 @@ from experiments.models import Experiment
 from searching import BadSearch
 from searching.custom import Wanted
 from webui.api.allocations import poll
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Missing
 from webui.live.threads import reading
@@ -29,8 +28,8 @@ POLL_SECONDS = 60.0
 MOST_OPERATIONS = 10_000
 
 
-class SearcherEvents(TypedDict):
-    searcherEvents: Annotated[
+class SearcherEvents(Answer):
+    searcher_events: Annotated[
         list[dict[str, Any]],
         Field(
             description="each {id, one of initialOperations, trialCreated, trialClosed, trialExitedEarly, "
@@ -48,18 +47,18 @@ async def searcher_events(request: HttpRequest, who: Principal, experiment_id: i
         return (await reading(_events, experiment_id)) or None
 
     found = await poll(f"experiment:{experiment_id}", POLL_SECONDS, look)
-    return JsonResponse({"searcherEvents": found or []})
+    return json_answer(SearcherEvents(searcher_events=found or []))
 
 
-class AnsweredEvent(TypedDict):
+class AnsweredEvent(Body):
     id: int
 
 
-class OperationsBody(TypedDict):
+class OperationsBody(Body):
     """Each operation is one of createTrial, trialOperation, closeTrial, setSearcherProgress and shutDown."""
 
-    triggeredByEvent: AnsweredEvent
-    searcherOperations: NotRequired[list[dict[str, Any]]]
+    triggered_by_event: AnsweredEvent
+    searcher_operations: list[dict[str, Any]] = []
 
 
 @async_view("POST", body=OperationsBody, answer=Nothing)

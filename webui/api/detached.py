@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from django.conf import settings
 from django.db import transaction
@@ -12,7 +12,6 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.models import Cluster, User
 from dispatch import detached as runs
@@ -26,7 +25,7 @@ from jobs.transitions import run_token
 from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from trainmaster.runner.levels import level_of
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Body, Maybe, Nothing
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial, trials_with_numbers
@@ -69,7 +68,7 @@ class Trials(ApiView):
             trial = detached.create_trial(
                 experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
             )
-        return Response({"trial": encode_trial(trials_with_numbers().get(pk=trial.pk))})
+        return Response(TrialAnswer(trial=encode_trial(trials_with_numbers().get(pk=trial.pk))))
 
 
 def _unmanaged(request: Request, experiment_id: int) -> Experiment:
@@ -92,7 +91,7 @@ class TrialByExternalId(ApiView):
         row = trials_with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
         if row is None:
             raise Missing(f"no trial {trial} of an experiment {experiment} found")
-        return Response({"trial": encode_trial(row)})
+        return Response(TrialAnswer(trial=encode_trial(row)))
 
 
 class StartBody(serializers.Serializer[Any]):
@@ -104,39 +103,40 @@ class StartBody(serializers.Serializer[Any]):
     )
 
 
-class ClusterName(TypedDict):
+class ClusterName(Answer):
     id: str
     name: str
     proof_key: Annotated[
-        str, Field(description="by which the server proves to this attempt that it is itself")
+        str,
+        Field(alias="proof_key", description="by which the server proves to this attempt that it is itself"),
     ]
 
 
-class DetachedRun(TypedDict):
+class DetachedRun(Answer):
     """What the runners of its members must know; `token` is shown here alone."""
 
-    allocationId: str
-    taskId: str
-    jobId: str
-    experimentId: int
-    trialId: int
-    runId: int
-    trialSeed: int
+    allocation_id: str
+    task_id: str
+    job_id: str
+    experiment_id: int
+    trial_id: int
+    run_id: int
+    trial_seed: int
     token: str
     members: int
     hosts: Annotated[list[str], Field(description="a name per member")]
     cluster: ClusterName
     hparams: Json
     config: Json
-    checkpointStorage: Json
+    checkpoint_storage: Json
     limits: Annotated[Mapping[str, object], Field(description="seconds and bytes that a runner keeps to")]
 
 
-class StartedAttempt(TypedDict):
-    trialRunId: Annotated[int, Field(description="the number of the attempt")]
-    stepsCompleted: int
-    latestCheckpoint: NotRequired[str]
-    run: NotRequired[DetachedRun]
+class StartedAttempt(Answer):
+    trial_run_id: Annotated[int, Field(description="the number of the attempt")]
+    steps_completed: int
+    latest_checkpoint: Maybe[str] = None
+    run: Maybe[DetachedRun] = None
 
 
 class TrialStart(ApiView):
@@ -151,11 +151,12 @@ class TrialStart(ApiView):
         machines = _machines(body)
         allocation = runs.start(trial_id, machines, resume=bool(body.get("resume")), actor=actor(request))
         trial = Trial.objects.select_related("experiment", "latest_checkpoint").get(pk=trial_id)
-        answer: StartedAttempt = {"trialRunId": allocation.number, "stepsCompleted": trial.steps_completed}
-        if trial.latest_checkpoint:
-            answer["latestCheckpoint"] = str(trial.latest_checkpoint.pk)
-        if body.get("members"):
-            answer["run"] = _run(trial, allocation)
+        answer = StartedAttempt(
+            trial_run_id=allocation.number,
+            steps_completed=trial.steps_completed,
+            latest_checkpoint=str(trial.latest_checkpoint.pk) if trial.latest_checkpoint else None,
+            run=_run(trial, allocation) if body.get("members") else None,
+        )
         return Response(answer)
 
 
@@ -173,27 +174,26 @@ def _run(trial: Trial, allocation: Allocation) -> DetachedRun:
     members = Member.objects.filter(allocation=allocation).select_related("host").order_by("index")
     config = experiment.config
     storage = config.get("checkpoint_storage") or {"type": "server"}
-    return {
-        "allocationId": allocation.pk,
-        "taskId": trial.task_id,
-        "jobId": str(experiment.job_id),
-        "experimentId": experiment.pk,
-        "trialId": trial.pk,
-        "runId": allocation.number,
-        "trialSeed": trial.seed,
-        "token": run_token(allocation),
-        "members": len(members),
-        "hosts": [member.host.name for member in members],
-        "cluster": {
+    return DetachedRun.of(
+        trial,
+        allocation_id=allocation.pk,
+        job_id=str(experiment.job_id),
+        experiment_id=experiment.pk,
+        trial_id=trial.pk,
+        run_id=allocation.number,
+        trial_seed=trial.seed,
+        token=run_token(allocation),
+        members=len(members),
+        hosts=[member.host.name for member in members],
+        cluster={
             "id": str(cluster.cluster_id),
             "name": settings.CLUSTER_NAME,
             "proof_key": cluster.proof_key(allocation.pk),
         },
-        "hparams": trial.hparams,
-        "config": {**config, "checkpoint_storage": s3_stores.without_secrets(storage)},
-        "checkpointStorage": s3_stores.for_hosts(storage),
-        "limits": limits((config.get("profiling") or {}).get("sampling_interval")),
-    }
+        config={**config, "checkpoint_storage": s3_stores.without_secrets(storage)},
+        checkpoint_storage=s3_stores.for_hosts(storage),
+        limits=limits((config.get("profiling") or {}).get("sampling_interval")),
+    )
 
 
 class PrepareBody(serializers.Serializer[Any]):
@@ -218,7 +218,7 @@ class MetadataBody(serializers.Serializer[Any]):
     runId = serializers.IntegerField(required=False)
 
 
-class MetadataAnswer(TypedDict):
+class MetadataAnswer(Answer):
     metadata: Json
 
 
@@ -230,23 +230,23 @@ class RunMetadata(ApiView):
     answers = dict.fromkeys(("GET", "POST"), MetadataAnswer)
 
     def get(self, request: Request, trial_id: int) -> Response:
-        return Response({"metadata": find(request, trial_id).metadata})
+        return Response(MetadataAnswer(metadata=find(request, trial_id).metadata))
 
     def post(self, request: Request, trial_id: int) -> Response:
         metadata = self.body(request)["metadata"]
         find_to_report(request, trial_id)
         Trial.objects.filter(pk=trial_id).update(metadata=metadata)
-        return Response({"metadata": metadata})
+        return Response(MetadataAnswer(metadata=metadata))
 
 
-class ShippedLine(TypedDict):
+class ShippedLine(Body):
     """`log` may hold several lines. The published client writes a few fields more, which say nothing new."""
 
-    task_id: str
+    task_id: Annotated[str, Field(alias="task_id")]
     log: str
-    rank: NotRequired[int | str | None]
-    level: NotRequired[str | None]
-    stdtype: NotRequired[str | None]
+    rank: int | str | None = None
+    level: str | None = None
+    stdtype: str | None = None
 
 
 class TaskLogs(ApiView):

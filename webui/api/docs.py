@@ -32,7 +32,7 @@ def schema() -> Json:
     document: Json = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     for path, operations in described().items():
         document["paths"].setdefault(path, {}).update(operations)
-    answers.hoist(document)
+    document["components"]["schemas"] |= answers.definitions()
     examples.add(document)
     plain: Json = json.loads(json.dumps(document, default=str))
     return plain

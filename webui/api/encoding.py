@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from django.db.models import F, Model, QuerySet
@@ -12,34 +11,18 @@ from django.db.models.expressions import OrderBy
 from rest_framework import serializers
 
 from metrics.packing import Integers
-from webui.api.answers import Pagination
+from webui.api.answers import Answer, Pagination
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 
 Row = TypeVar("Row", bound=Model)
 Item = TypeVar("Item")
-
-
-@overload
-def time(value: datetime) -> str: ...
-@overload
-def time(value: None) -> None: ...
-@overload
-def time(value: datetime | None) -> str | None: ...
-
-
-def time(value: datetime | None) -> str | None:
-    """`2026-01-31T12:00:00.123456Z`"""
-    if value is None:
-        return None
-    if value.tzinfo is not UTC:
-        value = value.astimezone(UTC)
-    return value.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+Listed = TypeVar("Listed", bound=Answer)
 
 
 def times(microseconds: Integers) -> list[str]:
-    """The same of many, from microseconds since the epoch."""
+    """Return many times as `time_text` has them, from microseconds since the epoch."""
     texts: list[str] = np.datetime_as_string(microseconds.astype("datetime64[us]")).tolist()
     return [f"{text}Z" for text in texts]
 
@@ -75,28 +58,36 @@ def rows_asked(query: dict[str, Any]) -> int:
 
 def pagination(query: dict[str, Any], total: int) -> Pagination:
     start, end = bounds(query, total)
-    return {
-        "offset": query["offset"],
-        "limit": query["limit"] or DEFAULT_LIMIT,
-        "startIndex": start,
-        "endIndex": end,
-        "total": total,
-    }
+    return Pagination(
+        offset=query["offset"],
+        limit=query["limit"] or DEFAULT_LIMIT,
+        start_index=start,
+        end_index=end,
+        total=total,
+    )
 
 
 def page(
+    answer: type[Listed],
     rows: QuerySet[Row] | Sequence[Item],
     query: dict[str, Any],
-    name: str,
-    encode: Callable[[Any], Mapping[str, Any]],
+    encode: Callable[[Any], Any],
     total: int | None = None,
-) -> dict[str, Any]:
-    """`{name: [...], "pagination": {...}}` of one page of the rows. `total`: how many there are, if known."""
+) -> Listed:
+    """One page of the rows as the answer, with a list and a `pagination`. `total`: how many there are, if known."""
+    (name,) = answer.model_fields.keys() - {"pagination"}
+    chosen, shown = cut(rows, query, total)
+    return answer(**{name: [encode(row) for row in chosen], "pagination": shown})
+
+
+def cut(
+    rows: QuerySet[Row] | Sequence[Item], query: dict[str, Any], total: int | None = None
+) -> tuple[list[Any], Pagination]:
+    """Return the rows of one page, and which of all rows they are."""
     if total is None:
         total = rows.count() if isinstance(rows, QuerySet) else len(rows)
     start, end = bounds(query, total)
-    chosen: Iterable[Any] = rows[start:end] if end > start else []
-    return {name: [encode(row) for row in chosen], "pagination": pagination(query, total)}
+    return list(rows[start:end]) if end > start else [], pagination(query, total)
 
 
 def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: str = "pk") -> list[OrderBy]:

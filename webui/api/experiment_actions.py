@@ -9,14 +9,13 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
 from experiments import continuing, edits, transitions
 from experiments.models import Experiment, Project
 from submissions.config.reading import read_yaml
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Nothing
 from webui.api.errors import Missing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment, with_numbers
 from webui.api.experiment_filters import Filters, chosen
@@ -69,7 +68,7 @@ class ContinueBody(serializers.Serializer[Any]):
     )
 
 
-class ContinuedExperiment(TypedDict):
+class ContinuedExperiment(Answer):
     experiment: ExperimentRecord
     notices: Annotated[list[str], Field(description="a sentence for each trial that begins anew")]
 
@@ -85,7 +84,12 @@ class ExperimentContinue(ApiView):
         require_owner(user, find(body["id"]))
         anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.acting_role)
         notices = [f"Trial {pk} has no checkpoint of its own and begins anew, from step 0." for pk in anew]
-        return Response({"experiment": encode_experiment(find(body["id"]), full=True), "notices": notices})
+        return Response(
+            ContinuedExperiment(
+                experiment=encode_experiment(find(body["id"]), full=True),
+                notices=notices,
+            )
+        )
 
 
 def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> list[int]:
@@ -129,12 +133,12 @@ class BulkBody(serializers.Serializer[Any]):
     destinationProjectId = serializers.IntegerField(required=False)
 
 
-class BulkResult(TypedDict):
+class BulkResult(Answer):
     id: int
     error: Annotated[str, Field(description="why it could not take the step; empty where it did")]
 
 
-class BulkAnswer(TypedDict):
+class BulkAnswer(Answer):
     results: list[BulkResult]
 
 
@@ -148,7 +152,9 @@ class BulkAction(ApiView):
     def post(self, request: Request, project_id: int) -> Response:
         body, user, who = self.body(request), person(request), actor(request)
         action = self._action(body)
-        return Response({"results": [_result(user, pk, action, who) for pk in _meant(body, project_id)]})
+        return Response(
+            BulkAnswer(results=[_result(user, pk, action, who) for pk in _meant(body, project_id)])
+        )
 
     def _action(self, body: Json) -> Action:
         if self.action != "move":
@@ -185,5 +191,5 @@ def _result(user: User, experiment_id: int, action: Action, who: str) -> BulkRes
     try:
         act(user, experiment_id, action, who)
     except Refusal as refusal:
-        return {"id": experiment_id, "error": str(refusal)}
-    return {"id": experiment_id, "error": ""}
+        return BulkResult(id=experiment_id, error=str(refusal))
+    return BulkResult(id=experiment_id, error="")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
@@ -18,14 +18,12 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from experiments import phases
 from experiments.config import masked_text, shown
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import GONE, ExperimentState
-from webui.api import encoding
-from webui.api.answers import Number64, Time, one_of
+from webui.api.answers import Answer, Maybe, Number64, Time, one_of
 from webui.api.views import Json
 
 #: in the dialect's words; an experiment that is ACTIVE says where it stands instead
@@ -71,7 +69,7 @@ def effective_config(experiment: Experiment) -> Json:
     return shown({**config, "resources": {**(config.get("resources") or {}), **edited}})
 
 
-class ExperimentDraft(TypedDict):
+class ExperimentDraft(Answer):
     """What `validateOnly` answers: nothing of it has an id."""
 
     id: int
@@ -79,14 +77,14 @@ class ExperimentDraft(TypedDict):
     state: Annotated[str, one_of("STATE_UNSPECIFIED", *STATES)]
     archived: bool
     config: Annotated[Json, Field(description="in force: as submitted, with what queue edits have changed")]
-    originalConfig: Annotated[str, Field(description="the submitted YAML; empty in lists")]
-    startTime: Time
-    numTrials: int
-    searcherType: str
+    original_config: Annotated[str, Field(description="the submitted YAML; empty in lists")]
+    start_time: Time
+    num_trials: int
+    searcher_type: str
     username: str
-    jobId: str
-    projectId: int
-    projectOwnerId: Annotated[int, Field(description="0: nobody owns it")]
+    job_id: str
+    project_id: int
+    project_owner_id: Annotated[int, Field(description="0: nobody owns it")]
 
 
 class ExperimentRecord(ExperimentDraft):
@@ -95,28 +93,28 @@ class ExperimentRecord(ExperimentDraft):
     description: str
     notes: str
     labels: list[str]
-    logLabels: Annotated[list[str], Field(description="names of the log policies that its logs matched")]
-    templateName: str
-    endTime: NotRequired[Time]
+    log_labels: Annotated[list[str], Field(description="names of the log policies that its logs matched")]
+    template_name: str
+    end_time: Maybe[Time] = None
     duration: Annotated[int, Field(description="seconds, until now while it goes on")]
-    progress: NotRequired[Annotated[float, Field(description="from 0 to 1")]]
-    trialIds: NotRequired[Annotated[list[int], Field(description="not in lists")]]
-    searcherMetric: NotRequired[str]
+    progress: Maybe[Annotated[float, Field(description="from 0 to 1")]] = None
+    trial_ids: Maybe[Annotated[list[int], Field(description="not in lists")]] = None
+    searcher_metric: Maybe[str] = None
     hyperparameters: Json
-    bestTrialId: NotRequired[int]
-    bestTrialSearcherMetric: NotRequired[float]
-    checkpointCount: int
-    checkpointSize: Number64
-    displayName: str
-    userId: int
-    resourcePool: Annotated[str, Field(description="empty where it is unmanaged")]
-    forkedFrom: NotRequired[int]
+    best_trial_id: Maybe[int] = None
+    best_trial_searcher_metric: Maybe[float] = None
+    checkpoint_count: int
+    checkpoint_size: Number64
+    display_name: str
+    user_id: int
+    resource_pool: Annotated[str, Field(description="empty where it is unmanaged")]
+    forked_from: Maybe[int] = None
     unmanaged: bool
-    externalExperimentId: NotRequired[str]
-    projectName: str
-    workspaceId: int
-    workspaceName: str
-    parentArchived: Annotated[bool, Field(description="whether its project or workspace is")]
+    external_experiment_id: Maybe[str] = None
+    project_name: str
+    workspace_id: int
+    workspace_name: str
+    parent_archived: Annotated[bool, Field(description="whether its project or workspace is")]
 
 
 def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecord:
@@ -124,53 +122,32 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecor
     config = effective_config(experiment)
     searcher = config.get("searcher") or {}
     end = experiment.ended_at or timezone.now()
-    encoded = encoding.without_none(
-        {
-            "id": experiment.pk,
-            "name": experiment.name,
-            "description": experiment.description,
-            "notes": experiment.notes,
-            "labels": experiment.labels,
-            "logLabels": sorted({name for names in experiment.log_labels or [] for name in names}),
-            "state": f"STATE_{phases.of(experiment)}",
-            "archived": experiment.archived,
-            "config": config,
-            "originalConfig": masked_text(experiment.original_config) if full else "",
-            "templateName": experiment.template_name,
-            "startTime": encoding.time(experiment.started_at),
-            "endTime": encoding.time(experiment.ended_at),
-            "duration": int((end - experiment.started_at).total_seconds()),
-            "progress": experiment.progress,
-            "numTrials": experiment.num_trials,
-            "trialIds": list(experiment.trials.values_list("pk", flat=True)) if full else None,
-            "searcherType": searcher.get("name", ""),
-            "searcherMetric": searcher.get("metric"),
-            "hyperparameters": config.get("hyperparameters") or {},
-            "bestTrialId": experiment.best_trial_id,
-            "bestTrialSearcherMetric": experiment.best_metric,
-            "checkpointCount": experiment.checkpoint_count,
-            "checkpointSize": str(experiment.checkpoint_bytes),
-            "username": experiment.owner.username,
-            "displayName": experiment.owner.display_name,
-            "userId": experiment.owner_id,
-            "jobId": str(experiment.job_id),
-            "resourcePool": "" if experiment.unmanaged else experiment.job.pool.name,
-            "forkedFrom": experiment.parent_id,
-            "unmanaged": experiment.unmanaged,
-            "externalExperimentId": experiment.external_id,
-            **_place(experiment),
-        }
-    )
-    return cast(ExperimentRecord, encoded)
-
-
-def _place(experiment: Experiment) -> Json:
     project = experiment.project
-    return {
-        "projectId": project.pk,
-        "projectName": project.name,
-        "projectOwnerId": project.owner_id or 0,
-        "workspaceId": project.workspace_id,
-        "workspaceName": project.workspace.name,
-        "parentArchived": project.archived or project.workspace.archived,
-    }
+    return ExperimentRecord.of(
+        experiment,
+        log_labels=sorted({name for names in experiment.log_labels or [] for name in names}),
+        state=f"STATE_{phases.of(experiment)}",
+        config=config,
+        original_config=masked_text(experiment.original_config) if full else "",
+        start_time=experiment.started_at,
+        end_time=experiment.ended_at,
+        duration=int((end - experiment.started_at).total_seconds()),
+        trial_ids=list(experiment.trials.values_list("pk", flat=True)) if full else None,
+        searcher_type=searcher.get("name", ""),
+        searcher_metric=searcher.get("metric"),
+        hyperparameters=config.get("hyperparameters") or {},
+        best_trial_searcher_metric=experiment.best_metric,
+        checkpoint_size=str(experiment.checkpoint_bytes),
+        username=experiment.owner.username,
+        display_name=experiment.owner.display_name,
+        user_id=experiment.owner_id,
+        job_id=str(experiment.job_id),
+        resource_pool="" if experiment.unmanaged else experiment.job.pool.name,
+        forked_from=experiment.parent_id,
+        external_experiment_id=experiment.external_id,
+        project_name=project.name,
+        project_owner_id=project.owner_id or 0,
+        workspace_id=project.workspace_id,
+        workspace_name=project.workspace.name,
+        parent_archived=project.archived or project.workspace.archived,
+    )

@@ -5,18 +5,16 @@ from __future__ import annotations
 import base64
 import mimetypes
 from datetime import UTC, datetime
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments.models import Experiment
 from submissions import contexts
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Maybe, Time
 from webui.api.errors import Missing
 from webui.api.views import ApiView, Json
 
@@ -28,27 +26,27 @@ def _experiment(experiment_id: int) -> Experiment:
     return experiment
 
 
-class ModelDefAnswer(TypedDict):
-    b64Tgz: Annotated[str, Field(description="a tar.gz in base64")]
+class ModelDefAnswer(Answer):
+    b64_tgz: Annotated[str, Field(description="a tar.gz in base64")]
 
 
-class FileNode(TypedDict):
+class FileNode(Answer):
     """A file, or a folder with what is in it."""
 
     path: str
     name: str
-    isDir: bool
-    contentLength: Annotated[int, Field(description="bytes; 0 of a folder")]
-    contentType: NotRequired[str]
-    modifiedTime: NotRequired[Time]
+    is_dir: bool
+    content_length: Annotated[int, Field(description="bytes; 0 of a folder")]
+    content_type: Maybe[str] = None
+    modified_time: Maybe[Time] = None
     files: list[FileNode]
 
 
-class FileTreeAnswer(TypedDict):
+class FileTreeAnswer(Answer):
     files: list[FileNode]
 
 
-class FileAnswer(TypedDict):
+class FileAnswer(Answer):
     file: Annotated[str, Field(description="its content in base64")]
 
 
@@ -59,7 +57,7 @@ class ModelDef(ApiView):
 
     def get(self, request: Request, experiment_id: int) -> Response:
         archive = contexts.targz(_experiment(experiment_id).context)
-        return Response({"b64Tgz": base64.b64encode(archive).decode()})
+        return Response(ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode()))
 
 
 class FileTree(ApiView):
@@ -68,7 +66,7 @@ class FileTree(ApiView):
     answers = {"GET": FileTreeAnswer}
 
     def get(self, request: Request, experiment_id: int) -> Response:
-        return Response({"files": tree(_experiment(experiment_id).context.listing)})
+        return Response(FileTreeAnswer(files=tree(_experiment(experiment_id).context.listing)))
 
 
 def tree(listing: list[Json]) -> list[FileNode]:
@@ -83,15 +81,15 @@ def tree(listing: list[Json]) -> list[FileNode]:
             _folder(folders, row["path"])
             continue
         folders["/".join(parts[:-1])].append(
-            {
-                "path": row["path"],
-                "name": parts[-1],
-                "isDir": False,
-                "contentLength": row["size"],
-                "contentType": mimetypes.guess_type(parts[-1])[0] or "text/plain; charset=utf-8",
-                "modifiedTime": encoding.time(datetime.fromtimestamp(row.get("mtime") or 0, UTC)),
-                "files": [],
-            }
+            FileNode(
+                path=row["path"],
+                name=parts[-1],
+                is_dir=False,
+                content_length=row["size"],
+                content_type=mimetypes.guess_type(parts[-1])[0] or "text/plain; charset=utf-8",
+                modified_time=datetime.fromtimestamp(row.get("mtime") or 0, UTC),
+                files=[],
+            )
         )
     return top
 
@@ -100,9 +98,9 @@ def _folder(folders: dict[str, list[FileNode]], path: str) -> None:
     if path in folders:
         return
     parent, _, name = path.rpartition("/")
-    files: list[FileNode] = []
-    folders[parent].append({"path": path, "name": name, "isDir": True, "contentLength": 0, "files": files})
-    folders[path] = files
+    node = FileNode(path=path, name=name, is_dir=True, content_length=0, files=[])
+    folders[parent].append(node)
+    folders[path] = node.files
 
 
 class FileBody(serializers.Serializer[Any]):
@@ -119,4 +117,4 @@ class File(ApiView):
 
     def post(self, request: Request, experiment_id: int) -> Response:
         content = contexts.read_file(_experiment(experiment_id).context, self.body(request)["path"])
-        return Response({"file": base64.b64encode(content).decode()})
+        return Response(FileAnswer(file=base64.b64encode(content).decode()))

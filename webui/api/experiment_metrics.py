@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 from math import isfinite
 
 import numpy as np
-from typing_extensions import TypedDict
 
 from experiments.models import Experiment, Trial
 from metrics import series
 from metrics.series import Series
 from metrics.values import name_of
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Stored, Time, time_text
 from webui.api.views import Json
 
 #: more trials of one experiment are not looked at: the newest are
@@ -26,51 +24,51 @@ MOST_TRIALS_READ = 1000
 Value = float | str
 
 
-class MetricName(TypedDict):
+class MetricName(Answer):
     group: str
     name: str
 
 
-class MetricNames(TypedDict):
-    searcherMetrics: list[str]
-    trainingMetrics: list[str]
-    validationMetrics: list[str]
-    metricNames: list[MetricName]
+class MetricNames(Answer):
+    searcher_metrics: list[str]
+    training_metrics: list[str]
+    validation_metrics: list[str]
+    metric_names: list[MetricName]
 
 
-class Batches(TypedDict):
+class Batches(Answer):
     batches: list[int]
 
 
-class TrialAtStep(TypedDict):
-    trialId: int
+class TrialAtStep(Answer):
+    trial_id: int
     hparams: Json
     metric: Value
-    batchesProcessed: int
+    batches_processed: int
 
 
-class TrialsSnapshot(TypedDict):
-    trials: list[TrialAtStep]
+class TrialsSnapshot(Answer):
+    trials: Stored[list[TrialAtStep]]
 
 
-class SamplePoint(TypedDict):
+class SamplePoint(Answer):
     batches: int
     values: dict[str, Value]
     time: Time
 
 
-class SampledTrial(TypedDict):
-    trialId: int
+class SampledTrial(Answer):
+    trial_id: int
     hparams: Json
-    data: list[SamplePoint]
+    data: Stored[list[SamplePoint]]
 
 
-class TrialsSample(TypedDict):
+class TrialsSample(Answer):
     """`promotedTrials` came among the best since the line before, `demotedTrials` left them."""
 
     trials: list[SampledTrial]
-    promotedTrials: list[int]
-    demotedTrials: list[int]
+    promoted_trials: list[int]
+    demoted_trials: list[int]
 
 
 @dataclass(frozen=True)
@@ -100,14 +98,14 @@ def metric_names(experiment_ids: Sequence[int]) -> MetricNames:
     configs = Experiment.objects.filter(pk__in=experiment_ids).values_list("config", flat=True)
     trials = Trial.objects.filter(experiment_id__in=experiment_ids).values_list("pk", flat=True)
     names = series.names(*trials)
-    return {
-        "searcherMetrics": sorted(
+    return MetricNames(
+        searcher_metrics=sorted(
             {str((config.get("searcher") or {}).get("metric") or "") for config in configs}
         ),
-        "trainingMetrics": names.get("training", []),
-        "validationMetrics": names.get("validation", []),
-        "metricNames": [{"group": group, "name": name} for group in names for name in names[group]],
-    }
+        training_metrics=names.get("training", []),
+        validation_metrics=names.get("validation", []),
+        metric_names=[MetricName(group=group, name=name) for group in names for name in names[group]],
+    )
 
 
 def batches(asked: Asked, told: set[int]) -> Batches:
@@ -115,12 +113,12 @@ def batches(asked: Asked, told: set[int]) -> Batches:
     curves = (asked.read(trial_id) for trial_id, _ in _trials(asked.experiment_id))
     found = {int(step) for curve in curves if curve for step in curve.steps.tolist()} - told
     told |= found
-    return {"batches": sorted(found)}
+    return Batches(batches=sorted(found))
 
 
 def snapshot(asked: Asked, step: int, margin: int) -> TrialsSnapshot:
     """Of each trial the value nearest to the step, the later of two; none outside of the margin."""
-    rows: list[TrialAtStep] = []
+    rows: list[Json] = []
     for trial_id, hparams in _trials(asked.experiment_id):
         curve = asked.read(trial_id, first=max(0, step - margin), last=step + margin)
         if curve is None:
@@ -134,7 +132,7 @@ def snapshot(asked: Asked, step: int, margin: int) -> TrialsSnapshot:
                 "batchesProcessed": int(curve.steps[nearest]),
             }
         )
-    return {"trials": rows}
+    return TrialsSnapshot(trials=rows)
 
 
 @dataclass
@@ -156,16 +154,13 @@ class Sample:
         promoted = [trial_id for trial_id, _ in best if trial_id not in self.told]
         for trial_id in demoted:
             del self.told[trial_id]
-        return {
-            "trials": [
-                {"trialId": trial_id, "hparams": hparams, "data": self._points(trial_id)}
-                for trial_id, hparams in best
-            ],
-            "promotedTrials": promoted,
-            "demotedTrials": demoted,
-        }
+        trials = [
+            SampledTrial(trial_id=trial_id, hparams=hparams, data=self._points(trial_id))
+            for trial_id, hparams in best
+        ]
+        return TrialsSample(trials=trials, promoted_trials=promoted, demoted_trials=demoted)
 
-    def _points(self, trial_id: int) -> list[SamplePoint]:
+    def _points(self, trial_id: int) -> list[Json]:
         first = max(self.first_step, self.told.get(trial_id, -1) + 1)
         self.told.setdefault(trial_id, first - 1)
         curve = self.asked.read(trial_id, self.most_points, first, self.last_step)
@@ -176,7 +171,7 @@ class Sample:
             {
                 "batches": int(step),
                 "values": {self.asked.metric: _json(value)},
-                "time": encoding.time(datetime.fromtimestamp(at, UTC)),
+                "time": time_text(datetime.fromtimestamp(at, UTC)),
             }
             for step, value, at in zip(
                 curve.steps.tolist(), curve.values.tolist(), curve.times.tolist(), strict=True

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import counts, edits
 from experiments.models import Checkpoint, LabelCount
 from metrics import reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Pagination, Time
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import Missing
 from webui.api.experiments import find, refuse_other_runs
@@ -28,7 +27,7 @@ from webui.api.views import ApiView
 from webui.query import as_id
 
 
-class TrialsAnswer(TypedDict):
+class TrialsAnswer(Answer):
     trials: list[TrialRecord]
     pagination: Pagination
 
@@ -46,7 +45,7 @@ class ExperimentTrials(ApiView):
             trials_with_numbers().filter(experiment_id=experiment_id), query.get("states")
         )
         rows = rows.order_by(*encoding.ordering(query, TRIAL_SORT, "id", tie="id"))
-        return Response(encoding.page(rows, query, "trials", encode_trial))
+        return Response(encoding.page(TrialsAnswer, rows, query, encode_trial))
 
 
 class ExperimentCheckpoints(ApiView):
@@ -61,14 +60,14 @@ class ExperimentCheckpoints(ApiView):
         return Response(page_of(rows, experiment, self.query(request)))
 
 
-class BestSoFar(TypedDict):
-    trialId: int
-    endTime: Time
-    searcherMetric: float
+class BestSoFar(Answer):
+    trial_id: int
+    end_time: Time
+    searcher_metric: float
 
 
-class HistoryAnswer(TypedDict):
-    validationHistory: list[BestSoFar]
+class HistoryAnswer(Answer):
+    validation_history: list[BestSoFar]
 
 
 class ValidationHistory(ApiView):
@@ -95,16 +94,12 @@ class ValidationHistory(ApiView):
                 continue
             best = value
             entries.append(
-                {
-                    "trialId": report.trial_id,
-                    "endTime": encoding.time(report.reported_at),
-                    "searcherMetric": value,
-                }
+                BestSoFar(trial_id=report.trial_id, end_time=report.reported_at, searcher_metric=value)
             )
-        return Response({"validationHistory": entries})
+        return Response(HistoryAnswer(validation_history=entries))
 
 
-class MetricAnswer(TypedDict):
+class MetricAnswer(Answer):
     metric: float
 
 
@@ -119,10 +114,10 @@ class BestMetric(ApiView):
         experiment = find(experiment_id)
         if experiment.best_metric is None:
             raise Missing(f"experiment {experiment_id} has no validation with its searcher's metric yet")
-        return Response({"metric": experiment.best_metric})
+        return Response(MetricAnswer(metric=experiment.best_metric))
 
 
-class LabelsAnswer(TypedDict):
+class LabelsAnswer(Answer):
     labels: list[str]
 
 
@@ -135,7 +130,7 @@ class AllLabels(ApiView):
         rows = LabelCount.objects.all()
         if project := request.query_params.get("projectId"):
             rows = rows.filter(project_id=as_id(project))
-        return Response({"labels": counts.labels(rows)})
+        return Response(LabelsAnswer(labels=counts.labels(rows)))
 
 
 class ExperimentLabel(ApiView):
@@ -154,4 +149,4 @@ class ExperimentLabel(ApiView):
         require_owner(person(request), experiment)
         others = [known for known in experiment.labels if known != label]
         labels = edits.edit(experiment_id, labels=[*others, label] if there else others).labels
-        return Response({"labels": labels})
+        return Response(LabelsAnswer(labels=labels))

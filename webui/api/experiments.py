@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, NotRequired
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts import rights
 from accounts.models import User
@@ -26,7 +26,7 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.api import encoding
-from webui.api.answers import Nothing, Pagination
+from webui.api.answers import Answer, Maybe, Nothing, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_encoding import (
@@ -76,18 +76,18 @@ class ExperimentPatch(serializers.Serializer[Any]):
     checkpointStorage = PatchCheckpointStorage(required=False, allow_null=True)
 
 
-class ExperimentsAnswer(TypedDict):
+class ExperimentsAnswer(Answer):
     experiments: list[ExperimentRecord]
     pagination: Pagination
 
 
-class ExperimentAnswer(TypedDict):
+class ExperimentAnswer(Answer):
     experiment: ExperimentRecord
     config: Json
-    jobSummary: NotRequired[Annotated[JobSummary, Field(description="while it stands in a queue")]]
+    job_summary: Maybe[Annotated[JobSummary, Field(description="while it stands in a queue")]] = None
 
 
-class ChangedExperiment(TypedDict):
+class ChangedExperiment(Answer):
     experiment: ExperimentRecord
 
 
@@ -99,7 +99,7 @@ class SubmittedExperiment(ChangedExperiment):
     notices: list[str]
 
 
-class ValidatedExperiment(TypedDict):
+class ValidatedExperiment(Answer):
     """Of `validateOnly`: it could be submitted; nothing was kept."""
 
     experiment: ExperimentDraft
@@ -128,7 +128,7 @@ class Experiments(ApiView):
         rows = by_id(chosen(with_numbers(), query), request.query_params)
         rows = rows.order_by(*encoding.ordering(query, SORT, "id", tie="id"))
         known = total(query, request.query_params)
-        return Response(encoding.page(rows, query, "experiments", encode_experiment, known))
+        return Response(encoding.page(ExperimentsAnswer, rows, query, encode_experiment, known))
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
@@ -171,7 +171,7 @@ class ExperimentByExternalId(ApiView):
         require_owner(person(request), experiment)
         detached.refuse_closed(experiment)
         encoded = encode_experiment(experiment, full=True)
-        return {"experiment": encoded, "config": encoded["config"]}
+        return ExperimentAnswer(experiment=encoded, config=encoded.config)
 
 
 def _template(body: Json) -> templates.Used | None:
@@ -260,19 +260,15 @@ def _skeleton(
 ) -> ValidatedExperiment:
     """What validateOnly answers: a record in which nothing has an id."""
     effective = shown(config.effective())
-    record: ExperimentDraft = {
-        "id": 0, "name": effective["name"], "state": "STATE_UNSPECIFIED", "archived": False, "config": effective,
-        "originalConfig": "", "startTime": "1970-01-01T00:00:00Z", "numTrials": 0,
-        "searcherType": effective["searcher"].get("name", ""), "username": user.username, "jobId": "",
-        "projectId": project.pk, "projectOwnerId": project.owner_id or 0,
-    }  # fmt: skip
+    record = ExperimentDraft(
+        id=0, name=effective["name"], state="STATE_UNSPECIFIED", archived=False, config=effective, original_config="",
+        start_time=datetime.fromtimestamp(0, UTC), num_trials=0, searcher_type=effective["searcher"].get("name", ""),
+        username=user.username, job_id="", project_id=project.pk, project_owner_id=project.owner_id or 0,
+    )  # fmt: skip
     warnings, notices = told
-    return {
-        "experiment": record,
-        "config": effective,
-        "warnings": warnings,
-        "notices": notices + config.remarks(),
-    }
+    return ValidatedExperiment(
+        experiment=record, config=effective, warnings=warnings, notices=notices + config.remarks()
+    )
 
 
 def _create(
@@ -300,17 +296,12 @@ def _create(
             template=_template(body),
         )
     encoded = encode_experiment(find(experiment.pk), full=True)
-    if experiment.unmanaged:
-        return {
-            "experiment": encoded,
-            "config": encoded["config"],
-            "warnings": [],
-            "notices": config.remarks(),
-        }
-    warnings, notices = warnings_for(experiment.job.pool, experiment.job.tasks.first())
-    return {
-        "experiment": encoded, "config": encoded["config"], "warnings": warnings, "notices": notices + config.remarks(),
-    }  # fmt: skip
+    warnings, notices = (
+        ([], []) if experiment.unmanaged else warnings_for(experiment.job.pool, experiment.job.tasks.first())
+    )
+    return SubmittedExperiment(
+        experiment=encoded, config=encoded.config, warnings=warnings, notices=notices + config.remarks()
+    )
 
 
 def _idempotency_key(request: Request, user: User) -> str | None:
@@ -330,10 +321,8 @@ class OneExperiment(ApiView):
         refuse_other_runs(request, experiment_id)
         experiment = find(experiment_id)
         encoded = encode_experiment(experiment, full=True)
-        answer: ExperimentAnswer = {"experiment": encoded, "config": encoded["config"]}
-        if summary := summary_of(experiment.job):
-            answer["jobSummary"] = summary
-        return Response(answer)
+        summary = summary_of(experiment.job)
+        return Response(ExperimentAnswer(experiment=encoded, config=encoded.config, job_summary=summary))
 
     @transaction.atomic
     def patch(self, request: Request, experiment_id: int) -> Response:
@@ -345,7 +334,7 @@ class OneExperiment(ApiView):
         _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
         if storage := body.get("checkpointStorage"):
             patch_policy(experiment, storage)
-        return Response({"experiment": encode_experiment(find(experiment_id), full=True)})
+        return Response(ChangedExperiment(experiment=encode_experiment(find(experiment_id), full=True)))
 
     def delete(self, request: Request, experiment_id: int) -> Response:
         require_owner(person(request), find(experiment_id))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
-
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.refusals import Code, refused_as
 from dispatch.explain import blockers
@@ -16,9 +13,9 @@ from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.reasons import Reason
 from shown.queue import rows
-from webui.api import encoding, last_pass
-from webui.api.answers import Time
-from webui.api.job_queue_rows import Forecast, QueueSummary, ReasonRecord, summary
+from webui.api import last_pass
+from webui.api.answers import Answer, Maybe, Stored, Time
+from webui.api.job_queue_rows import Forecast, JobSummary, ReasonRecord, summary
 from webui.api.views import ApiView, Json
 
 #: edits that are told with an explanation; all of them have a list of their own
@@ -26,63 +23,58 @@ RECENT_EDITS = 5
 MOST_EDITS = 200
 
 
-class WaitRecord(TypedDict):
+class WaitRecord(Answer):
     """One task: what the last pass told of it, and while it waits all that blocks it as of now."""
 
-    taskId: str
+    task_id: str
     name: str
     slots: int
     state: str
-    reason: NotRequired[ReasonRecord]
-    blockers: NotRequired[list[ReasonRecord]]
-    forecast: NotRequired[Forecast]
-    forecastUnknown: NotRequired[str]
-    notBefore: NotRequired[Time]
+    reason: Maybe[Stored[ReasonRecord]] = None
+    blockers: Maybe[Stored[list[ReasonRecord]]] = None
+    forecast: Maybe[Forecast] = None
+    forecast_unknown: Maybe[str] = None
+    not_before: Maybe[Time] = None
 
 
-class EditRecord(TypedDict):
+class EditRecord(Answer):
     """`change` is a sentence; `undo` is there when it took another edit back."""
 
     at: Time
     user: str
     change: str
-    undo: NotRequired[bool]
+    undo: Maybe[bool] = None
 
 
-class EditsAnswer(TypedDict):
+class EditsAnswer(Answer):
     edits: list[EditRecord]
 
 
-class ExplainAnswer(TypedDict):
+class ExplainAnswer(Answer):
     """`summary` is there while the job stands in the queue. `plannedAt`: the last pass; null before the first."""
 
-    jobId: str
+    job_id: str
     state: str
-    resourcePool: str
+    resource_pool: str
     priority: int
     weight: float
-    plannedAt: Time | None
-    explainedAt: Time
+    planned_at: Time | None
+    explained_at: Time
     tasks: list[WaitRecord]
     edits: list[EditRecord]
-    summary: NotRequired[QueueSummary]
-    leaving: NotRequired[str]
+    summary: Maybe[JobSummary] = None
+    leaving: Maybe[str] = None
 
 
-def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> Json:
+def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> WaitRecord:
     """One task: what the last pass told of it (nothing yet of a newer one), and all blockers while it waits."""
-    return encoding.without_none(
-        {
-            "taskId": task.pk,
-            "name": task.name,
-            "slots": task.slots,
-            "state": task.state,
-            "reason": told.get("reason"),
-            "blockers": None if reasons is None else [reason.record() for reason in reasons],
-            "forecast": told.get("forecast"),
-            "forecastUnknown": told.get("unknown"),
-            "notBefore": encoding.time(task.not_before),
-        }
+    return WaitRecord.of(
+        task,
+        task_id=task.pk,
+        reason=told.get("reason"),
+        blockers=None if reasons is None else [reason.record() for reason in reasons],
+        forecast=told.get("forecast"),
+        forecast_unknown=told.get("unknown"),
     )
 
 
@@ -103,19 +95,18 @@ class Explain(ApiView):
         found = blockers(job, now)
         live = list(job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at"))
         told = last_pass.told(job.pool, [task.pk for task in live if task.state == TaskState.WAITING])
-        answer: Json = {
-            "jobId": str(job.pk),
-            "state": job.state,
-            "resourcePool": job.pool.name,
-            "priority": job.priority,
-            "weight": job.weight,
-            "plannedAt": encoding.time(job.pool.planned_at),
-            "explainedAt": encoding.time(now),
-            "tasks": [encode_wait(task, told.get(task.pk, {}), found.get(task.pk)) for task in live],
-            "edits": [encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
-        }
-        if row := rows.one(job):
-            answer |= encoding.without_none({"summary": summary(row), "leaving": row.leaving})
+        row = rows.one(job)
+        answer = ExplainAnswer.of(
+            job,
+            job_id=str(job.pk),
+            resource_pool=job.pool.name,
+            planned_at=job.pool.planned_at,
+            explained_at=now,
+            tasks=[encode_wait(task, told.get(task.pk, {}), found.get(task.pk)) for task in live],
+            edits=[encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
+            summary=summary(row) if row else None,
+            leaving=row.leaving if row else None,
+        )
         return Response(answer)
 
 
@@ -126,10 +117,10 @@ class JobEdits(ApiView):
 
     def get(self, request: Request, job_id: str) -> Response:
         job = found_job(job_id)
-        return Response({"edits": [encode_edit(one) for one in queue_history.edits_of(job, MOST_EDITS)]})
+        return Response(
+            EditsAnswer(edits=[encode_edit(one) for one in queue_history.edits_of(job, MOST_EDITS)])
+        )
 
 
-def encode_edit(edit: queue_history.JobEdit) -> Json:
-    """`change` is a sentence; `undo` is there when it took another edit back."""
-    row: dict[str, Any] = {"at": encoding.time(edit.at), "user": edit.user, "change": edit.change}
-    return {**row, "undo": True} if edit.undo else row
+def encode_edit(edit: queue_history.JobEdit) -> EditRecord:
+    return EditRecord.of(edit, undo=edit.undo or None)

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal
 
-from typing_extensions import TypedDict
+from pydantic import Field
 
 from dispatch.server_key import fingerprint
 from hosts import observe
 from hosts.models import Host
-from webui.api import encoding
 from webui.api.agents import OutsiderRecord
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
 from webui.api.slots import CleaningRecord, HolderRecord, Holds
 from webui.api.views import Json
 
+KeyState = Literal["unknown", "pinned", "changed"]
 
-class KeyRecord(TypedDict):
+
+class KeyRecord(Answer):
     """Fingerprints of the pinned key, and of the one that is offered instead with the key itself."""
 
-    state: Literal["unknown", "pinned", "changed"]
+    state: KeyState
     fingerprint: str | None
-    offered: NotRequired[str]
-    offeredKey: NotRequired[str]
+    offered: Maybe[str] = None
+    offered_key: Maybe[str] = None
 
 
-class JumpRecord(TypedDict):
+class JumpRecord(Answer):
     address: str
     port: int
     user: str
-    hostKey: KeyRecord
+    host_key: KeyRecord
 
 
-class InterpreterRecord(TypedDict):
+class InterpreterRecord(Answer):
     """A Python of the host; null: it has no torch, or torch no CUDA."""
 
     path: str
@@ -41,138 +42,119 @@ class InterpreterRecord(TypedDict):
     prefix: str
     torch: str | None
     cuda: str | None
-    torch_error: NotRequired[str]
+    torch_error: Annotated[Maybe[str], Field(alias="torch_error")] = None
 
 
-class HostSlotRecord(TypedDict):
+class HostSlotRecord(Answer):
     index: int
     kind: str
     uuid: str
     brand: str
-    memoryMb: int | None
+    memory_mb: int | None
     enabled: bool
     draining: bool
     missing: bool
-    heldBy: HolderRecord | None
+    held_by: HolderRecord | None
     cleaning: CleaningRecord | None
-    outside: OutsiderRecord | None
+    outside: Stored[OutsiderRecord] | None
 
 
-class CheckRecord(TypedDict):
+class CheckRecord(Answer):
     name: str
     state: Literal["ok", "warn", "fail"]
     sentence: str
 
 
-class DoctorRecord(TypedDict):
+class DoctorRecord(Answer):
     """What the doctor found, null: not yet."""
 
     checks: list[CheckRecord]
     at: Time | None
 
 
-class HostRecord(TypedDict):
+class HostRecord(Answer):
     """Nothing in it is secret: keys are public ones."""
 
     id: str
     name: str
     state: str
-    stateReason: str
+    state_reason: str
     pool: str
     transport: Literal["ssh", "local"]
     address: str
     port: int
     user: str
     jumps: list[JumpRecord]
-    gangAddress: str
-    hostKey: KeyRecord
+    gang_address: str
+    host_key: KeyRecord
     python: str
     activate: str
     workdir: str
-    interpreters: list[InterpreterRecord]
+    interpreters: Stored[list[InterpreterRecord]]
     slots: list[HostSlotRecord]
-    doctor: DoctorRecord
+    doctor: Stored[DoctorRecord]
     enabled: bool
     draining: bool
-    serverRoute: Literal["", "url", "seen", "tunnel"]
-    lastSeenAt: Time | None
-    lastHeartbeatAt: Time | None
-    clockSkewSeconds: float | None
-    registeredAt: Time
-    addedBy: str
+    server_route: Literal["", "url", "seen", "tunnel"]
+    last_seen_at: Time | None
+    last_heartbeat_at: Time | None
+    clock_skew_seconds: float | None
+    registered_at: Time
+    added_by: str
 
 
-class HostAnswer(TypedDict):
+class HostAnswer(Answer):
     host: HostRecord
 
 
-class HostsAnswer(TypedDict):
+class HostsAnswer(Answer):
     hosts: list[HostRecord]
     pagination: Pagination
 
 
-def encode_host(host: Host, holds: Holds) -> Json:
+def encode_host(host: Host, holds: Holds) -> HostRecord:
     """The whole record. Nothing in it is secret: keys are public ones."""
-    return {
-        "id": str(host.pk),
-        "name": host.name,
-        "state": observe.state_of(host),
-        "stateReason": host.why_not_used or host.contact_error,
-        "pool": host.pool.name,
-        "transport": host.transport,
-        "address": host.address,
-        "port": host.port,
-        "user": host.login_user,
-        "jumps": [_jump(jump) for jump in host.jumps],
-        "gangAddress": host.gang_address,
-        "hostKey": _key_state(host.host_key, host.offered_host_key),
-        "python": host.python,
-        "activate": host.activate,
-        "workdir": host.workdir,
-        "interpreters": host.facts.get("interpreters") or [],
-        "slots": [_slot(slot, holds) for slot in sorted(host.slots.all(), key=lambda slot: slot.index)],
-        "doctor": host.doctor or {"checks": [], "at": None},
-        "enabled": host.enabled,
-        "draining": host.draining,
-        "serverRoute": host.server_route,
-        "lastSeenAt": encoding.time(host.last_seen_at),
-        "lastHeartbeatAt": encoding.time(host.last_heartbeat_at),
-        "clockSkewSeconds": host.clock_skew_seconds,
-        "registeredAt": encoding.time(host.registered_at),
-        "addedBy": host.added_by,
-    }
+    return HostRecord.of(
+        host,
+        id=str(host.pk),
+        state=observe.state_of(host),
+        state_reason=host.why_not_used or host.contact_error,
+        pool=host.pool.name,
+        user=host.login_user,
+        jumps=[_jump(jump) for jump in host.jumps],
+        host_key=_key_state(host.host_key, host.offered_host_key),
+        interpreters=host.facts.get("interpreters") or [],
+        slots=[_slot(slot, holds) for slot in sorted(host.slots.all(), key=lambda slot: slot.index)],
+        doctor=host.doctor or {"checks": [], "at": None},
+    )
 
 
-def _jump(jump: Json) -> Json:
-    return {
-        "address": jump.get("address", ""),
-        "port": jump.get("port", 22),
-        "user": jump.get("user", ""),
-        "hostKey": _key_state(jump.get("host_key") or "", jump.get("offered_host_key") or ""),
-    }
+def _jump(jump: Json) -> JumpRecord:
+    return JumpRecord(
+        address=jump.get("address", ""),
+        port=jump.get("port", 22),
+        user=jump.get("user", ""),
+        host_key=_key_state(jump.get("host_key") or "", jump.get("offered_host_key") or ""),
+    )
 
 
-def _key_state(pinned: str, offered: str) -> Json:
+def _key_state(pinned: str, offered: str) -> KeyRecord:
     """Fingerprints of the pinned key and of the one that was offered instead."""
-    state = "changed" if pinned and offered and pinned != offered else "pinned" if pinned else "unknown"
-    row: Json = {"state": state, "fingerprint": fingerprint(pinned) if pinned else None}
-    if offered:
-        row["offered"] = fingerprint(offered)
-        row["offeredKey"] = offered
-    return row
+    state: KeyState = (
+        "changed" if pinned and offered and pinned != offered else "pinned" if pinned else "unknown"
+    )
+    return KeyRecord(
+        state=state,
+        fingerprint=fingerprint(pinned) if pinned else None,
+        offered=fingerprint(offered) if offered else None,
+        offered_key=offered or None,
+    )
 
 
-def _slot(slot: Any, holds: Holds) -> Json:
-    return {
-        "index": slot.index,
-        "kind": slot.kind,
-        "uuid": slot.uuid,
-        "brand": slot.brand,
-        "memoryMb": slot.memory_mb,
-        "enabled": slot.enabled,
-        "draining": slot.draining,
-        "missing": slot.missing,
-        "heldBy": holds.encode(slot),
-        "cleaning": holds.encode_cleaning(slot),
-        "outside": slot.outside or None,
-    }
+def _slot(slot: Any, holds: Holds) -> HostSlotRecord:
+    return HostSlotRecord.of(
+        slot,
+        held_by=holds.encode(slot),
+        cleaning=holds.encode_cleaning(slot),
+        outside=slot.outside or None,
+    )

@@ -10,7 +10,6 @@ from django.db import transaction
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.refusals import Code, Refusal
 from dispatch.server_key import fingerprint, public_key
@@ -19,7 +18,7 @@ from hosts.models import Host
 from hosts.pools import default_pool
 from webui.api import encoding
 from webui.api.agents import host_named, hosts_shown
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Nothing
 from webui.api.errors import BadRequest
 from webui.api.host_encoding import HostAnswer, HostsAnswer, encode_host
 from webui.api.job_queue import pool_named
@@ -72,7 +71,7 @@ class Hosts(ApiView):
         hosts = list(hosts_shown())
         holds = Holds.of(hosts)
         return Response(
-            encoding.page(hosts, self.query(request), "hosts", lambda host: encode_host(host, holds))
+            encoding.page(HostsAnswer, hosts, self.query(request), lambda host: encode_host(host, holds))
         )
 
     def post(self, request: Request) -> Response:
@@ -137,9 +136,9 @@ def _granted(step: Callable[[], Any]) -> Any:
         raise BadRequest(f"{_FIELDS.get(refusal.field, refusal.field)}: {refusal}") from refusal
 
 
-def _answer(name: str) -> Json:
+def _answer(name: str) -> HostAnswer:
     host = host_named(name)
-    return {"host": encode_host(host, Holds.of([host]))}
+    return HostAnswer(host=encode_host(host, Holds.of([host])))
 
 
 class HostPatch(serializers.Serializer[Any]):
@@ -233,8 +232,8 @@ def _offered(host: Host, wanted: str) -> str:
     raise BadRequest(f"{host.name} has not offered a key with the fingerprint {wanted or '(none given)'}.")
 
 
-class ServerKeyAnswer(TypedDict):
-    publicKey: str
+class ServerKeyAnswer(Answer):
+    public_key: str
     fingerprint: str
 
 
@@ -245,4 +244,4 @@ class ServerKey(ApiView):
 
     def get(self, request: Request) -> Response:
         key = public_key()
-        return Response({"publicKey": key, "fingerprint": fingerprint(key)})
+        return Response(ServerKeyAnswer(public_key=key, fingerprint=fingerprint(key)))

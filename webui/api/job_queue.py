@@ -12,7 +12,6 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.refusals import Code, refused_as
 from hosts.models import ResourcePool
@@ -22,7 +21,7 @@ from jobs.models import FirstStart
 from shown.queue import lines, rows, standing
 from shown.queue.rows import Row
 from webui.api import encoding
-from webui.api.answers import Pagination
+from webui.api.answers import Answer, Pagination
 from webui.api.errors import Missing
 from webui.api.job_queue_edits import JobUpdates, updates_of
 from webui.api.job_queue_rows import STATES, JobRecord, encode_row
@@ -50,21 +49,21 @@ def pool_named(name: str | None) -> ResourcePool:
     return pool
 
 
-class WrappedJobRecord(TypedDict):
+class WrappedJobRecord(Answer):
     full: JobRecord
 
 
-class WrappedJobsAnswer(TypedDict):
+class WrappedJobsAnswer(Answer):
     jobs: list[WrappedJobRecord]
     pagination: Pagination
 
 
-class JobsAnswer(TypedDict):
+class JobsAnswer(Answer):
     jobs: list[JobRecord]
     pagination: Pagination
 
 
-class QueueEditsAnswer(TypedDict):
+class QueueEditsAnswer(Answer):
     """A sentence for each change, and whether the caller can take them back."""
 
     changes: list[str]
@@ -111,28 +110,28 @@ class JobQueue(JobQueueV2):
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
             changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
-        return Response({"changes": [str(change) for change in changes], "undo": bool(changes)})
+        return Response(QueueEditsAnswer(changes=[str(change) for change in changes], undo=bool(changes)))
 
 
-class QueueCounts(TypedDict):
-    queuedCount: int
-    scheduledCount: int
+class QueueCounts(Answer):
+    queued_count: int
+    scheduled_count: int
 
 
-class WaitOfDay(TypedDict):
+class WaitOfDay(Answer):
     """Mean time in the queue, of the jobs that were submitted on a day."""
 
-    periodStart: str
+    period_start: str
     seconds: float
 
 
-class PoolQueueStats(TypedDict):
-    resourcePool: str
+class PoolQueueStats(Answer):
+    resource_pool: str
     stats: QueueCounts
     aggregates: list[WaitOfDay]
 
 
-class QueueStatsAnswer(TypedDict):
+class QueueStatsAnswer(Answer):
     results: list[PoolQueueStats]
 
 
@@ -149,15 +148,15 @@ class JobQueueStats(ApiView):
     def get(self, request: Request) -> Response:
         names = self.query(request).get("resourcePools")
         pools = ResourcePool.objects.filter(name__in=names) if names else ResourcePool.objects.all()
-        return Response({"results": [_stats(pool) for pool in pools]})
+        return Response(QueueStatsAnswer(results=[_stats(pool) for pool in pools]))
 
 
-def queue_counts(pool: ResourcePool) -> Json:
+def queue_counts(pool: ResourcePool) -> QueueCounts:
     scheduled, queued = standing.counts([pool.pk]).get(pool.pk, (0, 0))
-    return {"queuedCount": queued, "scheduledCount": scheduled}
+    return QueueCounts(queued_count=queued, scheduled_count=scheduled)
 
 
-def _stats(pool: ResourcePool) -> Json:
+def _stats(pool: ResourcePool) -> PoolQueueStats:
     since = timezone.now() - timedelta(days=STATS_DAYS)
     waited = ExpressionWrapper(F("at") - F("submitted_at"), output_field=DurationField())
     days = (
@@ -168,6 +167,7 @@ def _stats(pool: ResourcePool) -> Json:
         .order_by("day")
     )
     aggregates = [
-        {"periodStart": day["day"].date().isoformat(), "seconds": day["mean"].total_seconds()} for day in days
+        WaitOfDay(period_start=day["day"].date().isoformat(), seconds=day["mean"].total_seconds())
+        for day in days
     ]
-    return {"resourcePool": pool.name, "stats": queue_counts(pool), "aggregates": aggregates}
+    return PoolQueueStats(resource_pool=pool.name, stats=queue_counts(pool), aggregates=aggregates)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.refusals import Code, refused_as
 from dispatch import preview
 from jobs import queue_edits
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Maybe, Time
 from webui.api.job_queue_rows import Forecast
 from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
@@ -57,51 +55,51 @@ def updates_of(body: Json) -> list[queue_edits.Update]:
     ]
 
 
-class PlaceRecord(TypedDict):
+class PlaceRecord(Answer):
     """A job's place in the new order, from 0; `was` is absent where it stood in none there."""
 
-    jobId: str
+    job_id: str
     name: str
     place: int
-    was: NotRequired[int]
+    was: Maybe[int] = None
 
 
-class StopRecord(TypedDict):
+class StopRecord(Answer):
     """A job that would save and leave slots. `neverSaved`: all since `startedAt` would be lost."""
 
-    jobId: str
+    job_id: str
     name: str
     username: str
     slots: int
     runs: int
-    lastSavedAt: NotRequired[Time]
-    neverSaved: bool
-    startedAt: Time
+    last_saved_at: Maybe[Time] = None
+    never_saved: bool
+    started_at: Time
     mine: bool
 
 
-class StartRecord(TypedDict):
+class StartRecord(Answer):
     """When an edited job that waits would start: `now`, or a forecast, or why there is none."""
 
-    jobId: str
+    job_id: str
     now: bool
-    forecast: NotRequired[Forecast]
-    reason: NotRequired[str]
-    forecastUnknown: NotRequired[str]
+    forecast: Maybe[Forecast] = None
+    reason: Maybe[str] = None
+    forecast_unknown: Maybe[str] = None
 
 
-class QueuePreviewAnswer(TypedDict):
+class QueuePreviewAnswer(Answer):
     """`movedJobs`: how many change place, of which `order` has the first."""
 
     changes: list[str]
     order: list[PlaceRecord]
-    movedJobs: int
+    moved_jobs: int
     stops: list[StopRecord]
     starts: list[StartRecord]
-    stopsOthers: bool
+    stops_others: bool
 
 
-class ChangesAnswer(TypedDict):
+class ChangesAnswer(Answer):
     """A sentence for each change."""
 
     changes: list[str]
@@ -132,47 +130,22 @@ class JobQueueUndo(ApiView):
 
     def post(self, request: Request) -> Response:
         with refused_as(Code.INVALID):
-            return Response({"changes": [str(change) for change in queue_edits.undo(person(request))]})
+            return Response(
+                ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])
+            )
 
 
-def encode_preview(found: preview.Preview) -> Json:
+def encode_preview(found: preview.Preview) -> QueuePreviewAnswer:
     """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
-    return {
-        "changes": [str(change) for change in found.changes],
-        "order": [
-            encoding.without_none({"jobId": one.job_id, "name": one.name, "place": one.place, "was": one.was})
-            for one in found.order
-        ],
-        "movedJobs": found.moved,
-        "stops": [_encode_stop(one) for one in found.stops],
-        "starts": [_encode_start(one) for one in found.starts],
-        "stopsOthers": found.stops_others,
-    }
-
-
-def _encode_stop(stop: preview.Stop) -> Json:
-    return encoding.without_none(
-        {
-            "jobId": stop.job_id,
-            "name": stop.name,
-            "username": stop.username,
-            "slots": stop.slots,
-            "runs": stop.runs,
-            "lastSavedAt": encoding.time(stop.last_saved_at),
-            "neverSaved": stop.never_saved,
-            "startedAt": encoding.time(stop.started_at),
-            "mine": stop.mine,
-        }
+    return QueuePreviewAnswer(
+        changes=[str(change) for change in found.changes],
+        order=[PlaceRecord.of(one) for one in found.order],
+        moved_jobs=found.moved,
+        stops=[StopRecord.of(one) for one in found.stops],
+        starts=[_encode_start(one) for one in found.starts],
+        stops_others=found.stops_others,
     )
 
 
-def _encode_start(start: preview.Outlook) -> Json:
-    return encoding.without_none(
-        {
-            "jobId": start.job_id,
-            "now": start.now,
-            "forecast": start.forecast,
-            "reason": start.reason,
-            "forecastUnknown": start.unknown,
-        }
-    )
+def _encode_start(start: preview.Outlook) -> StartRecord:
+    return StartRecord.of(start, forecast_unknown=start.unknown)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired
+from typing import Annotated
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from hosts.models import ResourcePool
 from jobs.models import Job
@@ -14,7 +13,7 @@ from shown.queue import lines
 from shown.queue import rows as queue_rows
 from shown.queue.rows import Row
 from webui.api import encoding
-from webui.api.answers import Time, one_of
+from webui.api.answers import Answer, Maybe, Time, one_of, time_text
 from webui.api.views import Json
 
 STATES = {
@@ -24,14 +23,14 @@ STATES = {
 }
 
 
-class JobSummary(TypedDict):
+class JobSummary(Answer):
     state: Annotated[str, one_of(*STATES.values())]
-    jobsAhead: Annotated[int, Field(description="-1 where the pool keeps no order")]
+    jobs_ahead: Annotated[int, Field(description="-1 where the pool keeps no order")]
 
 
 def _summary(pool: ResourcePool, state: str, place: int) -> JobSummary:
     ahead = queue_rows.ahead(pool, place)
-    return {"state": STATES[state], "jobsAhead": -1 if ahead is None else ahead}
+    return JobSummary(state=STATES[state], jobs_ahead=-1 if ahead is None else ahead)
 
 
 def summary(row: Row) -> JobSummary:
@@ -47,14 +46,7 @@ def summary_of(job: Job) -> JobSummary | None:
     return _summary(job.pool, found[0].state, found[0].place) if found else None
 
 
-class QueueSummary(TypedDict):
-    """`jobsAhead`: -1 where the pool keeps no order."""
-
-    state: str
-    jobsAhead: int
-
-
-class ReasonRecord(TypedDict):
+class ReasonRecord(Answer):
     """Why something waits: a code, the sentence for people, and the numbers in it."""
 
     code: str
@@ -66,33 +58,33 @@ class ReasonRecord(TypedDict):
 Forecast = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
-class JobRecord(TypedDict):
+class JobRecord(Answer):
     """Determined's job, and beside it what it never told: the place, the reason, the expected start."""
 
-    jobId: str
-    entityId: str
+    job_id: str
+    entity_id: str
     type: str
     name: str
     username: str
-    userId: int
-    resourcePool: str
-    submissionTime: Time
-    requestedSlots: int
-    allocatedSlots: int
-    isPreemptible: bool
-    workspaceId: int
-    summary: QueueSummary
+    user_id: int
+    resource_pool: str
+    submission_time: Time
+    requested_slots: int
+    allocated_slots: int
+    is_preemptible: bool
+    workspace_id: int
+    summary: JobSummary
     priority: int
     weight: float
-    progress: NotRequired[float]
-    position: NotRequired[Annotated[int, Field(description="1 is the first")]]
+    progress: Maybe[float] = None
+    position: Maybe[Annotated[int, Field(description="1 is the first")]] = None
     stopping: bool
-    leaving: NotRequired[
+    leaving: Maybe[
         Annotated[str, Field(description="such as `pausing`, then `saving`, or `1 of 20 stopping`")]
-    ]
-    reason: NotRequired[ReasonRecord]
-    forecast: NotRequired[Forecast]
-    forecastUnknown: NotRequired[str]
+    ] = None
+    reason: Maybe[ReasonRecord] = None
+    forecast: Maybe[Forecast] = None
+    forecast_unknown: Maybe[str] = None
 
 
 def encode_row(row: Row) -> Json:
@@ -107,7 +99,7 @@ def encode_row(row: Row) -> Json:
             "username": job.owner.username,
             "userId": job.owner_id,
             "resourcePool": row.pool.name,
-            "submissionTime": encoding.time(job.submitted_at),
+            "submissionTime": time_text(job.submitted_at),
             "requestedSlots": row.needed,
             "allocatedSlots": row.held,
             "isPreemptible": row.preemptible,

@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from jobs.models import Member
 from logs.levels import Level
 from logs.lines import SERVER, STDERR, Line, shown
 from logs.models import RankSeen
-from webui.api.answers import Time, one_of
+from webui.api.answers import Answer, Maybe, Time, one_of
 from webui.api.log_query import SERVER_SOURCE, TASK_SOURCE
 
 #: member's row id -> (allocation id, run key)
 Runs = dict[int, tuple[str, str]]
 
 
-class LogRecord(TypedDict):
+Continues = Annotated[bool, Field(description="the rank's next record goes on with this line")]
+
+
+class LogRecord(Answer):
     """A line of a trial's or a task's log."""
 
-    trialId: NotRequired[int]
-    taskId: NotRequired[str]
+    trial_id: Maybe[int] = None
+    task_id: Maybe[str] = None
     id: Annotated[str, Field(description="its number; `after` takes it")]
     timestamp: Time
     level: Annotated[str, one_of(*(level.determined for level in Level))]
@@ -33,24 +35,22 @@ class LogRecord(TypedDict):
     log: Annotated[str, Field(description="the text alone")]
     source: Annotated[str, one_of(SERVER_SOURCE, TASK_SOURCE)]
     stdtype: Annotated[str, one_of("stdout", "stderr")]
-    continues: NotRequired[
-        Annotated[bool, Field(description="the rank's next record goes on with this line")]
-    ]
-    agentId: NotRequired[str]
-    rankId: NotRequired[int]
-    allocationId: NotRequired[str]
-    containerId: NotRequired[str]
+    continues: Maybe[Continues] = None
+    agent_id: Maybe[str] = None
+    rank_id: Maybe[int] = None
+    allocation_id: Maybe[str] = None
+    container_id: Maybe[str] = None
 
 
-class LogFields(TypedDict):
+class LogFields(Answer):
     """What a filter may choose from by now."""
 
-    agentIds: list[str]
-    containerIds: list[str]
-    rankIds: Annotated[list[int], Field(description="-1: none")]
+    agent_ids: list[str]
+    container_ids: list[str]
+    rank_ids: Annotated[list[int], Field(description="-1: none")]
     sources: list[str]
     stdtypes: list[str]
-    allocationIds: NotRequired[list[str]]
+    allocation_ids: Maybe[list[str]] = None
 
 
 class Encoder:
@@ -71,10 +71,10 @@ class Encoder:
             for line in lines
         )
 
-    def record(self, line: Line) -> LogRecord:
+    def record(self, line: Line) -> dict[str, Any]:
         text, at = shown(line.text), _timestamp(line.time)
         level = line.level or Level.UNSPECIFIED.name
-        said = {
+        record: dict[str, Any] = {
             **self._about,
             "id": str(line.number),
             "timestamp": at,
@@ -84,7 +84,6 @@ class Encoder:
             "source": SERVER_SOURCE if line.stream == SERVER else TASK_SOURCE,
             "stdtype": "stderr" if line.stream == STDERR else "stdout",
         }
-        record = cast(LogRecord, said)
         if line.cut:  # ours: the next record of this rank and stream goes on with the same line
             record["continues"] = True
         if line.host:
@@ -116,13 +115,13 @@ def fields(task_id: str, *, with_allocations: bool) -> LogFields:
     """What a filter may choose from by now: hosts, runs, ranks (-1: none), sources, streams."""
     seen = list(RankSeen.objects.filter(task_id=task_id).values_list("rank", "host"))
     members = Member.objects.filter(allocation__task_id=task_id).order_by("pk")
-    answer: LogFields = {
-        "agentIds": sorted({host for _, host in seen}),
-        "containerIds": [member.run_key for member in members],
-        "rankIds": sorted({rank for rank, _ in seen}),
-        "sources": [SERVER_SOURCE, TASK_SOURCE],
-        "stdtypes": ["stderr", "stdout"],
-    }
-    if with_allocations:
-        answer["allocationIds"] = list(dict.fromkeys(member.allocation_id for member in members))
-    return answer
+    return LogFields(
+        agent_ids=sorted({host for _, host in seen}),
+        container_ids=[member.run_key for member in members],
+        rank_ids=sorted({rank for rank, _ in seen}),
+        sources=[SERVER_SOURCE, TASK_SOURCE],
+        stdtypes=["stderr", "stdout"],
+        allocation_ids=list(dict.fromkeys(member.allocation_id for member in members))
+        if with_allocations
+        else None,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -10,7 +10,6 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from commands.models import Command
 from dispatch import log_retention
@@ -20,8 +19,7 @@ from experiments.models import Experiment
 from jobs.models import Task
 from logs import retention
 from logs.retention import DAYS_MAX, FOR_EVER, Held
-from webui.api import encoding
-from webui.api.answers import Nothing, Number64, Time, one_of
+from webui.api.answers import Answer, Maybe, Nothing, Number64, Time, one_of
 from webui.api.errors import Missing
 from webui.api.experiment_actions import Action, BulkAction, BulkBody, act
 from webui.api.permissions import actor, person, require_owner
@@ -57,8 +55,8 @@ class TrialRetainLogs(ApiView):
         return Response({})
 
 
-class RemainingDays(TypedDict):
-    remainingDays: Annotated[int, Field(description="-1: for ever")]
+class RemainingDays(Answer):
+    remaining_days: Annotated[int, Field(description="-1: for ever")]
 
 
 class TrialRemainingDays(ApiView):
@@ -69,7 +67,7 @@ class TrialRemainingDays(ApiView):
 
     def get(self, request: Request, trial_id: int) -> Response:
         kept = log_retention.kept(find(request, trial_id).task_id)
-        return Response({"remainingDays": kept.remaining_days(timezone.now())})
+        return Response(RemainingDays(remaining_days=kept.remaining_days(timezone.now())))
 
 
 class TaskRetainLogs(ApiView):
@@ -128,10 +126,10 @@ class DryRunQuery(serializers.Serializer[Any]):
     defaultDays = _days(required=False)
 
 
-class HeldLogs(TypedDict):
+class HeldLogs(Answer):
     lines: Number64
-    textBytes: Number64
-    storedBytes: Annotated[Number64, Field(description="as compressed")]
+    text_bytes: Number64
+    stored_bytes: Annotated[Number64, Field(description="as compressed")]
 
 
 class SumOfLogs(HeldLogs):
@@ -141,16 +139,16 @@ class SumOfLogs(HeldLogs):
 class DueLog(HeldLogs):
     """A log that the next cleanup would remove."""
 
-    taskId: str
-    trialId: NotRequired[int]
-    experimentId: NotRequired[int]
-    endTime: Time
+    task_id: str
+    trial_id: Maybe[int] = None
+    experiment_id: Maybe[int] = None
+    end_time: Time
     days: int
     policy: Annotated[str, one_of("task", "config", "server")]
 
 
-class RetentionAnswer(TypedDict):
-    defaultDays: int
+class RetentionAnswer(Answer):
+    default_days: int
     holds: SumOfLogs
     due: SumOfLogs
     logs: Annotated[list[DueLog], Field(description=f"the first {LISTED_MAX:,}")]
@@ -169,40 +167,30 @@ class LogRetention(ApiView):
         sums = Held()
         for each in held.values():
             sums = sums.plus(each)
-        answer: RetentionAnswer = {
-            "defaultDays": default,
-            "holds": {"logs": retention.tasks_with_logs(), **_encoded(retention.held())},
-            "due": {"logs": len(due), **_encoded(sums)},
-            "logs": [_described(each, held[each.task_id]) for each in due[:LISTED_MAX] if each.task_id in held],
-        }  # fmt: skip
-        return Response(answer)
+        logs = [_described(each, held[each.task_id]) for each in due[:LISTED_MAX] if each.task_id in held]
+        holds = SumOfLogs(logs=retention.tasks_with_logs(), **_encoded(retention.held()))
+        sum_due = SumOfLogs(logs=len(due), **_encoded(sums))
+        return Response(RetentionAnswer(default_days=default, holds=holds, due=sum_due, logs=logs))
 
 
-def _encoded(held: Held) -> HeldLogs:
+def _encoded(held: Held) -> dict[str, str]:
     """64-bit numbers are strings in the dialect."""
     return {
         "lines": str(held.lines),
-        "textBytes": str(held.text_bytes),
-        "storedBytes": str(held.stored_bytes),
+        "text_bytes": str(held.text_bytes),
+        "stored_bytes": str(held.stored_bytes),
     }
 
 
 def _described(each: Due, held: Held) -> DueLog:
-    described = {
-        "taskId": each.task_id,
-        "trialId": each.trial_id,
-        "experimentId": each.experiment_id,
-        "endTime": encoding.time(each.kept.ended_at),
-        "days": each.kept.days,
-        "policy": each.kept.policy,
-        **_encoded(held),
-    }
-    return cast(DueLog, encoding.without_none(described))
+    return DueLog.of(
+        each, end_time=each.kept.ended_at, days=each.kept.days, policy=each.kept.policy, **_encoded(held)
+    )
 
 
-class CleanupAnswer(TypedDict):
-    removedCount: Annotated[Number64, Field(description="lines")]
-    removedLogs: int
+class CleanupAnswer(Answer):
+    removed_count: Annotated[Number64, Field(description="lines")]
+    removed_logs: int
     more: Annotated[bool, Field(description="others are being removed behind this answer")]
 
 
@@ -217,4 +205,4 @@ class CleanupLogs(ApiView):
         if removed.more:
             log_retention.go_on()
         lines = str(removed.held.lines)
-        return Response({"removedCount": lines, "removedLogs": removed.logs, "more": removed.more})
+        return Response(CleanupAnswer(removed_count=lines, removed_logs=removed.logs, more=removed.more))

@@ -27,6 +27,7 @@ from webui.api.errors import body, describe
 from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import LogQuery, fields_query, stream_query
 from webui.api.log_records import Encoder, LogFields, LogRecord, fields
+from webui.api.ndjson import record
 from webui.live.tails import Tail, tails
 from webui.live.threads import catching_up, reading, release_thread
 from webui.live.wakeups import LOOK_AGAIN_SECONDS
@@ -210,7 +211,7 @@ def _fields(request: HttpRequest, task_id: str, *, with_allocations: bool) -> Ht
         with tails().following(task_id, nudge) as tail:
             while True:
                 answer = await reading(fields, task_id, with_allocations=with_allocations)
-                yield json.dumps({"result": answer}).encode() + b"\n"
+                yield record(answer)
                 if not follow or tail.ended or not tail.exists:
                     return
                 until = time.monotonic() + FIELDS_SECONDS

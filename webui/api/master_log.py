@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
-from typing_extensions import TypedDict
 
 from accounts.models import User
 from events.models import Event
-from webui.api import encoding
-from webui.api.answers import JsonLines, Time
+from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import Forbidden
@@ -25,15 +23,15 @@ _PAGE = 500
 _EVERY_SECONDS = 1.0
 
 
-class MasterLogRecord(TypedDict):
+class MasterLogRecord(Answer):
     id: int
     timestamp: Time
     level: str
     message: str
 
 
-class MasterLogLine(TypedDict):
-    logEntry: MasterLogRecord
+class MasterLogLine(Answer):
+    log_entry: MasterLogRecord
 
 
 @async_view("GET", answer=JsonLines(MasterLogLine))
@@ -88,7 +86,7 @@ def read(everything: bool, after: int, most: int) -> list[Json]:
 def _encoded(event: Event) -> Json:
     return {
         "id": event.pk,
-        "timestamp": encoding.time(event.at),
+        "timestamp": time_text(event.at),
         "level": "LOG_LEVEL_INFO",
         "message": f"{event} by {event.actor}",
     }

@@ -6,14 +6,13 @@ Each repeats every `periodSeconds` (30 unless told) until the experiments have e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
-from webui.api.answers import JsonLines
+from webui.api.answers import Answer, JsonLines
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import authenticate
 from webui.api.errors import BadRequest, Missing
@@ -94,7 +93,7 @@ def _asked(query: QueryDict, experiment_id: int) -> Asked:
 
 
 async def _repeated(
-    request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Mapping[str, Any]]
+    request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Answer]
 ) -> HttpResponseBase:
     """The answer of `read` at once and then each period. Raises Missing and BadRequest before anything is sent."""
     period = whole(request.GET, "periodSeconds") or PERIOD_SECONDS

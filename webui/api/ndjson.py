@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from django.http import HttpResponseBase, StreamingHttpResponse
+from pydantic_core import to_json
 
+from webui.api.answers import Answer
 from webui.api.errors import body, describe
 
 
-def record(result: Mapping[str, Any]) -> bytes:
+def record(result: Answer | Mapping[str, Any]) -> bytes:
     """One line."""
-    return json.dumps({"result": result}, separators=(",", ":")).encode() + b"\n"
+    return to_json({"result": result}, inf_nan_mode="constants") + b"\n"
 
 
 def ndjson(lines: AsyncIterator[bytes]) -> HttpResponseBase:

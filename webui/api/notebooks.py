@@ -7,16 +7,15 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from jobs.models import Job
 from webui.api import commands
-from webui.api.answers import Nothing, Pagination
+from webui.api.answers import Answer, Nothing, Pagination
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import ApiView, Json
 
 
-class NotebooksAnswer(TypedDict):
+class NotebooksAnswer(Answer):
     notebooks: list[ServiceRecord]
     pagination: Pagination
 
@@ -25,7 +24,7 @@ class NewNotebookAnswer(commands.LaunchedAnswer):
     notebook: ServiceRecord | None
 
 
-class NotebookAnswer(TypedDict):
+class NotebookAnswer(Answer):
     notebook: ServiceRecord
 
 
@@ -35,7 +34,6 @@ class NotebookAndConfigAnswer(NotebookAnswer):
 
 class OfNotebooks(OfServiceKind):
     kind = Job.Kind.NOTEBOOK
-    plural = "notebooks"
 
 
 class Notebooks(OfNotebooks, commands.Commands):

@@ -5,19 +5,17 @@ from __future__ import annotations
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from dispatch import pair_networks
 from hosts import pair_checks
 from hosts.models import Host, PairCheck, ResourcePool
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Time
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
 
-class PairRecord(TypedDict):
+class PairRecord(Answer):
     """Two hosts of the pool, by name in their order; what was not measured is null."""
 
     first: str
@@ -25,18 +23,18 @@ class PairRecord(TypedDict):
     ok: bool
     sentence: str
     interface: str
-    roundTripMs: float | None
-    mbPerSecond: float | None
-    allReduceMbPerSecond: float | None
-    checkedAt: Time
+    round_trip_ms: float | None
+    mb_per_second: float | None
+    all_reduce_mb_per_second: float | None
+    checked_at: Time
 
 
-class UntestedRecord(TypedDict):
+class UntestedRecord(Answer):
     hosts: list[str]
     sentence: str
 
 
-class NetworkRecord(TypedDict):
+class NetworkRecord(Answer):
     """A network on which hosts meet: `hosts` by name, each with its interface; rates are those of the slowest."""
 
     network: str
@@ -44,19 +42,19 @@ class NetworkRecord(TypedDict):
     hosts: dict[str, str]
     pairs: int
     everywhere: bool
-    mbPerSecond: float
-    speedMbit: int | None
+    mb_per_second: float
+    speed_mbit: int | None
 
 
-class PairsAnswer(TypedDict):
+class PairsAnswer(Answer):
     """The pairs that were tested, of `all`; the times and `askedBy` are null where nobody has asked yet."""
 
     running: bool
     done: int
     all: int
-    askedBy: str | None
-    startedAt: Time | None
-    endedAt: Time | None
+    asked_by: str | None
+    started_at: Time | None
+    ended_at: Time | None
     hosts: list[str]
     pairs: list[PairRecord]
     untested: list[UntestedRecord]
@@ -64,53 +62,35 @@ class PairsAnswer(TypedDict):
     advice: str
 
 
-def encode(pool: ResourcePool) -> Json:
+def encode(pool: ResourcePool) -> PairsAnswer:
     """Bad pairs come first; `interfaces` are networks on which hosts meet, those of all pairs and the fastest first."""
     search = pair_checks.search_of(pool)
     checks = pair_checks.of_pool(pool)
     hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY).order_by("name")
     names = list(hosts.values_list("name", flat=True))
     networks = pair_networks.common(checks)
-    return {
-        "running": search is not None and search.ended_at is None,
-        "done": search.done if search else 0,
-        "all": search.pairs if search else 0,
-        "askedBy": search.asked_by if search else None,
-        "startedAt": encoding.time(search.started_at) if search else None,
-        "endedAt": encoding.time(search.ended_at) if search else None,
-        "hosts": names,
-        "pairs": [_pair(check) for check in checks],
-        "untested": search.untested if search else [],
-        "interfaces": [_network(network) for network in networks],
-        "advice": pair_networks.advice(networks, pool.name, pool.network_interface),
-    }
+    return PairsAnswer(
+        running=search is not None and search.ended_at is None,
+        done=search.done if search else 0,
+        all=search.pairs if search else 0,
+        asked_by=search.asked_by if search else None,
+        started_at=search.started_at if search else None,
+        ended_at=search.ended_at if search else None,
+        hosts=names,
+        pairs=[_pair(check) for check in checks],
+        untested=search.untested if search else [],
+        interfaces=[_network(network) for network in networks],
+        advice=pair_networks.advice(networks, pool.name, pool.network_interface),
+    )
 
 
-def _pair(check: PairCheck) -> Json:
+def _pair(check: PairCheck) -> PairRecord:
     first, second = check.names
-    return {
-        "first": first,
-        "second": second,
-        "ok": check.ok,
-        "sentence": check.sentence,
-        "interface": check.interface,
-        "roundTripMs": check.round_trip_ms,
-        "mbPerSecond": check.mb_per_second,
-        "allReduceMbPerSecond": check.all_reduce_mb_per_second,
-        "checkedAt": encoding.time(check.checked_at),
-    }
+    return PairRecord.of(check, first=first, second=second)
 
 
-def _network(network: pair_networks.Network) -> Json:
-    return {
-        "network": network.network,
-        "interface": network.interface,
-        "hosts": network.interfaces,
-        "pairs": network.pairs,
-        "everywhere": network.everywhere,
-        "mbPerSecond": network.mb_per_second,
-        "speedMbit": network.speed_mbit,
-    }
+def _network(network: pair_networks.Network) -> NetworkRecord:
+    return NetworkRecord.of(network, hosts=network.interfaces)
 
 
 class PoolDoctor(ApiView):

@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
-
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from hosts import registry
 from hosts.models import Slot
 from jobs import shares
 from jobs.shares import OfJob, OfUser
 from webui.api import encoding
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.job_queue import pool_named
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
 
-class UserShareRecord(TypedDict):
+class UserShareRecord(Answer):
     """In slots; `entitled` in fair-share pools only."""
 
     username: str
-    userId: int
+    user_id: int
     held: int
     waiting: int
-    entitled: NotRequired[float]
+    entitled: Maybe[float] = None
 
 
-class JobShareRecord(TypedDict):
+class JobShareRecord(Answer):
     """In slots; `entitled` in fair-share pools only."""
 
-    jobId: str
+    job_id: str
     name: str
     username: str
     weight: float
-    maxSlots: NotRequired[int]
+    max_slots: Maybe[int] = None
     held: int
     waiting: int
-    entitled: NotRequired[float]
+    entitled: Maybe[float] = None
 
 
-class PoolSharesAnswer(TypedDict):
-    resourcePool: str
-    schedulerType: str
+class PoolSharesAnswer(Answer):
+    resource_pool: str
+    scheduler_type: str
     slots: int
     held: int
-    planTime: NotRequired[Time]
+    plan_time: Maybe[Time] = None
     users: list[UserShareRecord]
     jobs: list[JobShareRecord]
     pagination: Pagination
@@ -69,35 +66,30 @@ class PoolShares(ApiView):
         total, jobs = shares.by_job(pool, entitled, first, first + encoding.rows_asked(query))
         users = shares.by_user(pool, entitled)
         slots = Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False).count()
-        answer = {
-            "resourcePool": pool.name,
-            "schedulerType": pool.policy.dialect,
-            "slots": slots,
-            "held": sum(user.held for user in users),
-            "planTime": encoding.time(pool.planned_at),
-            "users": [_user(user) for user in users],
-            "jobs": [_job(job) for job in jobs],
-            "pagination": encoding.pagination(query, total),
-        }
-        return Response(encoding.without_none(answer))
+        answer = PoolSharesAnswer(
+            resource_pool=pool.name,
+            scheduler_type=pool.policy.dialect,
+            slots=slots,
+            held=sum(user.held for user in users),
+            plan_time=pool.planned_at,
+            users=[_user(user) for user in users],
+            jobs=[_job(job) for job in jobs],
+            pagination=encoding.pagination(query, total),
+        )
+        return Response(answer)
 
 
-def _user(each: OfUser) -> Json:
-    return {"username": each.user.username, "userId": each.user.pk, **_slots(each)}
+def _user(each: OfUser) -> UserShareRecord:
+    return UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk)
 
 
-def _job(each: OfJob) -> Json:
+def _job(each: OfJob) -> JobShareRecord:
     job = each.job
-    return {
-        "jobId": str(job.pk),
-        "name": job.name,
-        "username": job.owner.username,
-        "weight": job.weight,
-        **({"maxSlots": job.max_slots} if job.max_slots else {}),
-        **_slots(each),
-    }
-
-
-def _slots(each: OfUser | OfJob) -> Json:
-    found = {"held": each.held, "waiting": each.waiting, "entitled": each.entitled}
-    return encoding.without_none(found)
+    return JobShareRecord.of(
+        each,
+        job_id=str(job.pk),
+        name=job.name,
+        username=job.owner.username,
+        weight=job.weight,
+        max_slots=job.max_slots or None,
+    )

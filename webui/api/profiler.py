@@ -6,7 +6,7 @@ memory in GB. `trials/<id>/samples` and `trials/<id>/timings` give more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -15,14 +15,12 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
-from webui.api import encoding
-from webui.api.answers import JsonLines, Nothing, Time, one_of
+from webui.api.answers import Answer, JsonLines, Nothing, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import Run, authenticate
 from webui.api.log_access import task_of_trial
@@ -97,28 +95,28 @@ def _task(request: Request, trial_id: int) -> str:
     return task_id
 
 
-class SeriesLabels(TypedDict):
-    trialId: int
+class SeriesLabels(Answer):
+    trial_id: int
     name: str
-    agentId: str
-    gpuUuid: str
-    metricType: Annotated[str, one_of(SYSTEM, TIMING, MISC)]
+    agent_id: str
+    gpu_uuid: str
+    metric_type: Annotated[str, one_of(SYSTEM, TIMING, MISC)]
 
 
-class AvailableSeries(TypedDict):
+class AvailableSeries(Answer):
     labels: list[SeriesLabels]
 
 
-class SeriesBatch(TypedDict):
+class SeriesBatch(Answer):
     """Equally many of `values`, `batches` (steps) and `timestamps`."""
 
     labels: SeriesLabels
-    values: list[float]
-    batches: list[int]
-    timestamps: list[Time]
+    values: Stored[list[float]]
+    batches: Stored[list[int]]
+    timestamps: Stored[list[Time]]
 
 
-class SeriesValues(TypedDict):
+class SeriesValues(Answer):
     batch: SeriesBatch
 
 
@@ -133,7 +131,7 @@ async def available_series(request: HttpRequest, who: Principal, trial_id: int) 
         if told and found == told:
             return []
         told[:] = found
-        return [{"labels": [_encoded(trial_id, labels) for labels in found]}]
+        return [AvailableSeries(labels=[_encoded(trial_id, labels) for labels in found])]
 
     return _stream(request, trial_id, task_id, look)
 
@@ -151,13 +149,13 @@ async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpRe
     def look() -> list[SeriesValues]:
         found = profiler_batches.read(task_id, wanted, after, MOST_POINTS)
         after.update((batch.labels, batch.times[-1]) for batch in found)
-        return [{"batch": _batch(trial_id, batch)} for batch in found]
+        return [SeriesValues(batch=_batch(trial_id, batch)) for batch in found]
 
     return _stream(request, trial_id, task_id, look)
 
 
 def _stream(
-    request: HttpRequest, trial_id: int, task_id: str, look: Callable[[], Sequence[Mapping[str, Any]]]
+    request: HttpRequest, trial_id: int, task_id: str, look: Callable[[], Sequence[Answer]]
 ) -> HttpResponseBase:
     follow = flag(request.GET, "follow")
 
@@ -185,19 +183,19 @@ def _has_ended(trial_id: int) -> bool:
 
 
 def _batch(trial_id: int, batch: Batch) -> SeriesBatch:
-    return {
-        "labels": _encoded(trial_id, batch.labels),
-        "values": batch.values,
-        "batches": batch.steps,
-        "timestamps": [encoding.time(datetime.fromtimestamp(at, UTC)) for at in batch.times],
-    }
+    return SeriesBatch(
+        labels=_encoded(trial_id, batch.labels),
+        values=batch.values,
+        batches=batch.steps,
+        timestamps=[time_text(datetime.fromtimestamp(at, UTC)) for at in batch.times],
+    )
 
 
 def _encoded(trial_id: int, labels: Labels) -> SeriesLabels:
-    return {
-        "trialId": trial_id,
-        "name": labels.name,
-        "agentId": labels.host,
-        "gpuUuid": labels.gpu,
-        "metricType": labels.kind,
-    }
+    return SeriesLabels(
+        trial_id=trial_id,
+        name=labels.name,
+        agent_id=labels.host,
+        gpu_uuid=labels.gpu,
+        metric_type=labels.kind,
+    )

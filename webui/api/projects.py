@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any
 
 from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import places
 from webui.api import encoding, workspaces
-from webui.api.answers import Nothing, Pagination, Time
+from webui.api.answers import Answer, Maybe, Nothing, Pagination, Time
 from webui.api.errors import Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
@@ -26,12 +25,12 @@ _SORT = {
 }
 
 
-class NoteRecord(TypedDict):
+class NoteRecord(Answer):
     name: str
     contents: str
 
 
-class ProjectRecord(TypedDict):
+class ProjectRecord(Answer):
     """`archived`: it or its workspace is. `userId` 0: nobody owns it."""
 
     id: int
@@ -41,52 +40,40 @@ class ProjectRecord(TypedDict):
     notes: list[NoteRecord]
     archived: bool
     immutable: bool
-    numExperiments: int
-    numActiveExperiments: int
-    numRuns: int
-    lastExperimentStartedAt: NotRequired[Time]
-    state: str
-    errorMessage: str
-    userId: int
+    num_experiments: int
+    num_active_experiments: int
+    num_runs: int
+    last_experiment_started_at: Maybe[Time] = None
+    state: str = "WORKSPACE_STATE_UNSPECIFIED"
+    error_message: str = ""
+    user_id: int
     username: str
-    workspaceId: int
-    workspaceName: str
+    workspace_id: int
+    workspace_name: str
 
 
-class ProjectsAnswer(TypedDict):
+class ProjectsAnswer(Answer):
     projects: list[ProjectRecord]
     pagination: Pagination
 
 
-class ProjectAnswer(TypedDict):
+class ProjectAnswer(Answer):
     project: ProjectRecord
 
 
-class NotesAnswer(TypedDict):
+class NotesAnswer(Answer):
     notes: list[NoteRecord]
 
 
-def encode_project(row: Any) -> Json:
-    return encoding.without_none(
-        {
-            "id": row.pk,
-            "name": row.name,
-            "description": row.description,
-            "key": row.key,
-            "notes": row.notes,
-            "archived": row.archived or row.workspace.archived,
-            "immutable": row.immutable,
-            "numExperiments": row.num_experiments,
-            "numActiveExperiments": row.num_active,
-            "numRuns": row.num_runs,
-            "lastExperimentStartedAt": encoding.time(row.last_started),
-            "state": "WORKSPACE_STATE_UNSPECIFIED",
-            "errorMessage": "",
-            "userId": row.owner_id or 0,
-            "username": row.owner.username if row.owner else "",
-            "workspaceId": row.workspace_id,
-            "workspaceName": row.workspace.name,
-        }
+def encode_project(row: Any) -> ProjectRecord:
+    return ProjectRecord.of(
+        row,
+        archived=row.archived or row.workspace.archived,
+        num_active_experiments=row.num_active,
+        last_experiment_started_at=row.last_started,
+        user_id=row.owner_id or 0,
+        username=row.owner.username if row.owner else "",
+        workspace_name=row.workspace.name,
     )
 
 
@@ -146,7 +133,7 @@ class WorkspaceProjects(ApiView):
         if query["archived"] is not None:
             rows = rows.filter(archived=query["archived"])
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
-        return Response(encoding.page(rows, query, "projects", encode_project))
+        return Response(encoding.page(ProjectsAnswer, rows, query, encode_project))
 
     def post(self, request: Request, workspace_id: int) -> Response:
         body = self.body(request)
@@ -157,7 +144,7 @@ class WorkspaceProjects(ApiView):
             description=body.get("description") or "",
             key=body.get("key") or "",
         )
-        return Response({"project": encode_project(find(row.pk))})
+        return Response(ProjectAnswer(project=encode_project(find(row.pk))))
 
 
 class OneProject(ApiView):
@@ -167,16 +154,16 @@ class OneProject(ApiView):
     answers = {"GET": ProjectAnswer, "PATCH": ProjectAnswer, "DELETE": workspaces.CompletedAnswer}
 
     def get(self, request: Request, project_id: int) -> Response:
-        return Response({"project": encode_project(find(project_id))})
+        return Response(ProjectAnswer(project=encode_project(find(project_id))))
 
     def patch(self, request: Request, project_id: int) -> Response:
         changes = {name: value for name, value in self.body(request).items() if value is not None}
         places.change(person(request), find(project_id), changes)
-        return Response({"project": encode_project(find(project_id))})
+        return Response(ProjectAnswer(project=encode_project(find(project_id))))
 
     def delete(self, request: Request, project_id: int) -> Response:
         places.delete(person(request), find(project_id))
-        return Response({"completed": True})
+        return Response(workspaces.CompletedAnswer())
 
 
 class ProjectByKey(ApiView):
@@ -188,7 +175,7 @@ class ProjectByKey(ApiView):
         row = places.projects_with_numbers().filter(key=key.upper()).first()
         if row is None:
             raise Missing(f"project {key} not found")
-        return Response({"project": encode_project(row)})
+        return Response(ProjectAnswer(project=encode_project(row)))
 
 
 class ProjectArchive(ApiView):
@@ -230,4 +217,4 @@ class ProjectNotes(ApiView):
 
     def _store(self, request: Request, project_id: int, notes: list[Json]) -> Response:
         places.write_notes(person(request), find(project_id), notes)
-        return Response({"notes": notes})
+        return Response(NotesAnswer(notes=[NoteRecord(**note) for note in notes]))

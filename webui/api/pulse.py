@@ -2,63 +2,60 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
-
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts import rights
 from accounts.models import User
 from logs import pulse
 from logs.pulse import Pulse
-from webui.api import encoding
+from webui.api.answers import Answer, Body, Maybe, json_answer
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Forbidden
 from webui.api.log_access import own_task
 from webui.api.permissions import person
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 from webui.live.stack_answers import RANKS_AT_ONCE, stacks_of
 from webui.live.threads import reading, release_thread
 
 _LARGEST_RANK = 2**31 - 1
 
 
-class PulseRecord(TypedDict):
+class PulseRecord(Answer):
     """One rank. `mark`: the sentence of one that the others wait for; `stepAgeSeconds`: of its last sign of life."""
 
     rank: int
     host: str
-    step: NotRequired[int]
-    stepAgeSeconds: NotRequired[float]
+    step: Maybe[int] = None
+    step_age_seconds: Maybe[float] = None
     active: bool
-    processState: NotRequired[str]
+    process_state: Maybe[str] = None
     cpu: float
-    gpuPercent: NotRequired[int]
-    doing: NotRequired[str]
-    mark: NotRequired[str]
+    gpu_percent: Maybe[int] = None
+    doing: Maybe[str] = None
+    mark: Maybe[str] = None
 
 
-class PulseAnswer(TypedDict):
+class PulseAnswer(Answer):
     ranks: list[PulseRecord]
 
 
-class StackRecord(TypedDict):
+class StackRecord(Answer):
     """`text`, or the `message` why nobody can tell."""
 
     rank: int
-    text: NotRequired[str]
-    message: NotRequired[str]
+    text: Maybe[str] = None
+    message: Maybe[str] = None
 
 
-class StacksBody(TypedDict):
+class StacksBody(Body):
     """Which ranks; without a list those that are marked."""
 
-    ranks: NotRequired[list[int] | None]
+    ranks: list[int] | None = None
 
 
-class StacksAnswer(TypedDict):
+class StacksAnswer(Answer):
     stacks: list[StackRecord]
 
 
@@ -70,23 +67,15 @@ class TaskPulse(ApiView):
     def get(self, request: Request, task_id: str) -> Response:
         """`mark` is the sentence of a rank that the others wait for; `stepAgeSeconds` that of its last sign of life."""
         own_task(person(request), task_id)
-        return Response({"ranks": [_encoded(one) for one in pulse.of_task(task_id)]})
+        return Response(PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)]))
 
 
-def _encoded(one: Pulse) -> Json:
-    return encoding.without_none(
-        {
-            "rank": one.rank,
-            "host": one.host,
-            "step": one.step,
-            "stepAgeSeconds": one.step_age_seconds,
-            "active": one.active,
-            "processState": one.state or None,
-            "cpu": one.cpu,
-            "gpuPercent": one.gpu,
-            "doing": one.doing or None,
-            "mark": one.mark,
-        }
+def _encoded(one: Pulse) -> PulseRecord:
+    return PulseRecord.of(
+        one,
+        process_state=one.state or None,
+        gpu_percent=one.gpu,
+        doing=one.doing or None,
     )
 
 
@@ -94,7 +83,7 @@ def _encoded(one: Pulse) -> Json:
 async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank: int) -> HttpResponseBase:
     """What a rank is doing now: {"rank", "text"}, or {"rank", "message"} with the sentence why nobody can tell."""
     (answer,) = await _asked(who, task_id, [rank])
-    return JsonResponse(answer)
+    return json_answer(answer)
 
 
 @async_view("POST", body=StacksBody, answer=StacksAnswer)
@@ -105,10 +94,10 @@ async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) ->
         named = [one.rank for one in await reading(pulse.of_task, task_id) if one.mark]
     if not isinstance(named, list) or not all(type(rank) is int for rank in named):
         raise BadRequest("ranks must be a list of numbers.")
-    return JsonResponse({"stacks": await _asked(who, task_id, named) if named else []})
+    return json_answer(StacksAnswer(stacks=await _asked(who, task_id, named) if named else []))
 
 
-async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[Json]:
+async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[StackRecord]:
     """Raises Forbidden for a viewer (asking interrupts the rank's processes for a moment), Missing for no rank."""
     if not isinstance(who, User):
         raise Forbidden("The token of a run may not be used here.")
@@ -117,4 +106,4 @@ async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[Json]:
         raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers from 0.")
     await reading(own_task, who, task_id)
     await release_thread()
-    return await stacks_of(task_id, ranks, by=f"user:{who.username}")
+    return [StackRecord(**one) for one in await stacks_of(task_id, ranks, by=f"user:{who.username}")]

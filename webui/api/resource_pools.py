@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar, NotRequired
+from typing import Annotated, Any, ClassVar
 
 from django.conf import settings
+from pydantic import Field
+from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts.refusals import Code, FieldRefusals
 from hosts import pool_edits
@@ -20,105 +21,96 @@ from jobs.models import Member
 from jobs.states import MemberState
 from webui.api import encoding
 from webui.api.agents import hosts_shown
-from webui.api.answers import Nothing, Pagination
+from webui.api.answers import Answer, Maybe, Nothing, Pagination
 from webui.api.errors import BadRequest
 from webui.api.job_queue import QueueCounts, pool_named, queue_counts
 from webui.api.permissions import actor
 from webui.api.slots import Holds, device_type
 from webui.api.views import ApiView, Json
 
-#: What clouds and containers would say; there are none here.
-_EMPTY = dict.fromkeys(
-    [
-        "location", "imageId", "instanceType", "masterUrl", "masterCertName", "startupScript", "containerStartupScript",
-        "agentDockerNetwork", "agentDockerRuntime", "agentDockerImage", "agentFluentImage",
-    ],
-    "",
-)  # fmt: skip
 
-
-class PrioritySchedulerRecord(TypedDict):
+class PrioritySchedulerRecord(Answer):
     preemption: bool
-    defaultPriority: int
-    k8sPriorities: list[Json]
+    default_priority: int
+    k8s_priorities: Annotated[list[Json], Field(alias="k8sPriorities")] = []
 
 
-class SchedulerDetails(TypedDict):
-    priorityScheduler: NotRequired[PrioritySchedulerRecord]
+class SchedulerDetails(Answer):
+    priority_scheduler: Maybe[PrioritySchedulerRecord] = None
 
 
-class PoolRecord(TypedDict):
+class PoolRecord(Answer):
     """Determined's pool, and beside it the rules that PATCH takes. What is of clouds and containers is empty."""
 
     name: str
     description: str
-    type: str
-    numAgents: int
-    minAgents: int
-    maxAgents: int
-    slotsAvailable: int
-    slotsUsed: int
-    slotsPerAgent: int
-    slotType: str
+    type: str = "RESOURCE_POOL_TYPE_STATIC"
+    num_agents: int
+    min_agents: int = 0
+    max_agents: int = 0
+    slots_available: int
+    slots_used: int
+    slots_per_agent: int
+    slot_type: str
     accelerator: str
-    auxContainerCapacity: int
-    auxContainerCapacityPerAgent: int
-    auxContainersRunning: int
-    defaultComputePool: bool
-    defaultAuxPool: bool
-    preemptible: bool
-    schedulerType: str
-    schedulerFittingPolicy: str
-    maxIdleAgentPeriod: float
-    maxAgentStartingPeriod: float
+    aux_container_capacity: int
+    aux_container_capacity_per_agent: int
+    aux_containers_running: int
+    default_compute_pool: bool
+    default_aux_pool: bool
+    preemptible: Annotated[bool, Field(description="of the machines, as with spot instances")] = False
+    scheduler_type: str
+    scheduler_fitting_policy: str
+    max_idle_agent_period: float = 0.0
+    max_agent_starting_period: float = 0.0
     details: SchedulerDetails
-    resourceManagerMetadata: Json
-    clusterName: str
+    resource_manager_metadata: Json = {}
+    cluster_name: str
     stats: QueueCounts
     scheduler: str
     fitting: str
     preemption: bool
-    allowHeterogeneousFits: bool
-    defaultPriority: int
-    priorityFloor: dict[str, int]
+    allow_heterogeneous_fits: bool
+    default_priority: int
+    priority_floor: dict[str, int]
     strict: bool
-    defaultMaxTimeSeconds: int | None
-    longestMaxTimeSeconds: int | None
-    unpreemptibleSlots: int | None
-    auxPerHost: int
-    hostLostAfterSeconds: int | None
-    sharedAccount: bool
-    networkInterface: str
-    defaultCompute: bool
-    defaultAux: bool
-    location: str
-    imageId: str
-    instanceType: str
-    masterUrl: str
-    masterCertName: str
-    startupScript: str
-    containerStartupScript: str
-    agentDockerNetwork: str
-    agentDockerRuntime: str
-    agentDockerImage: str
-    agentFluentImage: str
+    default_max_time_seconds: int | None
+    longest_max_time_seconds: int | None
+    unpreemptible_slots: int | None
+    aux_per_host: int
+    host_lost_after_seconds: int | None
+    shared_account: bool
+    network_interface: str
+    default_compute: bool
+    default_aux: bool
+    location: str = ""
+    image_id: str = ""
+    instance_type: str = ""
+    master_url: str = ""
+    master_cert_name: str = ""
+    startup_script: str = ""
+    container_startup_script: str = ""
+    agent_docker_network: str = ""
+    agent_docker_runtime: str = ""
+    agent_docker_image: str = ""
+    agent_fluent_image: str = ""
 
 
-class PoolsAnswer(TypedDict):
-    resourcePools: list[PoolRecord]
+class PoolsAnswer(Answer):
+    resource_pools: list[PoolRecord]
     pagination: Pagination
 
 
-class PoolAnswer(TypedDict):
-    resourcePool: PoolRecord
+class PoolAnswer(Answer):
+    resource_pool: PoolRecord
 
 
-class ChangedPoolAnswer(TypedDict):
-    resourcePool: PoolRecord
+class ChangedPoolAnswer(Answer):
+    resource_pool: PoolRecord
     changed: list[str]
 
 
-def encode_pool(pool: ResourcePool) -> Json:
+def encode_pool(pool: ResourcePool) -> PoolRecord:
     hosts = list(hosts_shown().filter(pool=pool))
     found = {host.pk: [slot for slot in host.slots.all() if not slot.missing] for host in hosts}
     slots = [slot for there in found.values() for slot in there]
@@ -126,57 +118,30 @@ def encode_pool(pool: ResourcePool) -> Json:
     brands = Counter(slot.brand for slot in slots if slot.brand)
     sizes = [len(there) for there in found.values()]
     zero_slot = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED).count()
-    details: Json = {}
-    if "priority" in pool.policy.knobs:
-        details["priorityScheduler"] = {
-            "preemption": pool.preemption,
-            "defaultPriority": pool.default_priority,
-            "k8sPriorities": [],
-        }
-    return {
-        **_EMPTY,
-        "name": pool.name,
-        "description": pool.description,
-        "type": "RESOURCE_POOL_TYPE_STATIC",
-        "numAgents": len(hosts),
-        "minAgents": 0,
-        "maxAgents": 0,
-        "slotsAvailable": len(slots),
-        "slotsUsed": len(Holds.of(hosts).by_slot),
-        "slotsPerAgent": max(sizes) if sizes else 0,
-        "slotType": device_type(kinds.most_common(1)[0][0] if kinds else "unspecified"),
-        "accelerator": brands.most_common(1)[0][0] if brands else "",
-        "auxContainerCapacity": pool.aux_per_host * len(hosts),
-        "auxContainerCapacityPerAgent": pool.aux_per_host,
-        "auxContainersRunning": zero_slot,
-        "defaultComputePool": pool.default_compute,
-        "defaultAuxPool": pool.default_aux,
-        "preemptible": False,  # of the machines, as with spot instances; not of the jobs
-        "schedulerType": pool.policy.dialect,
-        "schedulerFittingPolicy": f"FITTING_POLICY_{pool.fitting.upper()}",
-        "maxIdleAgentPeriod": 0.0,
-        "maxAgentStartingPeriod": 0.0,
-        "details": details,
-        "resourceManagerMetadata": {},
-        "clusterName": settings.CLUSTER_NAME,
-        "stats": queue_counts(pool),
-        **rules(pool),
-    }
-
-
-def camel(field: str) -> str:
-    """`aux_per_host` as the API spells it: `auxPerHost`."""
-    first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    priorities = PrioritySchedulerRecord.of(pool) if "priority" in pool.policy.knobs else None
+    return PoolRecord.of(
+        pool,
+        num_agents=len(hosts),
+        slots_available=len(slots),
+        slots_used=len(Holds.of(hosts).by_slot),
+        slots_per_agent=max(sizes, default=0),
+        slot_type=device_type(kinds.most_common(1)[0][0] if kinds else "unspecified"),
+        accelerator=brands.most_common(1)[0][0] if brands else "",
+        aux_container_capacity=pool.aux_per_host * len(hosts),
+        aux_container_capacity_per_agent=pool.aux_per_host,
+        aux_containers_running=zero_slot,
+        default_compute_pool=pool.default_compute,
+        default_aux_pool=pool.default_aux,
+        scheduler_type=pool.policy.dialect,
+        scheduler_fitting_policy=f"FITTING_POLICY_{pool.fitting.upper()}",
+        details=SchedulerDetails(priority_scheduler=priorities),
+        cluster_name=settings.CLUSTER_NAME,
+        stats=queue_counts(pool),
+    )
 
 
 #: the API's name of each rule -> the pool's
-_FIELDS = {camel(field): field for field in pool_edits.CHECKS}
-
-
-def rules(pool: ResourcePool) -> Json:
-    """What an admin may change of the pool, under the names that POST and PATCH take."""
-    return {name: getattr(pool, field) for name, field in _FIELDS.items()}
+_FIELDS = {to_camel(field): field for field in pool_edits.CHECKS}
 
 
 class PoolRules(serializers.Serializer[Any]):
@@ -212,14 +177,14 @@ class ResourcePools(ApiView):
 
     def get(self, request: Request) -> Response:
         default_pool()  # there is always one
-        page = encoding.page(ResourcePool.objects.all(), self.query(request), "resourcePools", encode_pool)
+        page = encoding.page(PoolsAnswer, ResourcePool.objects.all(), self.query(request), encode_pool)
         return Response(page)
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
         name = str(body.pop("name", ""))
         pool = _granted(lambda: pool_edits.create(name, _values(body), actor=actor(request)))
-        return Response({"resourcePool": encode_pool(pool)})
+        return Response(PoolAnswer(resource_pool=encode_pool(pool)))
 
 
 class OneResourcePool(ApiView):
@@ -230,15 +195,15 @@ class OneResourcePool(ApiView):
     answers = {"GET": PoolAnswer, "PATCH": ChangedPoolAnswer, "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:
-        return Response({"resourcePool": encode_pool(pool_named(name))})
+        return Response(PoolAnswer(resource_pool=encode_pool(pool_named(name))))
 
     def patch(self, request: Request, name: str) -> Response:
         """The rules as they are then, and the names of those that have changed; the next pass follows them."""
         values = _values(self.body(request))
         pool_named(name)
         changed = _granted(lambda: pool_edits.edit(name, values, actor=actor(request)))
-        names = [camel(field) for field in changed]
-        return Response({"resourcePool": encode_pool(pool_named(name)), "changed": names})
+        names = [to_camel(field) for field in changed]
+        return Response(ChangedPoolAnswer(resource_pool=encode_pool(pool_named(name)), changed=names))
 
     def delete(self, request: Request, name: str) -> Response:
         pool_named(name)
@@ -256,5 +221,5 @@ def _granted(step: Callable[[], Any]) -> Any:
     except FieldRefusals as refusal:
         if refusal.code is Code.TAKEN:
             raise
-        sentences = [f"{camel(field)}: {sentence}" for field, sentence in refusal.errors.items()]
+        sentences = [f"{to_camel(field)}: {sentence}" for field, sentence in refusal.errors.items()]
         raise BadRequest("; ".join(sentences)) from refusal

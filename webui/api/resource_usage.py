@@ -7,18 +7,17 @@ Determined's gateway takes both and its command line sends the second.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NotRequired, TypeVar
+from typing import Any, TypeVar
 
+from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from dispatch import usage, usage_periods
 from dispatch.usage_periods import Periods, Unit
 from jobs.models import Task
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Maybe, Time
 from webui.api.errors import BadRequest
 from webui.api.views import ApiView, Json
 
@@ -38,12 +37,7 @@ T = TypeVar("T")
 
 class _EitherCase(serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
-        return super().to_internal_value({_camel(name): data[name] for name in data})
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+        return super().to_internal_value({to_camel(name): data[name] for name in data})
 
 
 class RawQuery(_EitherCase):
@@ -66,39 +60,39 @@ def periods_of(query: Json) -> Periods:
     return usage_periods.between(unit, query["startDate"], query["endDate"], most=MOST[unit])
 
 
-class HeldRecord(TypedDict):
+class HeldRecord(Answer):
     """What a member of an attempt held; `seconds` of it within the time that was asked for."""
 
     kind: str
-    startTime: Time
-    endTime: Time
-    experimentId: NotRequired[int]
+    start_time: Time
+    end_time: Time
+    experiment_id: Maybe[int] = None
     username: str
-    userId: int
+    user_id: int
     labels: list[str]
     seconds: float
     slots: int
-    resourcePool: str
-    allocationId: str
+    resource_pool: str
+    allocation_id: str
 
 
-class HeldAnswer(TypedDict):
-    resourceEntries: list[HeldRecord]
+class HeldAnswer(Answer):
+    resource_entries: list[HeldRecord]
 
 
-class UsageRecord(TypedDict):
+class UsageRecord(Answer):
     """Slot-seconds of a day or month; an experiment counts for each of its labels."""
 
-    periodStart: str
+    period_start: str
     period: str
     seconds: float
-    byUsername: dict[str, float]
-    byExperimentLabel: dict[str, float]
-    byResourcePool: dict[str, float]
+    by_username: dict[str, float]
+    by_experiment_label: dict[str, float]
+    by_resource_pool: dict[str, float]
 
 
-class UsageAnswer(TypedDict):
-    resourceEntries: list[UsageRecord]
+class UsageAnswer(Answer):
+    resource_entries: list[UsageRecord]
 
 
 class RawAllocation(ApiView):
@@ -115,24 +109,16 @@ class RawAllocation(ApiView):
                 f"Found more than {MOST_ENTRIES:,} entries, which is the most that one answer has. Ask for a shorter "
                 "time, or for CSV at /resources/allocation/raw, which is streamed."
             )
-        return Response({"resourceEntries": [_entry(each) for each in found]})
+        return Response(HeldAnswer(resource_entries=[_entry(each) for each in found]))
 
 
-def _entry(each: usage.Held) -> Json:
-    return encoding.without_none(
-        {
-            "kind": KINDS[each.kind],
-            "startTime": encoding.time(each.started_at),
-            "endTime": encoding.time(each.ended_at),
-            "experimentId": each.experiment_id,
-            "username": each.username,
-            "userId": each.user_id,
-            "labels": each.labels,
-            "seconds": each.seconds,
-            "slots": each.slots,
-            "resourcePool": each.pool,
-            "allocationId": each.allocation_id,
-        }
+def _entry(each: usage.Held) -> HeldRecord:
+    return HeldRecord.of(
+        each,
+        kind=KINDS[each.kind],
+        start_time=each.started_at,
+        end_time=each.ended_at,
+        resource_pool=each.pool,
     )
 
 
@@ -145,14 +131,14 @@ class AggregatedAllocation(ApiView):
     def get(self, request: Request) -> Response:
         query = self.query(request)
         entries = [
-            {
-                "periodStart": each.period,
-                "period": query["period"],
-                "seconds": each.seconds,
-                "byUsername": each.by_user,
-                "byExperimentLabel": each.by_label,
-                "byResourcePool": each.by_pool,
-            }
+            UsageRecord(
+                period_start=each.period,
+                period=query["period"],
+                seconds=each.seconds,
+                by_username=dict(each.by_user),
+                by_experiment_label=dict(each.by_label),
+                by_resource_pool=dict(each.by_pool),
+            )
             for each in usage.sums(periods_of(query))
         ]
-        return Response({"resourceEntries": entries})
+        return Response(UsageAnswer(resource_entries=entries))

@@ -15,8 +15,7 @@ from rest_framework import serializers
 from dispatch import usage
 from dispatch.usage import Held
 from jobs.models import Allocation
-from webui.api import encoding
-from webui.api.answers import Media
+from webui.api.answers import Media, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import Forbidden
 from webui.api.resource_usage import KINDS, AggregatedQuery, RawQuery, periods_of, times_of
@@ -101,7 +100,7 @@ def _raw_rows(page: list[Held]) -> Iterator[list[object]]:
         labels = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in each.labels)
         yield [
             each.experiment_id or 0, KINDS[each.kind], each.username, labels, each.slots,
-            encoding.time(each.started_at), encoding.time(each.ended_at), f"{each.seconds:.6f}",
+            time_text(each.started_at), time_text(each.ended_at), f"{each.seconds:.6f}",
         ]  # fmt: skip
 
 
@@ -112,7 +111,7 @@ def _attempt_rows(page: list[Held]) -> Iterator[list[object]]:
         ended = max(member.ended_at for member in members)
         yield [
             allocation_id, first.kind, first.username, first.workspace, first.experiment_id or 0,
-            sum(member.slots for member in members), encoding.time(first.started_at), encoding.time(ended), "0.0",
+            sum(member.slots for member in members), time_text(first.started_at), time_text(ended), "0.0",
         ]  # fmt: skip
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from metrics import samples
 from metrics.names import GROUPS, METRICS
 from metrics.sample_chunks import Floats
 from metrics.samples import SampleSeries
-from webui.api import encoding
 from webui.api.agents import host_named
-from webui.api.answers import one_of
+from webui.api.answers import Answer, Maybe, Stored, one_of
 from webui.api.errors import BadRequest
 from webui.api.log_access import own_task
 from webui.api.permissions import person
@@ -54,23 +52,23 @@ class TaskSamplesQuery(SamplesQuery):
     hosts = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
 
 
-class SampleColumns(TypedDict):
+class SampleColumns(Answer):
     """A series of one host: each point is of a span of time, in which it was between `low` and `high`."""
 
     host: str
     name: str
-    part: NotRequired[Annotated[str, Field(description="a GPU's UUID or a rank")]]
+    part: Maybe[Annotated[str, Field(description="a GPU's UUID or a rank")]] = None
     title: str
     unit: str
     group: Annotated[str, one_of(*GROUPS)]
     total: Annotated[int, Field(description="points that it had before it was reduced")]
-    times: Annotated[list[float], Field(description="seconds since the epoch")]
-    low: list[float]
-    high: list[float]
-    mean: list[float]
+    times: Annotated[Stored[list[float]], Field(description="seconds since the epoch")]
+    low: Stored[list[float]]
+    high: Stored[list[float]]
+    mean: Stored[list[float]]
 
 
-class SamplesAnswer(TypedDict):
+class SamplesAnswer(Answer):
     series: list[SampleColumns]
 
 
@@ -118,7 +116,7 @@ class HostSamples(ApiView):
             last_time=last,
             points=query["points"],
         )
-        return Response({"series": [_series(one) for one in found]})
+        return Response(SamplesAnswer(series=[_series(one) for one in found]))
 
 
 def _of_task(task_id: str, query: Json) -> SamplesAnswer:
@@ -131,7 +129,7 @@ def _of_task(task_id: str, query: Json) -> SamplesAnswer:
         last_time=last,
         points=query["points"],
     )
-    return {"series": [_series(one) for one in found]}
+    return SamplesAnswer(series=[_series(one) for one in found])
 
 
 def _window(query: Json) -> tuple[float | None, float | None]:
@@ -152,22 +150,17 @@ def _names(query: Json) -> Collection[str] | None:
 
 
 def _series(one: SampleSeries) -> SampleColumns:
-    encoded = encoding.without_none(
-        {
-            "host": one.host,
-            "name": one.name,
-            "part": one.part or None,
-            "title": one.metric.title,
-            "unit": one.metric.unit,
-            "group": one.metric.group,
-            "total": one.total,
-            "times": _plain(one.times),
-            "low": _plain(one.low),
-            "high": _plain(one.high),
-            "mean": _plain(one.mean),
-        }
+    return SampleColumns.of(
+        one,
+        part=one.part or None,
+        title=one.metric.title,
+        unit=one.metric.unit,
+        group=one.metric.group,
+        times=_plain(one.times),
+        low=_plain(one.low),
+        high=_plain(one.high),
+        mean=_plain(one.mean),
     )
-    return cast(SampleColumns, encoded)
 
 
 def _plain(values: Floats) -> list[float]:

@@ -13,10 +13,10 @@ from django.utils.cache import patch_cache_control
 from django.utils.http import parse_etags
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from commands.config import schema_of_config
 from experiments.config import schema as experiments
+from webui.api.answers import Answer
 from webui.api.errors import Missing
 from webui.api.views import ApiView, Json
 
@@ -39,13 +39,13 @@ def _tag(name: str) -> str:
     return f'"{digest.hexdigest()[:32]}"'
 
 
-class SchemaRow(TypedDict):
+class SchemaRow(Answer):
     name: str
     title: str
     path: str
 
 
-class SchemasAnswer(TypedDict):
+class SchemasAnswer(Answer):
     schemas: list[SchemaRow]
 
 
@@ -57,10 +57,10 @@ class Schemas(ApiView):
 
     def get(self, request: Request) -> Response:
         rows = [
-            {"name": name, "title": found["title"], "path": f"/api/v1/schemas/{name}"}
+            SchemaRow(name=name, title=found["title"], path=f"/api/v1/schemas/{name}")
             for name, found in documents().items()
         ]
-        return Response({"schemas": rows})
+        return Response(SchemasAnswer(schemas=rows))
 
 
 class OneSchema(ApiView):

@@ -8,10 +8,10 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import search_preview
 from searching import BadSearch
+from webui.api.answers import Answer
 from webui.api.errors import BadRequest
 from webui.api.views import ApiView, Json
 
@@ -21,18 +21,18 @@ class PreviewBody(serializers.Serializer[Any]):
     seed = serializers.IntegerField(required=False, allow_null=True, min_value=0)
 
 
-class Length(TypedDict):
+class Length(Answer):
     name: Annotated[str, Field(description="batches, records, epochs, units, or the name of the time metric")]
     value: int
-    maxLength: Annotated[bool, Field(description="the trial ends when it likes; `value` is 0")]
+    max_length: Annotated[bool, Field(description="the trial ends when it likes; `value` is 0")]
 
 
-class TrialsOfLength(TypedDict):
+class TrialsOfLength(Answer):
     count: int
     unit: Length
 
 
-class Rung(TypedDict):
+class Rung(Answer):
     """How many trials came to this length, and how many of them went on."""
 
     units: int
@@ -40,58 +40,53 @@ class Rung(TypedDict):
     promoted: int
 
 
-class Bracket(TypedDict):
+class Bracket(Answer):
     rungs: list[Rung]
 
 
-class SearchSummary(TypedDict):
+class SearchSummary(Answer):
     config: Annotated[Json, Field(description="the searcher's section in force")]
     trials: list[TrialsOfLength]
     brackets: list[Bracket]
     unit: str
-    totalTrials: int
-    totalUnits: Annotated[
+    total_trials: int
+    total_units: Annotated[
         int | None,
         Field(description="of one run with results drawn by chance; null where a length is unknown"),
     ]
-    expectedUnits: Annotated[
+    expected_units: Annotated[
         int | None, Field(description="if each rung keeps just its share; null where a length is unknown")
     ]
-    spanUnits: Annotated[
+    span_units: Annotated[
         int | None, Field(description="from the first start to the last end, at trialsAtOnce")
     ]
-    trialsAtOnce: int
-    slotsPerTrial: int
+    trials_at_once: int
+    slots_per_trial: int
 
 
-class SearchPreview(TypedDict):
+class SearchPreview(Answer):
     summary: SearchSummary
 
 
 def encode(preview: search_preview.Preview) -> SearchSummary:
     """As the published client reads it (`config`, `trials`), and beside it the rungs and the totals."""
-    return {
-        "config": preview.searcher,
-        "trials": [
-            {"count": count, "unit": {"name": preview.unit, "value": units, "maxLength": units == 0}}
+    return SearchSummary.of(
+        preview,
+        config=preview.searcher,
+        trials=[
+            TrialsOfLength(
+                count=count,
+                unit=Length(name=preview.unit, value=units, max_length=units == 0),
+            )
             for units, count in preview.lengths.items()
         ],
-        "brackets": [
-            {
-                "rungs": [
-                    {"units": step.units, "trials": step.trials, "promoted": step.promoted} for step in steps
-                ]
-            }
-            for steps in preview.brackets
-        ],
-        "unit": preview.unit,
-        "totalTrials": preview.trials,
-        "totalUnits": preview.units,
-        "expectedUnits": preview.expected,
-        "spanUnits": preview.span,
-        "trialsAtOnce": preview.at_once,
-        "slotsPerTrial": preview.slots_per_trial,
-    }
+        brackets=[Bracket(rungs=[Rung.of(step) for step in steps]) for steps in preview.brackets],
+        total_trials=preview.trials,
+        total_units=preview.units,
+        expected_units=preview.expected,
+        span_units=preview.span,
+        trials_at_once=preview.at_once,
+    )
 
 
 class PreviewSearch(ApiView):
@@ -109,4 +104,4 @@ class PreviewSearch(ApiView):
             preview = search_preview.of(body["config"], body.get("seed") or 0)
         except BadSearch as error:
             raise BadRequest(str(error)) from error
-        return Response({"summary": encode(preview)})
+        return Response(SearchPreview(summary=encode(preview)))

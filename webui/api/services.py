@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
 
 from commands.models import Command, Service
 from jobs import phases
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Maybe, Time
 from webui.api.commands import CommandRecord, NewCommand, OfKind, encode_command
-from webui.api.views import Json
 
 
 class NewService(NewCommand):
@@ -25,33 +23,28 @@ class NewService(NewCommand):
 class ServiceRecord(CommandRecord):
     """A command's record, and where it is used: `serviceAddress` is a path of this server."""
 
-    serviceAddress: NotRequired[str]
-    ready: NotRequired[bool]
-    lastUsed: NotRequired[Time]
-    idleTimeoutSeconds: NotRequired[int]
+    service_address: Maybe[str] = None
+    ready: Maybe[bool] = None
+    last_used: Maybe[Time] = None
+    idle_timeout_seconds: Maybe[int] = None
 
 
 class OfServiceKind(OfKind):
     """A kind whose program people use through the server."""
 
-    def encoded(self, command: Any, request: Request) -> Json:
+    def encoded(self, command: Any, request: Request) -> CommandRecord:
         return encode_service(command)
 
 
-def encode_service(command: Command) -> Json:
+def encode_service(command: Command) -> CommandRecord:
     """A command's record, and where it is used: `serviceAddress` is a path of this server."""
     service: Service | None = getattr(command, "service", None)
     if service is None:
         return encode_command(command)
-    ready = service.ready_at is not None and phases.of(command) == phases.RUNNING
-    return {
-        **encode_command(command),
-        **encoding.without_none(
-            {
-                "serviceAddress": f"/proxy/{command.pk}/",
-                "ready": ready,
-                "lastUsed": encoding.time(service.used_at),
-                "idleTimeoutSeconds": service.idle_timeout_seconds,
-            }
-        ),
-    }
+    return ServiceRecord.of(
+        encode_command(command),
+        service_address=f"/proxy/{command.pk}/",
+        ready=service.ready_at is not None and phases.of(command) == phases.RUNNING,
+        last_used=service.used_at,
+        idle_timeout_seconds=service.idle_timeout_seconds,
+    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any, NotRequired
+from typing import Any
 
 from rest_framework.request import Request
-from typing_extensions import TypedDict
 
 from accounts.models import User
 from commands import shell_keys
@@ -14,13 +13,13 @@ from commands.models import Command
 from hosts.models import Host
 from jobs.models import Job
 from webui.api import commands
-from webui.api.answers import Pagination
+from webui.api.answers import Answer, Maybe, Pagination
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 from webui.live.proxy_access import may_use
 
 
-class LoginAccount(TypedDict):
+class LoginAccount(Answer):
     """The Unix account that a login names; empty where hosts differ and it has none yet."""
 
     user: str
@@ -29,14 +28,14 @@ class LoginAccount(TypedDict):
 class ShellRecord(ServiceRecord):
     """A service's record with its keys; the private one, which opens it, to those who may use it."""
 
-    publicKey: str
-    hostKey: str
-    addresses: list[Json]
-    agentUserGroup: LoginAccount
-    privateKey: NotRequired[str]
+    public_key: str
+    host_key: str
+    addresses: list[Json] = []
+    agent_user_group: LoginAccount
+    private_key: Maybe[str] = None
 
 
-class ShellsAnswer(TypedDict):
+class ShellsAnswer(Answer):
     shells: list[ShellRecord]
     pagination: Pagination
 
@@ -45,7 +44,7 @@ class NewShellAnswer(commands.LaunchedAnswer):
     shell: ShellRecord | None
 
 
-class ShellAnswer(TypedDict):
+class ShellAnswer(Answer):
     shell: ShellRecord
 
 
@@ -55,22 +54,17 @@ class ShellAndConfigAnswer(ShellAnswer):
 
 class OfShells(OfServiceKind):
     kind = Job.Kind.SHELL
-    plural = "shells"
 
-    def encoded(self, command: Any, request: Request) -> Json:
+    def encoded(self, command: Any, request: Request) -> ShellRecord:
         """The private key is told to those who may use the shell: it opens it."""
-        user = request.user
-        record = super().encoded(command, request)
-        keys = shell_keys.of_user(command.pk)
-        record |= {
-            "publicKey": keys.public,
-            "hostKey": shell_keys.of_host(command.pk).public,
-            "addresses": [],
-            "agentUserGroup": {"user": account_of(command)},
-        }
-        if isinstance(user, User) and may_use(user, command):
-            record["privateKey"] = keys.private
-        return record
+        user, keys = request.user, shell_keys.of_user(command.pk)
+        return ShellRecord.of(
+            super().encoded(command, request),
+            public_key=keys.public,
+            host_key=shell_keys.of_host(command.pk).public,
+            agent_user_group=LoginAccount(user=account_of(command)),
+            private_key=keys.private if isinstance(user, User) and may_use(user, command) else None,
+        )
 
 
 def account_of(command: Command) -> str:

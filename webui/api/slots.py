@@ -5,63 +5,59 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NotRequired
-
-from typing_extensions import TypedDict
 
 from hosts.models import Host, Slot
 from jobs import idle_slots
 from jobs.models import SlotHold
 from jobs.states import AllocationState
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Maybe, Stored, Time
 from webui.api.views import Json
 
 
-class HolderRecord(TypedDict):
+class HolderRecord(Answer):
     """What holds a slot. `idleSince`: since when the GPU has stood idle in its hands; null while it works."""
 
-    allocationId: str
-    taskId: str
-    jobId: str
+    allocation_id: str
+    task_id: str
+    job_id: str
     name: str
     username: str
-    idleSince: Time | None
+    idle_since: Time | None
 
 
-class RemainRecord(TypedDict):
+class RemainRecord(Answer):
     """A process that is left of a run; `state` is the kernel's letter (`D`: it waits in the kernel)."""
 
     pid: int
-    user: NotRequired[str]
-    command: NotRequired[str]
-    state: NotRequired[str]
+    user: Maybe[str] = None
+    command: Maybe[str] = None
+    state: Maybe[str] = None
 
 
-class CleaningRecord(TypedDict):
+class CleaningRecord(Answer):
     """The run that is over and of which processes may live on the slot.
 
     `failedAt`: since when they are known to survive SIGKILL, so that the host was drained.
     """
 
-    allocationId: str
-    taskId: str
-    jobId: str
+    allocation_id: str
+    task_id: str
+    job_id: str
     name: str
     username: str
     since: Time
-    failedAt: Time | None
-    remains: list[RemainRecord]
+    failed_at: Time | None
+    remains: Stored[list[RemainRecord]]
 
 
-class DeviceRecord(TypedDict):
+class DeviceRecord(Answer):
     id: int
     brand: str
     uuid: str
     type: str
 
 
-class SlotCounts(TypedDict):
+class SlotCounts(Answer):
     """`states`: state of a container -> how many slots are held by such."""
 
     states: dict[str, int]
@@ -70,9 +66,9 @@ class SlotCounts(TypedDict):
     total: int
 
 
-class SlotStats(TypedDict):
-    typeStats: dict[str, SlotCounts]
-    brandStats: dict[str, SlotCounts]
+class SlotStats(Answer):
+    type_stats: Stored[dict[str, SlotCounts]]
+    brand_stats: Stored[dict[str, SlotCounts]]
 
 
 @dataclass
@@ -89,36 +85,31 @@ class Holds:
         by_slot = {row.slot_id: row for row in rows if row.member.cleaning_since is None}
         return cls(by_slot, {row.slot_id: row for row in rows if row.slot_id not in by_slot})
 
-    def encode(self, slot: Slot) -> Json | None:
-        """Who holds the slot, in the words of the console; None when nobody does.
-
-        `idleSince`: since when the GPU has stood idle in its hands, null while it works or nobody knows.
-        """
+    def encode(self, slot: Slot) -> HolderRecord | None:
+        """Who holds the slot, in the words of the console; None when nobody does."""
         hold = self.by_slot.get(slot.pk)
         if hold is None:
             return None
         is_idle = idle_slots.is_idle(slot.idle_since, hold.member.started_at)
-        return {**_run(hold), "idleSince": encoding.time(slot.idle_since) if is_idle else None}
+        return HolderRecord(**_run(hold), idle_since=slot.idle_since if is_idle else None)
 
-    def encode_cleaning(self, slot: Slot) -> Json | None:
+    def encode_cleaning(self, slot: Slot) -> CleaningRecord | None:
         """After whom the slot is being cleaned up, and what is left there; None when it is not."""
         hold = self.cleaned.get(slot.pk)
         if hold is None:
             return None
         member = hold.member
-        times = {
-            "since": encoding.time(member.cleaning_since),
-            "failedAt": encoding.time(member.cleaning_failed_at),
-        }
-        return {**_run(hold), **times, "remains": member.remains}
+        return CleaningRecord.of(
+            member, **_run(hold), since=member.cleaning_since, failed_at=member.cleaning_failed_at
+        )
 
 
 def _run(hold: SlotHold) -> Json:
     task = hold.member.allocation.task
     return {
-        "allocationId": hold.member.allocation_id,
-        "taskId": task.pk,
-        "jobId": str(task.job_id),
+        "allocation_id": hold.member.allocation_id,
+        "task_id": task.pk,
+        "job_id": str(task.job_id),
         "name": task.name,
         "username": task.job.owner.username,
     }
@@ -140,11 +131,11 @@ def container_state(hold: SlotHold) -> str:
     return _CONTAINER_STATES.get(AllocationState(hold.member.allocation.state), "STATE_RUNNING")
 
 
-def device(slot: Slot) -> Json:
-    return {"id": slot.index, "brand": slot.brand, "uuid": slot.uuid, "type": device_type(slot.kind)}
+def device(slot: Slot) -> DeviceRecord:
+    return DeviceRecord(id=slot.index, brand=slot.brand, uuid=slot.uuid, type=device_type(slot.kind))
 
 
-def stats(slots: Iterable[Slot], holds: Holds) -> Json:
+def stats(slots: Iterable[Slot], holds: Holds) -> SlotStats:
     """Determined's counts by type and by brand, which know no missing slot: it counts as disabled."""
     by_type: dict[str, Json] = {}
     by_brand: dict[str, Json] = {}
@@ -156,6 +147,4 @@ def stats(slots: Iterable[Slot], holds: Holds) -> Json:
             row["draining"] += slot.draining
             if hold := holds.by_slot.get(slot.pk):
                 row["states"][container_state(hold)] += 1
-    for row in [*by_type.values(), *by_brand.values()]:
-        row["states"] = dict(row["states"])
-    return {"typeStats": by_type, "brandStats": by_brand}
+    return SlotStats(type_stats=by_type, brand_stats=by_brand)

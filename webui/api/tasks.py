@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NotRequired
 
 from django.db.models import Prefetch
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from commands.models import Service
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
-from webui.api import encoding
-from webui.api.answers import Time
+from webui.api.answers import Answer, Maybe, Time
 from webui.api.errors import BadRequest, Missing
-from webui.api.slots import DeviceRecord
+from webui.api.slots import DeviceRecord, device
 from webui.api.views import ApiView, Json
 
 _STATES = {
@@ -31,89 +28,86 @@ _STATES = {
 _NAMED = 5
 
 
-class AllocationRecord(TypedDict):
+class AllocationRecord(Answer):
     """One attempt. `isReady`: it runs, and what people use of it takes connections."""
 
-    allocationId: str
-    taskId: str
+    allocation_id: str
+    task_id: str
     slots: int
     state: str
-    isReady: bool
-    startTime: Time
-    endTime: NotRequired[Time]
-    exitReason: NotRequired[str]
-    statusCode: NotRequired[int]
-    exitDetail: NotRequired[Json]
+    is_ready: bool
+    start_time: Time
+    end_time: Maybe[Time] = None
+    exit_reason: Maybe[str] = None
+    status_code: Maybe[int] = None
+    exit_detail: Maybe[Json] = None
 
 
-class TaskRecord(TypedDict):
+class TaskRecord(Answer):
     """`allocations`: its attempts, the newest first."""
 
-    taskId: str
-    taskType: str
+    task_id: str
+    task_type: str
     name: str
-    startTime: Time
-    endTime: NotRequired[Time]
-    jobId: str
+    start_time: Time
+    end_time: Maybe[Time] = None
+    job_id: str
     allocations: list[AllocationRecord]
 
 
-class TaskAnswer(TypedDict):
+class TaskAnswer(Answer):
     task: TaskRecord
 
 
-class DevicesRecord(TypedDict):
+class DevicesRecord(Answer):
     devices: list[DeviceRecord]
 
 
-class ResourcesRecord(TypedDict):
+class ResourcesRecord(Answer):
     """One member of an attempt. `agentDevices`: host name -> what it holds there."""
 
-    allocationId: str
-    resourcesId: str
-    resourcesType: str
-    containerId: str
-    agentDevices: dict[str, DevicesRecord]
+    allocation_id: str
+    resources_id: str
+    resources_type: str = "ssh-run"
+    container_id: str
+    agent_devices: dict[str, DevicesRecord]
 
 
-class AllocationSummary(TypedDict):
-    taskId: str
-    allocationId: str
+class AllocationSummary(Answer):
+    task_id: str
+    allocation_id: str
     name: str
-    slotsNeeded: int
-    registeredTime: Time
-    resourcePool: str
+    slots_needed: int
+    registered_time: Time
+    resource_pool: str
     priority: int
-    schedulerType: str
-    proxyPorts: list[Json]
+    scheduler_type: str
+    proxy_ports: list[Json] = []
     resources: list[ResourcesRecord]
 
 
-class TasksAnswer(TypedDict):
-    allocationIdToSummary: dict[str, AllocationSummary]
+class TasksAnswer(Answer):
+    allocation_id_to_summary: dict[str, AllocationSummary]
 
 
-class TaskCountAnswer(TypedDict):
+class TaskCountAnswer(Answer):
     commands: int
     notebooks: int
     shells: int
     tensorboards: int
 
 
-def encode_allocation(allocation: Allocation) -> Json:
-    return encoding.without_none(
-        {
-            "allocationId": allocation.pk,
-            "taskId": allocation.task_id,
-            "slots": allocation.slots,
-            "state": _STATES[AllocationState(allocation.state)],
-            "isReady": allocation.state == AllocationState.RUNNING and _takes_connections(allocation),
-            "startTime": encoding.time(allocation.started_at or allocation.assigned_at),
-            "endTime": encoding.time(allocation.ended_at),
-            "exitReason": allocation.get_exit_reason_display() if allocation.exit_reason else None,
-            "statusCode": allocation.exit_code,
-            "exitDetail": allocation.exit_detail or None,
-        }
+def encode_allocation(allocation: Allocation) -> AllocationRecord:
+    return AllocationRecord.of(
+        allocation,
+        allocation_id=allocation.pk,
+        state=_STATES[AllocationState(allocation.state)],
+        is_ready=allocation.state == AllocationState.RUNNING and _takes_connections(allocation),
+        start_time=allocation.started_at or allocation.assigned_at,
+        end_time=allocation.ended_at,
+        exit_reason=allocation.get_exit_reason_display() if allocation.exit_reason else None,
+        status_code=allocation.exit_code,
+        exit_detail=allocation.exit_detail or None,
     )
 
 
@@ -122,38 +116,30 @@ def _takes_connections(allocation: Allocation) -> bool:
     return not Service.objects.filter(command__task_id=allocation.task_id, ready_at=None).exists()
 
 
-def encode_summary(allocation: Allocation) -> Json:
+def encode_summary(allocation: Allocation) -> AllocationSummary:
     """One line of `task list`: what holds slots now, and where."""
     job = allocation.task.job
-    return {
-        "taskId": allocation.task_id,
-        "allocationId": allocation.pk,
-        "name": allocation.task.name,
-        "slotsNeeded": allocation.slots,
-        "registeredTime": encoding.time(allocation.assigned_at),
-        "resourcePool": allocation.pool.name,
-        "priority": job.priority,
-        "schedulerType": allocation.pool.scheduler,
-        "proxyPorts": [],
-        "resources": [
-            {
-                "allocationId": allocation.pk,
-                "resourcesId": member.run_key,
-                "resourcesType": "ssh-run",
-                "containerId": member.run_key,
-                "agentDevices": {
-                    member.host.name: {
-                        "devices": [
-                            {"id": hold.slot.index, "brand": hold.slot.brand, "uuid": hold.slot.uuid,
-                             "type": f"TYPE_{hold.slot.kind.upper()}"}
-                            for hold in member.holds.all()
-                        ]
-                    }
-                },
-            }
-            for member in allocation.members.all()
-        ],
-    }  # fmt: skip
+    return AllocationSummary.of(
+        allocation,
+        allocation_id=allocation.pk,
+        name=allocation.task.name,
+        slots_needed=allocation.slots,
+        registered_time=allocation.assigned_at,
+        resource_pool=allocation.pool.name,
+        priority=job.priority,
+        scheduler_type=allocation.pool.scheduler,
+        resources=[_resources(member) for member in allocation.members.all()],
+    )
+
+
+def _resources(member: Member) -> ResourcesRecord:
+    devices = DevicesRecord(devices=[device(hold.slot) for hold in member.holds.all()])
+    return ResourcesRecord(
+        allocation_id=member.allocation_id,
+        resources_id=member.run_key,
+        container_id=member.run_key,
+        agent_devices={member.host.name: devices},
+    )
 
 
 class Tasks(ApiView):
@@ -170,7 +156,7 @@ class Tasks(ApiView):
             .prefetch_related(members)
             .order_by("assigned_at")
         )
-        return Response({"allocationIdToSummary": {row.pk: encode_summary(row) for row in rows}})
+        return Response(TasksAnswer(allocation_id_to_summary={row.pk: encode_summary(row) for row in rows}))
 
 
 def find(beginning: str) -> Task:
@@ -198,16 +184,16 @@ class OneTask(ApiView):
     def get(self, request: Request, task_id: str) -> Response:
         task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
-        row = {
-            "taskId": task.pk,
-            "taskType": f"TASK_TYPE_{task.kind if task.kind == Task.Kind.TRIAL else task.job.kind}",
-            "name": task.name,
-            "startTime": encoding.time(task.created_at),
-            "endTime": encoding.time(task.ended_at),
-            "jobId": str(task.job_id),
-            "allocations": [encode_allocation(allocation) for allocation in attempts],
-        }
-        return Response({"task": encoding.without_none(row)})
+        row = TaskRecord(
+            task_id=task.pk,
+            task_type=f"TASK_TYPE_{task.kind if task.kind == Task.Kind.TRIAL else task.job.kind}",
+            name=task.name,
+            start_time=task.created_at,
+            end_time=task.ended_at,
+            job_id=str(task.job_id),
+            allocations=[encode_allocation(allocation) for allocation in attempts],
+        )
+        return Response(TaskAnswer(task=row))
 
 
 class TaskCount(ApiView):

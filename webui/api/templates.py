@@ -8,45 +8,42 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import templates
 from experiments.config import shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
-from webui.api.answers import Nothing, Pagination, Time
+from webui.api.answers import Answer, Nothing, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
 
-class TemplateRecord(TypedDict):
+class TemplateRecord(Answer):
     name: str
     config: Json
-    workspaceId: int
-    changedAt: Time
-    changedBy: Annotated[str, Field(description="who wrote it last; empty where nobody knows")]
+    workspace_id: int
+    changed_at: Time
+    changed_by: Annotated[str, Field(description="who wrote it last; empty where nobody knows")]
 
 
-class TemplateAnswer(TypedDict):
+class TemplateAnswer(Answer):
     template: TemplateRecord
 
 
-class TemplatesAnswer(TypedDict):
+class TemplatesAnswer(Answer):
     templates: list[TemplateRecord]
     pagination: Pagination
 
 
 def encode_template(template: Template) -> TemplateRecord:
     """`changedAt` and `changedBy` are beside the dialect's fields."""
-    return {
-        "name": template.name,
-        "config": shown_template(template.config),
-        "workspaceId": template.workspace_id,
-        "changedAt": encoding.time(template.changed_at),
-        "changedBy": template.changed_by.username if template.changed_by else "",
-    }
+    return TemplateRecord.of(
+        template,
+        config=shown_template(template.config),
+        changed_by=template.changed_by.username if template.changed_by else "",
+    )
 
 
 class TemplateBody(serializers.Serializer[Any]):
@@ -95,7 +92,7 @@ class Templates(ApiView):
         if query.get("workspaceIds"):
             rows = rows.filter(workspace_id__in=query["workspaceIds"])
         rows = rows.order_by(*encoding.ordering(query, {}, "name"))
-        return Response(encoding.page(rows, query, "templates", encode_template))
+        return Response(encoding.page(TemplatesAnswer, rows, query, encode_template))
 
 
 class OneTemplate(ApiView):
@@ -106,25 +103,25 @@ class OneTemplate(ApiView):
     answers = {**dict.fromkeys(("GET", "POST", "PUT", "PATCH"), TemplateAnswer), "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:
-        return Response({"template": encode_template(find(name))})
+        return Response(TemplateAnswer(template=encode_template(find(name))))
 
     def post(self, request: Request, name: str) -> Response:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
         template = templates.create(name, text, workspace=workspace, user=person(request))
-        return Response({"template": encode_template(template)})
+        return Response(TemplateAnswer(template=encode_template(template)))
 
     def put(self, request: Request, name: str) -> Response:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
         template = templates.put(name, text, workspace=workspace, user=person(request))
-        return Response({"template": encode_template(template)})
+        return Response(TemplateAnswer(template=encode_template(template)))
 
     def patch(self, request: Request, name: str) -> Response:
         """The body is the config itself."""
         find(name)
         template = templates.replace(name, _text(request.data), user=person(request))
-        return Response({"template": encode_template(template)})
+        return Response(TemplateAnswer(template=encode_template(template)))
 
     def delete(self, request: Request, name: str) -> Response:
         find(name)
@@ -147,4 +144,4 @@ class TemplateRename(ApiView):
         body = self.body(request)
         find(body["oldName"])
         template = templates.rename(body["oldName"], body["newName"], user=person(request))
-        return Response({"template": encode_template(template)})
+        return Response(TemplateAnswer(template=encode_template(template)))

@@ -6,14 +6,13 @@ from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
-from typing_extensions import TypedDict
 
 from commands import submit
 from commands.models import Service
 from experiments.models import Experiment, Trial
 from jobs.models import Job
 from webui.api import commands
-from webui.api.answers import Pagination
+from webui.api.answers import Answer, Pagination
 from webui.api.errors import BadRequest, Missing
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
@@ -27,11 +26,11 @@ class NewTensorboard(NewService):
 
 
 class TensorboardRecord(ServiceRecord):
-    experimentIds: list[int]
-    trialIds: list[int]
+    experiment_ids: list[int]
+    trial_ids: list[int]
 
 
-class TensorboardsAnswer(TypedDict):
+class TensorboardsAnswer(Answer):
     tensorboards: list[TensorboardRecord]
     pagination: Pagination
 
@@ -40,7 +39,7 @@ class NewTensorboardAnswer(commands.LaunchedAnswer):
     tensorboard: TensorboardRecord | None
 
 
-class TensorboardAnswer(TypedDict):
+class TensorboardAnswer(Answer):
     tensorboard: TensorboardRecord
 
 
@@ -50,15 +49,12 @@ class TensorboardAndConfigAnswer(TensorboardAnswer):
 
 class OfTensorboards(OfServiceKind):
     kind = Job.Kind.TENSORBOARD
-    plural = "tensorboards"
 
-    def encoded(self, command: Any, request: Request) -> Json:
+    def encoded(self, command: Any, request: Request) -> TensorboardRecord:
         shown: Service = command.service
-        return {
-            **super().encoded(command, request),
-            "experimentIds": shown.experiment_ids,
-            "trialIds": shown.trial_ids,
-        }
+        return TensorboardRecord.of(
+            super().encoded(command, request), experiment_ids=shown.experiment_ids, trial_ids=shown.trial_ids
+        )
 
 
 class Tensorboards(OfTensorboards, commands.Commands):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts import tokens
 from accounts.models import AccessToken, Scope, User
 from webui.api import encoding
-from webui.api.answers import Pagination, Time
+from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_admin
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
 _SORT = {
     "SORT_BY_USER_ID": "user_id",
@@ -29,50 +28,44 @@ _SORT = {
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 
-class TokenRecord(TypedDict):
+class TokenRecord(Answer):
     """What is known of a token; the token itself is shown once, where it is made."""
 
     id: int
-    userId: int
+    user_id: int
     username: str
     description: str
     scope: Literal["read", "write", "full"]
-    createdAt: Time
-    expiry: NotRequired[Time]
-    lastUsedAt: NotRequired[Time]
+    created_at: Time
+    expiry: Maybe[Time] = None
+    last_used_at: Maybe[Time] = None
     revoked: bool
-    tokenType: Literal["TOKEN_TYPE_ACCESS_TOKEN"]
+    token_type: Literal["TOKEN_TYPE_ACCESS_TOKEN"]
 
 
-class TokenAnswer(TypedDict):
-    tokenInfo: TokenRecord
+class TokenAnswer(Answer):
+    token_info: TokenRecord
 
 
-class TokensAnswer(TypedDict):
-    tokenInfo: list[TokenRecord]
+class TokensAnswer(Answer):
+    token_info: list[TokenRecord]
     pagination: Pagination
 
 
-class NewTokenAnswer(TypedDict):
+class NewTokenAnswer(Answer):
     token: str
-    tokenId: int
-    tokenInfo: TokenRecord
+    token_id: int
+    token_info: TokenRecord
 
 
-def encode_token(row: AccessToken) -> Json:
-    return encoding.without_none(
-        {
-            "id": row.pk,
-            "userId": row.user_id,
-            "username": row.user.username,
-            "description": row.description,
-            "scope": row.scope,
-            "createdAt": encoding.time(row.created_at),
-            "expiry": encoding.time(row.expires_at),
-            "lastUsedAt": encoding.time(row.used_at),
-            "revoked": row.revoked_at is not None,
-            "tokenType": "TOKEN_TYPE_ACCESS_TOKEN",
-        }
+def encode_token(row: AccessToken) -> TokenRecord:
+    return TokenRecord.of(
+        row,
+        username=row.user.username,
+        expiry=row.expires_at,
+        last_used_at=row.used_at,
+        revoked=row.revoked_at is not None,
+        token_type="TOKEN_TYPE_ACCESS_TOKEN",
     )
 
 
@@ -137,7 +130,7 @@ class Tokens(ApiView):
         elif not query["showInactive"]:
             rows = rows.filter(pk__in=[row.pk for row in rows if row.counts])
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id"))
-        return Response(encoding.page(rows, query, "tokenInfo", encode_token))
+        return Response(encoding.page(TokensAnswer, rows, query, encode_token))
 
     def post(self, request: Request) -> Response:
         body, asking = self.body(request), person(request)
@@ -149,7 +142,7 @@ class Tokens(ApiView):
             scope=Scope(body["scope"]),
             actor=actor(request),
         )
-        return Response({"token": token, "tokenId": row.pk, "tokenInfo": encode_token(row)})
+        return Response(NewTokenAnswer(token=token, token_id=row.pk, token_info=encode_token(row)))
 
 
 def _user(asking: User, user_id: int | None) -> User:
@@ -171,7 +164,7 @@ class OneToken(ApiView):
     answers = {"GET": TokenAnswer, "PATCH": TokenAnswer}
 
     def get(self, request: Request, token_id: int) -> Response:
-        return Response({"tokenInfo": encode_token(_find(request, token_id))})
+        return Response(TokenAnswer(token_info=encode_token(_find(request, token_id))))
 
     def patch(self, request: Request, token_id: int) -> Response:
         body, row = self.body(request), _find(request, token_id)
@@ -179,7 +172,7 @@ class OneToken(ApiView):
             tokens.describe(row, body["description"], actor=actor(request))
         if body["setRevoked"]:
             tokens.revoke(row, actor=actor(request))
-        return Response({"tokenInfo": encode_token(row)})
+        return Response(TokenAnswer(token_info=encode_token(row)))
 
 
 def _find(request: Request, token_id: int) -> AccessToken:

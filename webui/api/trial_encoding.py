@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cache
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 from django.db.models import (
     BigIntegerField,
@@ -20,14 +19,13 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 from pydantic import Field
 from rest_framework import serializers
-from typing_extensions import TypedDict
 
 from dispatch import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
 from experiments.states import GONE, USABLE, CheckpointState, TrialState
 from webui.api import encoding
-from webui.api.answers import Number64, Time, one_of
+from webui.api.answers import Answer, Maybe, Number64, Stored, Time, one_of
 from webui.api.views import Json
 
 TRIAL_SORT = {
@@ -57,29 +55,29 @@ CheckpointStateName = Annotated[
 ]
 
 
-class AverageMetrics(TypedDict):
-    avgMetrics: Annotated[Json, Field(description="name of a metric -> what was reported")]
+class AverageMetrics(Answer):
+    avg_metrics: Annotated[Json, Field(description="name of a metric -> what was reported")]
 
 
-class Validation(TypedDict):
+class Validation(Answer):
     metrics: AverageMetrics
-    numInputs: int
-    totalBatches: int
-    endTime: Time
+    num_inputs: int
+    total_batches: int
+    end_time: Time
 
 
-class CheckpointWorkload(TypedDict):
+class CheckpointWorkload(Answer):
     """A checkpoint as a part of a trial's work."""
 
     uuid: str
     state: CheckpointStateName
-    totalBatches: int
-    endTime: Time
+    total_batches: int
+    end_time: Time
     resources: Annotated[dict[str, Number64], Field(description="path of a file -> its bytes")]
     metadata: Json
 
 
-class FailureRecord(TypedDict):
+class FailureRecord(Answer):
     """The newest failure: which rank failed first, how, and what it said last."""
 
     attempt: int
@@ -90,36 +88,36 @@ class FailureRecord(TypedDict):
     code: int | None
 
 
-class TrialRecord(TypedDict):
+class TrialRecord(Answer):
     """A trial. Fields without a value are absent."""
 
     id: int
-    experimentId: int
-    taskId: str
-    taskIds: list[str]
+    experiment_id: int
+    task_id: str
+    task_ids: list[str]
     state: Annotated[str, one_of(*STATES)]
-    startTime: Time
-    endTime: NotRequired[Time]
-    wallClockTime: Annotated[float, Field(description="seconds, until now while it goes on")]
+    start_time: Time
+    end_time: Maybe[Time] = None
+    wall_clock_time: Annotated[float, Field(description="seconds, until now while it goes on")]
     hparams: Json
     restarts: int
-    totalBatchesProcessed: int
-    progress: NotRequired[Annotated[float, Field(description="from 0 to 1")]]
-    runnerState: str
-    searcherMetricValue: NotRequired[float]
-    bestValidation: NotRequired[Validation]
-    latestValidation: NotRequired[Validation]
-    bestCheckpoint: NotRequired[CheckpointWorkload]
-    warmStartCheckpointUuid: NotRequired[str]
-    checkpointCount: int
-    totalCheckpointSize: Number64
-    summaryMetrics: Json
+    total_batches_processed: int
+    progress: Maybe[Annotated[float, Field(description="from 0 to 1")]] = None
+    runner_state: str
+    searcher_metric_value: Maybe[float] = None
+    best_validation: Maybe[Stored[Validation]] = None
+    latest_validation: Maybe[Stored[Validation]] = None
+    best_checkpoint: Maybe[CheckpointWorkload] = None
+    warm_start_checkpoint_uuid: Maybe[str] = None
+    checkpoint_count: int
+    total_checkpoint_size: Number64
+    summary_metrics: Json
     metadata: Json
-    externalTrialId: NotRequired[str]
-    logPolicyMatched: NotRequired[Annotated[str, Field(description="the newest of logLabels")]]
-    logLabels: Annotated[list[str], Field(description="names of the log policies that its log matched")]
-    logRetentionDays: NotRequired[Annotated[int, Field(description="-1: for ever")]]
-    failure: NotRequired[FailureRecord]
+    external_trial_id: Maybe[str] = None
+    log_policy_matched: Maybe[Annotated[str, Field(description="the newest of logLabels")]] = None
+    log_labels: Annotated[list[str], Field(description="names of the log policies that its log matched")]
+    log_retention_days: Maybe[Annotated[int, Field(description="-1: for ever")]] = None
+    failure: Maybe[FailureRecord] = None
 
 
 class TrialsQuery(encoding.PageQuery):
@@ -161,7 +159,7 @@ def trials_in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySe
     return rows.filter(wanted)
 
 
-def _validation(row: Json | None) -> Validation | None:
+def _validation(row: Json | None) -> Json | None:
     if not row:
         return None
     return {
@@ -173,14 +171,14 @@ def _validation(row: Json | None) -> Validation | None:
 
 
 def checkpoint_workload(checkpoint: Checkpoint) -> CheckpointWorkload:
-    return {
-        "uuid": str(checkpoint.pk),
-        "state": checkpoint_state(checkpoint),
-        "totalBatches": checkpoint.steps_completed,
-        "endTime": encoding.time(checkpoint.reported_at),
-        "resources": {path: str(size) for path, size in checkpoint.resources.items()},
-        "metadata": checkpoint.metadata,
-    }
+    return CheckpointWorkload(
+        uuid=str(checkpoint.pk),
+        state=checkpoint_state(checkpoint),
+        total_batches=checkpoint.steps_completed,
+        end_time=checkpoint.reported_at,
+        resources={path: str(size) for path, size in checkpoint.resources.items()},
+        metadata=checkpoint.metadata,
+    )
 
 
 def checkpoint_state(checkpoint: Checkpoint) -> str:
@@ -200,44 +198,29 @@ def best_checkpoint(trial: Trial) -> Checkpoint | None:
 def _failure(trial: Trial) -> FailureRecord | None:
     """Ours beside the dialect: which rank failed first, how, and what it said last."""
     failure = failures.latest(trial)
-    return cast(FailureRecord, asdict(failure)) if failure else None
+    return FailureRecord.of(failure) if failure else None
 
 
 def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
     """One row of `trials_with_numbers`."""
     end = trial.ended_at or timezone.now()
     best = best_checkpoint(trial) if full else None
-    encoded = encoding.without_none(
-        {
-            "id": trial.pk,
-            "experimentId": trial.experiment_id,
-            "taskId": trial.task_id,
-            "taskIds": [trial.task_id],
-            "state": f"STATE_{phases.of(trial)}",
-            "startTime": encoding.time(trial.started_at),
-            "endTime": encoding.time(trial.ended_at),
-            "wallClockTime": (end - trial.started_at).total_seconds(),
-            "hparams": trial.hparams,
-            "restarts": trial.restarts,
-            "totalBatchesProcessed": trial.steps_completed,
-            "progress": trial.progress,
-            "runnerState": trial.runner_state,
-            "searcherMetricValue": trial.searcher_metric,
-            "bestValidation": _validation(trial.best_validation),
-            "latestValidation": _validation(trial.latest_validation),
-            "bestCheckpoint": checkpoint_workload(best) if best else None,
-            "warmStartCheckpointUuid": str(trial.source_checkpoint_id)
-            if trial.source_checkpoint_id
-            else None,
-            "checkpointCount": trial.checkpoint_count,
-            "totalCheckpointSize": str(trial.checkpoint_bytes),
-            "summaryMetrics": trial.summary_metrics,
-            "metadata": trial.metadata,
-            "externalTrialId": trial.external_id,
-            "logPolicyMatched": trial.log_labels[-1] if trial.log_labels else None,
-            "logLabels": trial.log_labels,
-            "logRetentionDays": log_retention.kept(trial.task_id).days if full else None,
-            "failure": _failure(trial) if full else None,
-        }
+    return TrialRecord.of(
+        trial,
+        task_ids=[trial.task_id],
+        state=f"STATE_{phases.of(trial)}",
+        start_time=trial.started_at,
+        end_time=trial.ended_at,
+        wall_clock_time=(end - trial.started_at).total_seconds(),
+        total_batches_processed=trial.steps_completed,
+        searcher_metric_value=trial.searcher_metric,
+        best_validation=_validation(trial.best_validation),
+        latest_validation=_validation(trial.latest_validation),
+        best_checkpoint=checkpoint_workload(best) if best else None,
+        warm_start_checkpoint_uuid=str(trial.source_checkpoint_id) if trial.source_checkpoint_id else None,
+        total_checkpoint_size=str(trial.checkpoint_bytes),
+        external_trial_id=trial.external_id,
+        log_policy_matched=trial.log_labels[-1] if trial.log_labels else None,
+        log_retention_days=log_retention.kept(trial.task_id).days if full else None,
+        failure=_failure(trial) if full else None,
     )
-    return cast(TrialRecord, encoded)

@@ -8,14 +8,12 @@ from typing import Annotated
 
 from django.http import HttpRequest, HttpResponseBase
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from experiments.models import Trial
 from jobs.models import Allocation
 from metrics import reported
 from metrics.reported import Reported
-from webui.api import encoding
-from webui.api.answers import JsonLines, Time
+from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Missing
 from webui.api.ndjson import ndjson, record
@@ -24,22 +22,22 @@ from webui.live.threads import reading, release_thread
 from webui.query import wholes
 
 
-class ReportRecord(TypedDict):
+class ReportRecord(Answer):
     """One report of a trial."""
 
     id: Annotated[int, Field(description="its place in this answer")]
-    trialId: int
-    trialRunId: int
+    trial_id: int
+    trial_run_id: int
     group: str
-    totalBatches: int
-    endTime: Time
+    total_batches: int
+    end_time: Time
     metrics: Annotated[
         Json, Field(description="{validation_metrics: {…}} of a validation, else {avg_metrics: {…}}")
     ]
     archived: bool
 
 
-class Reports(TypedDict):
+class Reports(Answer):
     metrics: list[ReportRecord]
 
 
@@ -93,7 +91,7 @@ def _check(who: Principal, ids: Sequence[int]) -> None:
             raise Missing(f"trial {trial_id} not found")
 
 
-def encode_report(report: Reported, identity: int) -> ReportRecord:
+def encode_report(report: Reported, identity: int) -> Json:
     """A report as the published SDK knows it."""
     kind = "validation_metrics" if report.group == "validation" else "avg_metrics"
     return {
@@ -102,7 +100,7 @@ def encode_report(report: Reported, identity: int) -> ReportRecord:
         "trialRunId": report.run_id,
         "group": report.group,
         "totalBatches": report.steps_completed,
-        "endTime": encoding.time(report.reported_at),
+        "endTime": time_text(report.reported_at),
         "metrics": {kind: report.values},
         "archived": False,
     }

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from metrics import stragglers, timings
 from metrics.stragglers import StepMatrix, Straggler
 from metrics.timings import CountSeries, NameSummary, TimingSeries
+from webui.api.answers import Answer, Maybe, Stored
 from webui.api.trials import find
 from webui.api.views import ApiView
 
@@ -30,12 +30,17 @@ class TimingsQuery(serializers.Serializer[Any]):
     points = serializers.IntegerField(min_value=0, max_value=MOST_POINTS, required=False, default=200)
 
 
-class RankOnHost(TypedDict):
+#: columns, which may be long
+Numbers = Stored[list[float | None]]
+Whole = Stored[list[int]]
+
+
+class RankOnHost(Answer):
     rank: int
     host: str
 
 
-class TimingSummary(TypedDict):
+class TimingSummary(Answer):
     """A timing over all ranks and steps that were asked for, in seconds."""
 
     name: str
@@ -47,68 +52,68 @@ class TimingSummary(TypedDict):
     share: Annotated[float | None, Field(description="of all steps' time; null where no step is marked")]
 
 
-class Throughput(TypedDict):
+class Throughput(Answer):
     name: str
-    perSecond: float
+    per_second: float
 
 
-class StepWork(TypedDict):
+class StepWork(Answer):
     """Seconds of a step's own work: a row per rank, a column from `firstSteps` to `lastSteps`, both included."""
 
-    ranks: list[int]
-    firstSteps: list[int]
-    lastSteps: list[int]
-    seconds: Annotated[list[list[float | None]], Field(description="null where the rank has no step")]
+    ranks: Whole
+    first_steps: Whole
+    last_steps: Whole
+    seconds: Annotated[Stored[list[list[float | None]]], Field(description="null where the rank has no step")]
 
 
-class SlowRank(TypedDict):
+class SlowRank(Answer):
     """The rank with most work a step, and its price."""
 
     rank: int
     host: str
-    isSlow: Annotated[bool, Field(description="the difference is worth a word")]
+    is_slow: Annotated[bool, Field(description="the difference is worth a word")]
     work: Annotated[float, Field(description="mean seconds of a step")]
-    medianWork: Annotated[float, Field(description="the same of the median rank")]
-    lostSeconds: float
-    lostShare: Annotated[float, Field(description="of all steps' time")]
-    lost: Annotated[list[float | None], Field(description="seconds, by column of `work`")]
+    median_work: Annotated[float, Field(description="the same of the median rank")]
+    lost_seconds: float
+    lost_share: Annotated[float, Field(description="of all steps' time")]
+    lost: Annotated[Numbers, Field(description="seconds, by column of `work`")]
 
 
-class TimingColumns(TypedDict):
+class TimingColumns(Answer):
     """A timing of one rank: each point is of `count` intervals from `firstSteps` to `steps`."""
 
     rank: int
     name: str
     total: Annotated[int, Field(description="points that it had before it was reduced")]
-    firstSteps: list[int]
-    steps: list[int]
-    times: Annotated[list[float | None], Field(description="seconds since the epoch")]
-    count: list[int]
-    seconds: list[float | None]
-    mean: list[float | None]
-    min: list[float | None]
-    max: list[float | None]
-    p50: list[float | None]
-    p95: list[float | None]
+    first_steps: Whole
+    steps: Whole
+    times: Annotated[Numbers, Field(description="seconds since the epoch")]
+    count: Whole
+    seconds: Numbers
+    mean: Numbers
+    min: Numbers
+    max: Numbers
+    p50: Numbers
+    p95: Numbers
 
 
-class CountColumns(TypedDict):
+class CountColumns(Answer):
     rank: int
     name: str
     total: Annotated[int, Field(description="points that it had before it was reduced")]
-    steps: list[int]
-    times: Annotated[list[float | None], Field(description="seconds since the epoch")]
-    perSecond: list[float | None]
+    steps: Whole
+    times: Annotated[Numbers, Field(description="seconds since the epoch")]
+    per_second: Numbers
 
 
-class TimingsAnswer(TypedDict):
+class TimingsAnswer(Answer):
     ranks: list[RankOnHost]
     summary: list[TimingSummary]
     throughput: list[Throughput]
-    work: NotRequired[StepWork]
-    straggler: NotRequired[SlowRank]
-    series: NotRequired[list[TimingColumns]]
-    counts: NotRequired[list[CountColumns]]
+    work: Maybe[StepWork] = None
+    straggler: Maybe[SlowRank] = None
+    series: Maybe[list[TimingColumns]] = None
+    counts: Maybe[list[CountColumns]] = None
 
 
 class TrialTimings(ApiView):
@@ -128,89 +133,67 @@ class TrialTimings(ApiView):
         query = self.query(request)
         first, last = query.get("firstStep"), query.get("lastStep")
         found = timings.read(task_id, first_step=first, last_step=last, points=MOST_POINTS)
-        answer: TimingsAnswer = {
-            "ranks": [{"rank": rank, "host": host} for rank, host in sorted(found.hosts.items())],
-            "summary": [_summary(one) for one in timings.summaries(found.timings)],
-            "throughput": [
-                {"name": name, "perSecond": rate} for name, rate in timings.throughput(found.counts).items()
-            ],
-        }
         work, slow = stragglers.of_timings(found)
-        if work:
-            answer["work"] = _matrix(work)
-        if slow:
-            answer["straggler"] = _straggler(slow, found.hosts[slow.rank])
+        answer = TimingsAnswer(
+            ranks=[RankOnHost(rank=rank, host=host) for rank, host in sorted(found.hosts.items())],
+            summary=[_summary(one) for one in timings.summaries(found.timings)],
+            throughput=[
+                Throughput(name=name, per_second=rate)
+                for name, rate in timings.throughput(found.counts).items()
+            ],
+            work=_matrix(work) if work else None,
+            straggler=_straggler(slow, found.hosts[slow.rank]) if slow else None,
+        )
         if query["points"]:
             names, ranks = query.get("names") or None, query.get("ranks") or None
             shown = timings.read(
                 task_id, names, ranks=ranks, first_step=first, last_step=last, points=query["points"]
             )
-            answer["series"] = [_series(one) for one in shown.timings]
-            answer["counts"] = [_count(one) for one in shown.counts]
+            answer.series = [_series(one) for one in shown.timings]
+            answer.counts = [_count(one) for one in shown.counts]
         return Response(answer)
 
 
 def _summary(one: NameSummary) -> TimingSummary:
-    return {
-        "name": one.name,
-        "count": int(one.count),
-        "seconds": one.seconds,
-        "mean": one.mean,
-        "p50": one.p50,
-        "p95": one.p95,
-        "share": one.share,
-    }
+    return TimingSummary.of(one, count=int(one.count))
 
 
 def _matrix(matrix: StepMatrix) -> StepWork:
-    return {
-        "ranks": matrix.ranks,
-        "firstSteps": _whole(matrix.first_steps),
-        "lastSteps": _whole(matrix.last_steps),
-        "seconds": [_numbers(row) for row in matrix.seconds],
-    }
+    return StepWork(
+        ranks=matrix.ranks,
+        first_steps=_whole(matrix.first_steps),
+        last_steps=_whole(matrix.last_steps),
+        seconds=[_numbers(row) for row in matrix.seconds],
+    )
 
 
 def _straggler(slow: Straggler, host: str) -> SlowRank:
-    return {
-        "rank": slow.rank,
-        "host": host,
-        "isSlow": slow.is_slow,
-        "work": slow.work,
-        "medianWork": slow.median_work,
-        "lostSeconds": slow.lost_seconds,
-        "lostShare": slow.lost_share,
-        "lost": _numbers(slow.lost),
-    }
+    return SlowRank.of(slow, host=host, lost=_numbers(slow.lost))
 
 
 def _series(one: TimingSeries) -> TimingColumns:
-    return {
-        "rank": one.rank,
-        "name": one.name,
-        "total": one.total,
-        "firstSteps": _whole(one.first_steps),
-        "steps": _whole(one.steps),
-        "times": _numbers(one.times),
-        "count": _whole(one.count),
-        "seconds": _numbers(one.total_seconds),
-        "mean": _numbers(one.mean),
-        "min": _numbers(one.low),
-        "max": _numbers(one.high),
-        "p50": _numbers(one.p50),
-        "p95": _numbers(one.p95),
-    }
+    return TimingColumns.of(
+        one,
+        first_steps=_whole(one.first_steps),
+        steps=_whole(one.steps),
+        times=_numbers(one.times),
+        count=_whole(one.count),
+        seconds=_numbers(one.total_seconds),
+        mean=_numbers(one.mean),
+        min=_numbers(one.low),
+        max=_numbers(one.high),
+        p50=_numbers(one.p50),
+        p95=_numbers(one.p95),
+    )
 
 
 def _count(one: CountSeries) -> CountColumns:
-    return {
-        "rank": one.rank,
-        "name": one.name,
-        "total": one.total,
-        "steps": _whole(one.steps),
-        "times": _numbers(one.times),
-        "perSecond": _numbers(one.per_second),
-    }
+    return CountColumns.of(
+        one,
+        steps=_whole(one.steps),
+        times=_numbers(one.times),
+        per_second=_numbers(one.per_second),
+    )
 
 
 def _whole(values: Iterable[float]) -> list[int]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments.models import Checkpoint
 from experiments.states import GONE
@@ -16,7 +15,7 @@ from metrics import reported, series
 from metrics.reported import Reported
 from metrics.values import number
 from webui.api import encoding
-from webui.api.answers import Pagination, Time, one_of
+from webui.api.answers import Answer, Maybe, Pagination, Stored, Time, one_of, time_text
 from webui.api.trial_encoding import (
     CheckpointWorkload,
     TrialRecord,
@@ -58,16 +57,16 @@ class Metrics(Validation):
     group: str
 
 
-class Workload(TypedDict, total=False):
+class Workload(Answer):
     """One of these; metrics of groups of one's own stand under training."""
 
-    training: Metrics
-    validation: Metrics
-    checkpoint: CheckpointWorkload
+    training: Maybe[Metrics] = None
+    validation: Maybe[Metrics] = None
+    checkpoint: Maybe[CheckpointWorkload] = None
 
 
-class WorkloadsAnswer(TypedDict):
-    workloads: list[Workload]
+class WorkloadsAnswer(Answer):
+    workloads: Stored[list[Workload]]
     pagination: Pagination
 
 
@@ -88,17 +87,17 @@ class TrialWorkloads(ApiView):
             rows.reverse()
         if query["limit"] == 0:
             query["limit"] = -1  # here 0 means no limit
-        return Response(encoding.page([row[2] for row in rows], query, "workloads", lambda row: row))
+        return Response(encoding.page(WorkloadsAnswer, [row[2] for row in rows], query, lambda row: row))
 
 
-def _sort_value(row: Workload, key: str) -> float:
+def _sort_value(row: Json, key: str) -> float:
     """The metric of a row; rows without it, and those with NaN, come last."""
     part = row.get("training") or row.get("validation")
     value = number(part["metrics"]["avgMetrics"].get(key)) if part else None
     return float("inf") if value is None or value != value else value
 
 
-def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Workload]]:
+def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
     option = query["filter"]
     group = query.get("group") or _TYPES[query["metricType"]]
     if option == "FILTER_OPTION_CHECKPOINT":
@@ -110,19 +109,19 @@ def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Workload]]:
     return [(report.steps_completed, 0, _workload(report)) for report in reports]
 
 
-def _workload(report: Reported) -> Workload:
-    part: Metrics = {
+def _workload(report: Reported) -> Json:
+    part = {
         "metrics": {"avgMetrics": report.values},
         "numInputs": 0,
         "totalBatches": report.steps_completed,
-        "endTime": encoding.time(report.reported_at),
+        "endTime": time_text(report.reported_at),
         "group": report.group,
     }
     # the dialect knows two kinds; groups of the user's own count as training
     return {"validation": part} if report.group == "validation" else {"training": part}
 
 
-def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Workload]]:
+def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
     if query["filter"] == "FILTER_OPTION_VALIDATION" or query.get("group"):
         return []
     rows = Checkpoint.objects.filter(trial_id=trial_id)
@@ -144,25 +143,25 @@ class SeriesQuery(serializers.Serializer[Any]):
     )
 
 
-class Point(TypedDict):
+class Point(Answer):
     batches: int
     time: Time
     values: Annotated[Json, Field(description="name of a metric -> what was reported")]
-    epoch: NotRequired[float]
+    epoch: Maybe[float] = None
 
 
-class Curve(TypedDict):
+class Curve(Answer):
     group: str
     type: Annotated[str, one_of(*_TYPES)]
-    data: list[Point]
+    data: Stored[list[Point]]
 
 
-class TrialCurves(TypedDict):
+class TrialCurves(Answer):
     trial: TrialRecord
     metrics: list[Curve]
 
 
-class TimeSeriesAnswer(TypedDict):
+class TimeSeriesAnswer(Answer):
     trials: list[TrialCurves]
 
 
@@ -176,10 +175,10 @@ class TimeSeries(ApiView):
         query = self.query(request)
         trials = trials_with_numbers().filter(pk__in=query["trialIds"]).order_by("id")
         answer = [
-            {"trial": encode_trial(trial, full=False), "metrics": _curves(trial.pk, query)}
+            TrialCurves(trial=encode_trial(trial, full=False), metrics=_curves(trial.pk, query))
             for trial in trials
         ]
-        return Response({"trials": answer})
+        return Response(TimeSeriesAnswer(trials=answer))
 
 
 def _curves(trial_id: int, query: Json) -> list[Curve]:
@@ -187,16 +186,16 @@ def _curves(trial_id: int, query: Json) -> list[Curve]:
     groups = [name for name in series.groups(trial_id) if group in {None, "", name}]
     kinds = {name: kind for kind, name in _TYPES.items()}
     return [
-        {
-            "group": name,
-            "type": kinds.get(name, "METRIC_TYPE_UNSPECIFIED"),
-            "data": _points(trial_id, name, query),
-        }
+        Curve(
+            group=name,
+            type=kinds.get(name, "METRIC_TYPE_UNSPECIFIED"),
+            data=_points(trial_id, name, query),
+        )
         for name in groups
     ]
 
 
-def _points(trial_id: int, group: str, query: Json) -> list[Point]:
+def _points(trial_id: int, group: str, query: Json) -> list[Json]:
     wanted = _wanted(group, query)
     names = None if wanted is None else [*wanted, "epoch"]
     most = min(query["maxDatapoints"] or MAX_POINTS, MAX_POINTS)
@@ -218,12 +217,12 @@ def _wanted(group: str, query: Json) -> set[str] | None:
     return names | {metric_id.split(".", 1)[1] for metric_id in ids if metric_id.startswith(f"{group}.")}
 
 
-def _point(steps_completed: int, at: str, row: Json, wanted: set[str] | None) -> Point:
+def _point(steps_completed: int, at: str, row: Json, wanted: set[str] | None) -> Json:
     if wanted is None or row.keys() <= wanted:
         values = row
     else:
         values = {name: value for name, value in row.items() if name in wanted}
-    point: Point = {"batches": steps_completed, "time": at, "values": values}
+    point: Json = {"batches": steps_completed, "time": at, "values": values}
     if isinstance(epoch := row.get("epoch"), (int, float)):
         point["epoch"] = epoch
     return point

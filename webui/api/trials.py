@@ -10,13 +10,12 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from dispatch import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from metrics import profiler_batches
-from webui.api.answers import Nothing
+from webui.api.answers import Answer, Nothing
 from webui.api.authentication import Run
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Missing
@@ -49,7 +48,7 @@ class TrialPatch(serializers.Serializer[Any]):
     state = serializers.CharField(required=False, allow_null=True)
 
 
-class TrialAnswer(TypedDict):
+class TrialAnswer(Answer):
     trial: TrialRecord
 
 
@@ -61,7 +60,7 @@ class OneTrial(ApiView):
     answers = dict.fromkeys(("GET", "PATCH"), TrialAnswer)
 
     def get(self, request: Request, trial_id: int) -> Response:
-        return Response({"trial": encode_trial(find(request, trial_id))})
+        return Response(TrialAnswer(trial=encode_trial(find(request, trial_id))))
 
     def patch(self, request: Request, trial_id: int) -> Response:
         state = (self.body(request).get("state") or "").removeprefix("STATE_")
@@ -74,7 +73,7 @@ class OneTrial(ApiView):
             detached.set_ended(trial_id, completed=state == "COMPLETED")
         elif state not in {"", "UNSPECIFIED"}:
             raise BadRequest(f"state is {state!r}; allowed: STATE_RUNNING, STATE_COMPLETED, STATE_ERROR.")
-        return Response({"trial": encode_trial(find(request, trial_id))})
+        return Response(TrialAnswer(trial=encode_trial(find(request, trial_id))))
 
 
 class TrialKill(ApiView):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from accounts import tokens
 from accounts.models import LoginToken, User, token_hash
@@ -17,7 +16,7 @@ from accounts.passwords import set_password, weakness
 from events.models import Event
 from events.record import record
 from webui.api import encoding
-from webui.api.answers import Nothing, Pagination, Time
+from webui.api.answers import Answer, Maybe, Nothing, Pagination, Time
 from webui.api.authentication import bearer_tokens
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.permissions import actor, person, require_admin
@@ -35,61 +34,54 @@ _SORT = {
 }
 
 
-class UnixAccountRecord(TypedDict):
+class UnixAccountRecord(Answer):
     """The Unix account that the user's jobs run as on hosts."""
 
-    agentUser: str
-    agentUid: int | None
-    agentGroup: str
-    agentGid: int | None
+    agent_user: str
+    agent_uid: int | None
+    agent_group: str
+    agent_gid: int | None
 
 
-class UserRecord(TypedDict):
+class UserRecord(Answer):
     id: int
     username: str
-    displayName: str
+    display_name: str
     admin: bool
     active: bool
     role: Literal["viewer", "editor", "admin"]
-    email: NotRequired[str]
-    remote: bool
-    agentUserGroup: NotRequired[UnixAccountRecord]
-    lastAuthAt: NotRequired[Time]
-    modifiedAt: Time
+    email: Maybe[str] = None
+    remote: bool = False
+    agent_user_group: Maybe[UnixAccountRecord] = None
+    last_auth_at: Maybe[Time] = None
+    modified_at: Time
 
 
-class UserAnswer(TypedDict):
+class UserAnswer(Answer):
     user: UserRecord
 
 
-class UsersAnswer(TypedDict):
+class UsersAnswer(Answer):
     users: list[UserRecord]
     pagination: Pagination
 
 
-def encode_user(user: User) -> Json:
+def encode_user(user: User) -> UserRecord:
     group = None
     if user.unix_user:
-        group = {
-            "agentUser": user.unix_user,
-            "agentUid": user.unix_uid,
-            "agentGroup": user.unix_group,
-            "agentGid": user.unix_gid,
-        }
-    return encoding.without_none(
-        {
-            "id": user.pk,
-            "username": user.username,
-            "displayName": user.display_name,
-            "admin": user.is_admin,
-            "active": user.is_active,
-            "role": user.role,
-            "email": user.email or None,
-            "remote": False,
-            "agentUserGroup": group,
-            "lastAuthAt": encoding.time(user.last_login),
-            "modifiedAt": encoding.time(user.modified_at),
-        }
+        group = UnixAccountRecord(
+            agent_user=user.unix_user,
+            agent_uid=user.unix_uid,
+            agent_group=user.unix_group,
+            agent_gid=user.unix_gid,
+        )
+    return UserRecord.of(
+        user,
+        admin=user.is_admin,
+        active=user.is_active,
+        email=user.email or None,
+        agent_user_group=group,
+        last_auth_at=user.last_login,
     )
 
 
@@ -160,7 +152,7 @@ class Users(ApiView):
                 users.filter(role=User.Role.ADMIN) if query["admin"] else users.exclude(role=User.Role.ADMIN)
             )
         users = users.order_by(*encoding.ordering(query, _SORT, "username"))
-        return Response(encoding.page(users, query, "users", encode_user))
+        return Response(encoding.page(UsersAnswer, users, query, encode_user))
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
@@ -179,7 +171,7 @@ class Users(ApiView):
                 record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
         except IntegrityError as error:
             raise Conflict(f"user already exists: there is a user {user.username}.") from error
-        return Response({"user": encode_user(user)})
+        return Response(UserAnswer(user=encode_user(user)))
 
 
 def _apply(user: User, fields: Json) -> None:
@@ -230,7 +222,7 @@ class OneUser(ApiView):
     answers = {"GET": UserAnswer, "PATCH": UserAnswer}
 
     def get(self, request: Request, user_id: int) -> Response:
-        return Response({"user": encode_user(_by_id(user_id))})
+        return Response(UserAnswer(user=encode_user(_by_id(user_id))))
 
     @transaction.atomic
     def patch(self, request: Request, user_id: int) -> Response:
@@ -260,7 +252,7 @@ class OneUser(ApiView):
             Event.Kind.USER, user.pk, from_state=before, to_state=user.role, reason="changed", actor=actor(request),
             detail=detail,
         )  # fmt: skip
-        return Response({"user": encode_user(user)})
+        return Response(UserAnswer(user=encode_user(user)))
 
 
 def _refuse_last_admin(user: User) -> None:
@@ -281,7 +273,7 @@ class UserByName(ApiView):
         user = User.objects.filter(username=username).first()
         if user is None:
             raise Missing(f"user {username} not found")
-        return Response({"user": encode_user(user)})
+        return Response(UserAnswer(user=encode_user(user)))
 
 
 class Setting(serializers.Serializer[Any]):
@@ -290,13 +282,13 @@ class Setting(serializers.Serializer[Any]):
     value = serializers.CharField(required=False, allow_null=True, allow_blank=True, max_length=65_536)
 
 
-class SettingRecord(TypedDict):
+class SettingRecord(Answer):
     key: str
-    storagePath: str
+    storage_path: str
     value: str
 
 
-class SettingsAnswer(TypedDict):
+class SettingsAnswer(Answer):
     settings: list[SettingRecord]
 
 
@@ -314,8 +306,8 @@ class UserSettings(ApiView):
 
     def get(self, request: Request) -> Response:
         rows = UserSetting.objects.filter(user=person(request))
-        settings = [{"key": row.key, "storagePath": row.storage_path, "value": row.value} for row in rows]
-        return Response({"settings": settings})
+        settings = [SettingRecord.of(row) for row in rows]
+        return Response(SettingsAnswer(settings=settings))
 
     @transaction.atomic
     def post(self, request: Request) -> Response:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal
 
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments.models import Experiment, Trial
 from logs import alerts
@@ -15,7 +14,7 @@ from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.triggers import CONDITIONS, Trigger
 from webui.api import encoding
-from webui.api.answers import Nothing, Pagination, Time
+from webui.api.answers import Answer, Maybe, Nothing, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
@@ -32,66 +31,66 @@ _PREFIX = "TRIGGER_TYPE_"
 _MODES = ("WEBHOOK_MODE_WORKSPACE", "WEBHOOK_MODE_SPECIFIC")
 
 
-class TriggerRecord(TypedDict):
+class TriggerRecord(Answer):
     id: int
-    webhookId: int
-    triggerType: str
+    webhook_id: int
+    trigger_type: str
     condition: Json
 
 
-class WebhookRecord(TypedDict):
+class WebhookRecord(Answer):
     """`url` is masked, since most carry a key."""
 
     id: int
     name: str
     url: str
-    webhookType: str
+    webhook_type: str
     mode: str
     triggers: list[TriggerRecord]
-    workspaceId: NotRequired[int]
-    projectId: NotRequired[int]
+    workspace_id: Maybe[int] = None
+    project_id: Maybe[int] = None
     scope: str
     template: str
     paused: bool
     username: str
-    createdAt: Time
+    created_at: Time
 
 
-class DeliveryRecord(TypedDict):
+class DeliveryRecord(Answer):
     """`test`: somebody pressed the button. `nextAt`: of one that waits to be sent."""
 
     id: str
-    webhookId: int
-    triggerType: str
+    webhook_id: int
+    trigger_type: str
     sentence: str
     test: bool
     state: Literal["pending", "sent", "failed"]
     attempts: int
     answer: str
-    createdAt: Time
-    endedAt: NotRequired[Time]
-    nextAt: NotRequired[Time]
+    created_at: Time
+    ended_at: Maybe[Time] = None
+    next_at: Maybe[Time] = None
 
 
-class WebhooksAnswer(TypedDict):
+class WebhooksAnswer(Answer):
     webhooks: list[WebhookRecord]
 
 
-class WebhookAnswer(TypedDict):
+class WebhookAnswer(Answer):
     webhook: WebhookRecord
 
 
-class SigningKeyAnswer(TypedDict):
-    signingKey: str
+class SigningKeyAnswer(Answer):
+    signing_key: str
 
 
 class NewWebhookAnswer(WebhookAnswer):
     """`signingKey` is shown this once, and where messages are signed."""
 
-    signingKey: NotRequired[str]
+    signing_key: Maybe[str] = None
 
 
-class WebhookTestAnswer(TypedDict):
+class WebhookTestAnswer(Answer):
     """`status`: of HTTP, 0: nobody answered."""
 
     completed: bool
@@ -99,55 +98,42 @@ class WebhookTestAnswer(TypedDict):
     answer: str
 
 
-class DeliveriesAnswer(TypedDict):
+class DeliveriesAnswer(Answer):
     deliveries: list[DeliveryRecord]
     pagination: Pagination
 
 
-class DeliveryAnswer(TypedDict):
+class DeliveryAnswer(Answer):
     delivery: DeliveryRecord
 
 
-def encode_rule(rule: Rule) -> Json:
+def encode_rule(rule: Rule) -> WebhookRecord:
     """In the dialect's words; the address is masked, since most carry a key."""
-    return encoding.without_none(
-        {
-            "id": rule.pk,
-            "name": rule.name,
-            "url": rule.shown,
-            "webhookType": _TYPE_OF[rule.form],
-            "mode": _MODES[rule.named_only],
-            "triggers": [
-                {"id": index + 1, "webhookId": rule.pk, "triggerType": _PREFIX + each["type"],
-                 "condition": each["condition"]}
-                for index, each in enumerate(rule.triggers)
-            ],
-            "workspaceId": rule.workspace_id,
-            "projectId": rule.project_id,
-            "scope": rule.scope,
-            "template": rule.template,
-            "paused": rule.paused,
-            "username": rule.owner.username,
-            "createdAt": encoding.time(rule.created_at),
-        }
-    )  # fmt: skip
+    triggers = [
+        TriggerRecord(
+            id=index, webhook_id=rule.pk, trigger_type=_PREFIX + each["type"], condition=each["condition"]
+        )
+        for index, each in enumerate(rule.triggers, 1)
+    ]
+    return WebhookRecord.of(
+        rule,
+        url=rule.shown,
+        webhook_type=_TYPE_OF[rule.form],
+        mode=_MODES[rule.named_only],
+        triggers=triggers,
+        username=rule.owner.username,
+    )
 
 
-def encode_delivery(delivery: Delivery) -> Json:
-    return encoding.without_none(
-        {
-            "id": str(delivery.pk),
-            "webhookId": delivery.rule_id,
-            "triggerType": _PREFIX + delivery.trigger,
-            "sentence": delivery.facts.get("sentence", ""),
-            "test": delivery.is_test,
-            "state": delivery.state,
-            "attempts": delivery.attempts,
-            "answer": delivery.answer,
-            "createdAt": encoding.time(delivery.created_at),
-            "endedAt": encoding.time(delivery.ended_at),
-            "nextAt": encoding.time(delivery.next_at) if delivery.state == Delivery.State.PENDING else None,
-        }
+def encode_delivery(delivery: Delivery) -> DeliveryRecord:
+    return DeliveryRecord.of(
+        delivery,
+        id=str(delivery.pk),
+        webhook_id=delivery.rule_id,
+        trigger_type=_PREFIX + delivery.trigger,
+        sentence=delivery.facts.get("sentence", ""),
+        test=delivery.is_test,
+        next_at=delivery.next_at if delivery.state == Delivery.State.PENDING else None,
     )
 
 
@@ -230,14 +216,14 @@ class Webhooks(ApiView):
     answers = {"GET": WebhooksAnswer, "POST": NewWebhookAnswer}
 
     def get(self, request: Request) -> Response:
-        return Response({"webhooks": [encode_rule(rule) for rule in rules.of(person(request))]})
+        return Response(WebhooksAnswer(webhooks=[encode_rule(rule) for rule in rules.of(person(request))]))
 
     def post(self, request: Request) -> Response:
         body, user = self.body(request), person(request)
         rule, key = rules.create(user, values_of(body, admin=user.is_admin))
         if body.get("paused"):
             rules.set_paused(rule, user, True)
-        return Response({"webhook": encode_rule(rule), **({"signingKey": key} if key else {})})
+        return Response(NewWebhookAnswer(webhook=encode_rule(rule), signing_key=key or None))
 
 
 class OneWebhook(ApiView):
@@ -247,7 +233,7 @@ class OneWebhook(ApiView):
     answers = {"GET": WebhookAnswer, "PATCH": WebhookAnswer, "DELETE": Nothing}
 
     def get(self, request: Request, rule_id: int) -> Response:
-        return Response({"webhook": encode_rule(find(request, rule_id))})
+        return Response(WebhookAnswer(webhook=encode_rule(find(request, rule_id))))
 
     def patch(self, request: Request, rule_id: int) -> Response:
         body, user, rule = self.body(request), person(request), find(request, rule_id)
@@ -256,7 +242,7 @@ class OneWebhook(ApiView):
             rules.edit(rule, user, values)
         if "paused" in body:
             rules.set_paused(rule, user, body["paused"])
-        return Response({"webhook": encode_rule(find(request, rule_id))})
+        return Response(WebhookAnswer(webhook=encode_rule(find(request, rule_id))))
 
     def delete(self, request: Request, rule_id: int) -> Response:
         rules.remove(find(request, rule_id), person(request))
@@ -273,7 +259,7 @@ class WebhookTest(ApiView):
 
     def post(self, request: Request, rule_id: int) -> Response:
         answer = sending.send_test(find(request, rule_id))
-        return Response({"completed": answer.good, "status": answer.status, "answer": answer.words})
+        return Response(WebhookTestAnswer(completed=answer.good, status=answer.status, answer=answer.words))
 
 
 class WebhookKey(ApiView):
@@ -285,7 +271,7 @@ class WebhookKey(ApiView):
         rule = find(request, rule_id)
         if rule.form != Rule.Form.WEBHOOK:
             raise BadRequest(f"webhook {rule_id}: messages of this type are not signed.")
-        return Response({"signingKey": rules.new_key(rule, person(request))})
+        return Response(SigningKeyAnswer(signing_key=rules.new_key(rule, person(request))))
 
 
 class WebhookDeliveries(ApiView):
@@ -296,7 +282,7 @@ class WebhookDeliveries(ApiView):
 
     def get(self, request: Request, rule_id: int) -> Response:
         rows = Delivery.objects.filter(rule=find(request, rule_id)).order_by("-created_at", "-pk")
-        return Response(encoding.page(rows, self.query(request), "deliveries", encode_delivery))
+        return Response(encoding.page(DeliveriesAnswer, rows, self.query(request), encode_delivery))
 
 
 class DeliveryRetry(ApiView):
@@ -310,7 +296,7 @@ class DeliveryRetry(ApiView):
             raise Missing(f"delivery {delivery_id} of webhook {rule_id} not found")
         sending.retry(delivery)
         delivery.refresh_from_db()
-        return Response({"delivery": encode_delivery(delivery)})
+        return Response(DeliveryAnswer(delivery=encode_delivery(delivery)))
 
 
 class CustomData(serializers.Serializer[Any]):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any
 
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from jobs.models import Task
 from logs import why_stopped
 from logs.lines import shown
 from logs.why_stopped import Story
-from webui.api import encoding
+from webui.api.answers import Answer, Maybe
 from webui.api.errors import Missing
 from webui.api.trials import find
 from webui.api.views import ApiView
@@ -24,54 +23,42 @@ class WhyQuery(serializers.Serializer[Any]):
     attempt = serializers.IntegerField(min_value=1, required=False)
 
 
-class LastLine(TypedDict):
+class LastLine(Answer):
     number: int
     rank: int | None
     text: str
 
 
-class StoppedBy(TypedDict):
-    user: NotRequired[str]
+class StoppedBy(Answer):
+    user: Maybe[str] = None
     reason: str
 
 
-class WhyStoppedAnswer(TypedDict):
-    attempt: NotRequired[int]
+class WhyStoppedAnswer(Answer):
+    attempt: Maybe[int] = None
     sentences: Annotated[list[str], Field(description="empty while the attempt goes on")]
-    rank: NotRequired[Annotated[int, Field(description="which failed first")]]
-    host: NotRequired[str]
-    exitCode: NotRequired[int]
-    signal: NotRequired[int]
-    meaning: NotRequired[Annotated[str, Field(description="the exit code in words")]]
+    rank: Maybe[Annotated[int, Field(description="which failed first")]] = None
+    host: Maybe[str] = None
+    exit_code: Maybe[int] = None
+    signal: Maybe[int] = None
+    meaning: Maybe[Annotated[str, Field(description="the exit code in words")]] = None
     lines: Annotated[list[LastLine], Field(description="what the process said last")]
     traceback: bool
-    stoppedBy: NotRequired[StoppedBy]
+    stopped_by: Maybe[StoppedBy] = None
     labels: Annotated[list[str], Field(description="names of the log policies that matched")]
     failed: Annotated[bool, Field(description="nobody wanted this end")]
 
 
 def encode_story(story: Story) -> WhyStoppedAnswer:
     """`sentences` is empty while the attempt goes on; rank, host and the like are left out where none is known."""
-    encoded = encoding.without_none(
-        {
-            "attempt": story.attempt,
-            "sentences": story.sentences,
-            "rank": story.rank,
-            "host": story.host or None,
-            "exitCode": story.exit_code,
-            "signal": story.signal,
-            "meaning": story.meaning or None,
-            "lines": [
-                {"number": line.number, "rank": line.rank, "text": shown(line.text)}
-                for line in story.words.lines
-            ],
-            "traceback": story.words.traceback,
-            "stoppedBy": story.stopped_by,
-            "labels": [match.name for match in story.matches if match.name],
-            "failed": story.failed,
-        }
+    return WhyStoppedAnswer.of(
+        story,
+        host=story.host or None,
+        meaning=story.meaning or None,
+        lines=[LastLine.of(line, text=shown(line.text)) for line in story.words.lines],
+        traceback=story.words.traceback,
+        labels=[match.name for match in story.matches if match.name],
     )
-    return cast(WhyStoppedAnswer, encoded)
 
 
 class TaskWhyStopped(ApiView):

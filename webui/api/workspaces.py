@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
-from webui.api.answers import Nothing, Pagination
+from webui.api.answers import Answer, Nothing, Pagination
 from webui.api.errors import Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
@@ -20,58 +20,48 @@ from webui.api.views import ApiView, Json
 _SORT = {"SORT_BY_NAME": "name", "SORT_BY_ID": "id"}
 
 
-class WorkspaceRecord(TypedDict):
+class WorkspaceRecord(Answer):
     """`userId` 0: nobody owns it."""
 
     id: int
     name: str
     archived: bool
     immutable: bool
-    numProjects: int
-    numExperiments: int
-    pinned: bool
-    state: str
-    errorMessage: str
-    userId: int
+    num_projects: int
+    num_experiments: int
+    pinned: bool = False
+    state: str = "WORKSPACE_STATE_UNSPECIFIED"
+    error_message: str = ""
+    user_id: int
     username: str
 
 
-class WorkspacesAnswer(TypedDict):
+class WorkspacesAnswer(Answer):
     workspaces: list[WorkspaceRecord]
     pagination: Pagination
 
 
-class WorkspaceAnswer(TypedDict):
+class WorkspaceAnswer(Answer):
     workspace: WorkspaceRecord
 
 
 class NewWorkspaceAnswer(WorkspaceAnswer):
-    namespaceBindings: Json
+    # the client iterates over this
+    namespace_bindings: Annotated[Json, Field(description="of Kubernetes; always empty")] = {}
 
 
-class CompletedAnswer(TypedDict):
-    completed: bool
+class CompletedAnswer(Answer):
+    completed: bool = True
 
 
-class PoolNamesAnswer(TypedDict):
-    resourcePools: list[str]
+class PoolNamesAnswer(Answer):
+    resource_pools: list[str]
     pagination: Pagination
 
 
-def encode_workspace(row: Any) -> Json:
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "archived": row.archived,
-        "immutable": row.immutable,
-        "numProjects": row.num_projects,
-        "numExperiments": row.num_experiments,
-        "pinned": False,
-        "state": "WORKSPACE_STATE_UNSPECIFIED",
-        "errorMessage": "",
-        "userId": row.owner_id or 0,
-        "username": row.owner.username if row.owner else "",
-    }
+def encode_workspace(row: Any) -> WorkspaceRecord:
+    username = row.owner.username if row.owner else ""
+    return WorkspaceRecord.of(row, user_id=row.owner_id or 0, username=username)
 
 
 def find(workspace_id: int) -> Any:
@@ -112,12 +102,11 @@ class Workspaces(ApiView):
         if query.get("users"):
             rows = rows.filter(owner__username__in=query["users"])
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
-        return Response(encoding.page(rows, query, "workspaces", encode_workspace))
+        return Response(encoding.page(WorkspacesAnswer, rows, query, encode_workspace))
 
     def post(self, request: Request) -> Response:
         row = places.make_workspace(person(request), self.body(request)["name"])
-        # the client walks over the bindings of Kubernetes namespaces; there are none here
-        return Response({"workspace": encode_workspace(find(row.pk)), "namespaceBindings": {}})
+        return Response(NewWorkspaceAnswer(workspace=encode_workspace(find(row.pk))))
 
 
 class OneWorkspace(ApiView):
@@ -127,15 +116,15 @@ class OneWorkspace(ApiView):
     answers = {"GET": WorkspaceAnswer, "PATCH": WorkspaceAnswer, "DELETE": CompletedAnswer}
 
     def get(self, request: Request, workspace_id: int) -> Response:
-        return Response({"workspace": encode_workspace(find(workspace_id))})
+        return Response(WorkspaceAnswer(workspace=encode_workspace(find(workspace_id))))
 
     def patch(self, request: Request, workspace_id: int) -> Response:
         places.change(person(request), find(workspace_id), {"name": self.body(request)["name"]})
-        return Response({"workspace": encode_workspace(find(workspace_id))})
+        return Response(WorkspaceAnswer(workspace=encode_workspace(find(workspace_id))))
 
     def delete(self, request: Request, workspace_id: int) -> Response:
         places.delete(person(request), find(workspace_id))
-        return Response({"completed": True})
+        return Response(CompletedAnswer())
 
 
 class WorkspaceArchive(ApiView):
@@ -158,4 +147,6 @@ class AvailablePools(ApiView):
         find(workspace_id)
         names = list(ResourcePool.objects.values_list("name", flat=True))
         query = {"offset": 0, "limit": -1}
-        return Response({"resourcePools": names, "pagination": encoding.pagination(query, len(names))})
+        return Response(
+            PoolNamesAnswer(resource_pools=names, pagination=encoding.pagination(query, len(names)))
+        )

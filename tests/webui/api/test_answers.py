@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, NotRequired
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import TypedDict
 
 from webui.api import answers, async_routes, urls
-from webui.api.answers import JsonLines, Media, Nothing, WrongAnswer
+from webui.api.answers import Answer, JsonLines, Maybe, Media, Nothing, Stored, Time, WrongAnswer
 from webui.api.docs import schema
 from webui.api.ndjson import ndjson, record
 from webui.api.views import ApiView
 
 
-class Part(TypedDict):
+class Part(Answer):
     size: int
-    name: NotRequired[str]
+    name: Maybe[str] = None
 
 
-class Whole(TypedDict):
+class Whole(Answer):
     parts: list[Part]
 
 
@@ -45,6 +46,7 @@ def _answered(data: Any, status: int = 200) -> Any:
         ({"parts": [{"size": 1, "colour": "red"}]}, "parts.0.colour: Extra inputs are not permitted"),
         ({"parts": [{"name": "a"}]}, "parts.0.size: Field required"),
         ({"parts": [{"size": "1"}]}, "parts.0.size: Input should be a valid integer"),
+        ({"parts": [{"size": 1, "name": None}]}, "parts.0.name: Input should be a valid string"),
         ({}, "parts: Field required"),
     ],
 )
@@ -57,6 +59,35 @@ def test_an_answer_that_is_not_as_declared_fails_with_what_differs(data: Any, fa
 def test_what_is_as_declared_passes_and_so_does_every_error() -> None:
     assert json.loads(_answered({"parts": [{"size": 1, "name": "a"}, {"size": 2}]}).content)
     assert _answered({"message": "no"}, 404).status_code == 404
+
+
+@dataclass
+class Row:
+    size_bytes: int = 3
+    host_name: str | None = None
+    seen_at: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Shown(Answer):
+    size_bytes: int
+    host_name: Maybe[str] = None
+    seen_at: Time | None
+    parts: Stored[list[Part]]
+    kind: str = "file"
+
+
+def test_a_model_takes_fields_from_a_row_and_writes_them_in_camel_case() -> None:
+    shown = Shown.of(Row(), parts=[{"size": 1}])
+    assert json.loads(answers.json_answer(shown).content) == {
+        "sizeBytes": 3, "seenAt": "2026-01-31T12:00:00.000000Z", "parts": [{"size": 1}], "kind": "file",
+    }  # fmt: skip
+    unseen = Shown.of(Row(host_name="gpu1"), seen_at=None, parts=[])
+    found = json.loads(answers.json_answer(unseen).content)
+    assert found["hostName"] == "gpu1" and found["seenAt"] is None
+    described = answers.definitions()["Shown"]
+    assert described["required"] == ["sizeBytes", "seenAt", "parts", "kind"]
+    assert described["properties"]["parts"]["items"] == {"$ref": "#/components/schemas/Part"}
+    assert described["properties"]["hostName"] == {"type": "string"}
 
 
 async def test_each_line_of_a_stream_is_held_against_its_type() -> None:
