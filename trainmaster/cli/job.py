@@ -53,7 +53,6 @@ def _columns(weighted: bool, short: bool) -> List[Column]:
         Column("Slots (acquired/needed)", lambda row: f"{row['allocatedSlots']}/{row['requestedSlots']}"),
         Column("Status", lambda row: _status(row, short)),
         Column("User", lambda row: row.get("username")),
-        Column("Experiment", lambda row: row["entityId"] if row["type"] == "TYPE_EXPERIMENT" else None),
     ]
 
 

@@ -105,6 +105,5 @@ def test_the_columns_are_the_documented_ones() -> None:
     headings = [column.heading for column in _columns(weighted=False, short=True)]
     assert headings == [
         "#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User",
-        "Experiment",  # ours, behind Determined's nine
     ]  # fmt: skip
     assert [column.heading for column in _columns(weighted=True, short=True)][4] == "Weight"
