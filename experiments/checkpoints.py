@@ -36,7 +36,10 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     storage = data.get("storage") or "server"
     if not isinstance(storage, dict):
         storage = {"type": str(storage)}
+    if "type" in storage:
+        storage = {**storage, "type": str(storage["type"])}
     storage = s3_stores.without_secrets(storage)  # training code wrote it; the keys are in the config
+    metadata = data.get("metadata")
     resources = {_inside(str(path)): int(size) for path, size in (data.get("resources") or {}).items()}
     uploaded = storage.get("type") != "server" and not s3_stores.is_signed(storage)
     checkpoint, new = Checkpoint.objects.get_or_create(
@@ -49,7 +52,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
             "steps_completed": int(data.get("steps_completed") or 0),
             "resources": resources,
             "size_bytes": sum(resources.values()),
-            "metadata": data.get("metadata") or {},
+            "metadata": metadata if isinstance(metadata, dict) else {},
             "storage": storage,
             "reported_at": timezone.now(),
         },

@@ -39,7 +39,10 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
         case "alert":
             alerts.raised(trial.pk, trial.task_id, experiment.pk, data)
         case "metadata":
-            Trial.objects.filter(pk=trial.pk).update(metadata=data.get("metadata") or {})
+            metadata = data.get("metadata") or {}
+            if not isinstance(metadata, dict):
+                raise ValueError(f"metadata of a trial is an object; found: {type(metadata).__name__}")
+            Trial.objects.filter(pk=trial.pk).update(metadata=metadata)
     announce(f"experiment:{experiment.pk}")
 
 

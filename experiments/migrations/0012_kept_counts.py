@@ -27,6 +27,7 @@ BEGIN
   IF TG_OP <> 'DELETE' THEN PERFORM experiments_count_labels(NEW, 1); END IF;
   RETURN NULL;
 END $$;
+-- Every trial is created and deleted under the lock of its experiment, so the columns that are read here are the last.
 CREATE FUNCTION experiments_trial_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   sign int := CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END;
@@ -75,10 +76,13 @@ SELECT label, project_id, count(*) FROM experiments_experiment, jsonb_array_elem
 WORDS = """
 CREATE FUNCTION experiments_words(name text, description text, labels jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT upper(concat_ws(chr(10), name, description, (SELECT string_agg(label, chr(10)) FROM jsonb_array_elements_text(labels) label)))
+  SELECT upper(left(concat_ws(chr(10), name, (SELECT string_agg(label, chr(10)) FROM jsonb_array_elements_text(labels) label), description), 10000))
 $$;
 CREATE FUNCTION experiments_trigrams(words text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT coalesce(array_agg(DISTINCT substr(words, place, 3)), '{}') FROM generate_series(1, length(words) - 2) place
+  SELECT coalesce(array_agg(DISTINCT letters), '{}') FROM (
+    SELECT letter || lead(letter) OVER places || lead(letter, 2) OVER places AS letters
+    FROM unnest(string_to_array(words, NULL)) WITH ORDINALITY AS text(letter, place) WINDOW places AS (ORDER BY place)
+  ) three WHERE letters IS NOT NULL
 $$;
 CREATE INDEX experiments_by_trigram ON experiments_experiment
   USING gin (experiments_trigrams(experiments_words(name, description, labels)));

@@ -317,7 +317,6 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
         return False
     if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
         return False
-    ports.release(allocation)
     now = database_now()
     ended_at = allocation.members.aggregate(last=Max("ended_at"))["last"] or now
     late_seconds = (now - ended_at).total_seconds()
@@ -330,9 +329,11 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
             if key in allocation.exit_detail
         },
     }
-    step_allocation(
+    if not step_allocation(
         allocation, AllocationState.TERMINATED, exit_reason, "server", detail,
         exit_reason=exit_reason, exit_code=exit_code, ended_at=ended_at, settled_at=now,
-    )  # fmt: skip
+    ):  # fmt: skip
+        return False
+    ports.release(allocation)
     mark_dirty(allocation.pool_id)
     return True

@@ -32,6 +32,13 @@ def test_any_part_of_the_words_in_any_case(experiments: dict[str, Experiment]) -
     assert found("i") == {"digits 77", "x"}, "short texts are found too"
 
 
+def test_a_long_description_costs_little_and_is_found_by_its_beginning() -> None:
+    first = "".join(f"{number:04d} " for number in range(2_000))
+    Experiment.objects.filter(name="x").update(description=first + "far behind " * 200_000)
+    assert found("0017 0018") == {"x"}
+    assert not found("far behind"), "what comes after 10,000 characters is in no index"
+
+
 def test_an_index_finds_rare_words() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")

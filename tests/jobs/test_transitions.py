@@ -48,6 +48,7 @@ def test_the_first_start_of_a_job_is_kept_and_stays() -> None:
     assert (start.job, start.pool, start.at) == (task.job, first.pool, first.assigned_at)
     assert start.submitted_at == task.job.submitted_at
     transitions.member_ended(first.members.get().pk, code=0, signal=None, reason=Reason.COMPLETED)
+    first.refresh_from_db()
     assert transitions.terminate(first, exit_reason=Reason.COMPLETED, exit_code=0)
     transitions.set_task_state(task.pk, TaskState.WAITING, reason=Reason.ACTIVATED_BY_USER, actor="user:ada")
     assert assign(Task.objects.get(pk=task.pk)).number == 2

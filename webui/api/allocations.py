@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Annotated, Any, TypeVar
 
 from django.db import transaction
@@ -92,7 +93,8 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
     """Whether the run should save and leave; answers early when it should. `timeoutSeconds` up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
     # the published client writes it in its own way, and would else ask without a pause
-    asked = number(request.GET, "timeoutSeconds") or number(request.GET, "timeout_seconds") or 0.0
+    names = ("timeoutSeconds", "timeout_seconds")
+    asked = next(filter(None, (number(request.GET, name, -inf, inf) for name in names)), 0.0)
     seconds = min(max(asked, 0.0), LONGEST_POLL_SECONDS)
 
     async def look() -> bool | None:

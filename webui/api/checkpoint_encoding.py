@@ -136,7 +136,7 @@ def _encoded(checkpoint: Checkpoint, host: str | None) -> CheckpointRecord:
         resources={path: str(size) for path, size in checkpoint.resources.items()},
         size_bytes=str(checkpoint.size_bytes),
         metadata={"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
-        storage=checkpoint.storage.get("type", "server"),
+        storage=str(checkpoint.storage.get("type", "server")),
         host=host,
         deletion_waits_for=checkpoint.deletion_waits_for or None,
         training=_training(checkpoint),

@@ -84,8 +84,12 @@ def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
-    if changes:
-        rights.require_owner(who if isinstance(who, User) else who.task.job.owner, experiment)
+    if not changes:
+        return
+    if isinstance(who, User):
+        rights.require_owner(who, experiment)
+    else:
+        rights.require_own(who.task.job.owner, experiment)
 
 
 def _actor(who: Principal) -> str:

@@ -25,7 +25,7 @@ from jobs.transitions import run_token
 from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from trainmaster.runner.levels import level_of
-from webui.api.answers import Answer, Body, Maybe, Nothing
+from webui.api.answers import Answer, Body, Maybe, Nothing, Stored
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial, trials_with_numbers
@@ -219,7 +219,7 @@ class MetadataBody(serializers.Serializer[Any]):
 
 
 class MetadataAnswer(Answer):
-    metadata: Json
+    metadata: Stored[Json]
 
 
 class RunMetadata(ApiView):

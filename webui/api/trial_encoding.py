@@ -74,7 +74,7 @@ class CheckpointWorkload(Answer):
     total_batches: int
     end_time: Time
     resources: Annotated[dict[str, Number64], Field(description="path of a file -> its bytes")]
-    metadata: Json
+    metadata: Stored[Json]
 
 
 class FailureRecord(Answer):
@@ -112,7 +112,7 @@ class TrialRecord(Answer):
     checkpoint_count: int
     total_checkpoint_size: Number64
     summary_metrics: Json
-    metadata: Json
+    metadata: Stored[Json]
     external_trial_id: Maybe[str] = None
     log_policy_matched: Maybe[Annotated[str, Field(description="the newest of logLabels")]] = None
     log_labels: Annotated[list[str], Field(description="names of the log policies that its log matched")]

@@ -23,7 +23,7 @@ from trainmaster import yamltext
 from trainmaster.cli.submission import missing_scripts
 from webui.pages.experiment_access import may_act
 from webui.pages.frame import user_of
-from webui.query import as_id, as_number
+from webui.query import LARGEST_SECONDS, as_id, as_number
 
 #: a search of more trials is not simulated with each key that is pressed
 MOST_TRIALS = 1_000
@@ -153,7 +153,7 @@ def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) 
 
 def _seconds(text: str) -> float | None:
     seconds = as_number(text)
-    return seconds if seconds is not None and seconds > 0 else None
+    return seconds if seconds is not None and 0 < seconds <= LARGEST_SECONDS else None
 
 
 def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | None:

@@ -133,9 +133,9 @@ def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     rows = rows.defer("search", "original_config", "template_config", "notes")
     rows = _summed(rows, user, wanted)
-    if pool := wanted.get("pool"):
+    if pool := wanted.get("pool", "").strip():
         rows = rows.filter(job__pool__name=pool, unmanaged=False)
-    if label := wanted.get("label"):
+    if label := wanted.get("label", "").strip():
         rows = rows.filter(labels__contains=[label])
     if text := wanted.get("q", "").strip():
         rows = words.containing(rows, text, as_id(text))

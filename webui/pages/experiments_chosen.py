@@ -14,7 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from accounts import rights
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from experiments import edits, places, transitions
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
@@ -103,7 +103,8 @@ def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) ->
             step(each)
             done += 1
         except Refusal as refusal:
-            if action in GOING and each.state in EXPERIMENT_END_STATES:
+            is_theirs = refusal.code is Code.FORBIDDEN
+            if action in GOING and each.state in EXPERIMENT_END_STATES and not is_theirs:
                 ended.append(pk)
             else:
                 refused.append(str(refusal))

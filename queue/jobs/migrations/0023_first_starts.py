@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 SO_FAR = """
 INSERT INTO jobs_firststart (job_id, pool_id, submitted_at, at)
-SELECT DISTINCT ON (job.id) job.id, job.pool_id, job.submitted_at, attempt.assigned_at
+SELECT DISTINCT ON (job.id) job.id, attempt.pool_id, job.submitted_at, attempt.assigned_at
 FROM jobs_allocation attempt JOIN jobs_task task ON task.id = attempt.task_id JOIN jobs_job job ON job.id = task.job_id
 ORDER BY job.id, attempt.assigned_at;
 """

@@ -1,6 +1,7 @@
 """Checkpoints over REST: lists in order, what would be lost, deletion, policies, and the way into a fork."""
 
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,22 @@ def test_what_is_measured_with_a_checkpoint_is_found_by_it(
         in run.refused("POST", "trial-source-info", {"trialSourceInfo": other})[1]
     )
     assert cast.vic.refused("POST", "trial-source-info", {"trialSourceInfo": source})[0] == 403
+
+
+@pytest.mark.parametrize("metadata", [["a list"], "text", 5])
+def test_whatever_training_code_writes_as_metadata_its_trial_and_checkpoints_are_answered(
+    cast: Cast, trial: Trial, running: tuple[Trial, Any, Api], metadata: object
+) -> None:
+    member, made = running[1].members.first(), uuid.uuid4()
+    record = {"type": "checkpoint", "uuid": str(made), "storage": {"type": 5}, "metadata": metadata}
+    reports.apply(trial.experiment, trial, member, record)
+    with suppress(ValueError):  # the intake names it in the log
+        reports.apply(trial.experiment, trial, member, {"type": "metadata", "metadata": metadata})
+    assert cast.ada.get(f"checkpoints/{made}")["checkpoint"]["metadata"]["steps_completed"] == 0
+    listed = cast.ada.get(f"experiments/{trial.experiment_id}/checkpoints")["checkpoints"]
+    assert [each["storage"] for each in listed if each["uuid"] == str(made)] == ["5"]
+    assert cast.ada.get(f"trials/{trial.pk}")["trial"]["id"] == trial.pk
+    assert cast.ada.get(f"experiments/{trial.experiment_id}/trials")["trials"]
 
 
 def test_a_record_of_training_code_brings_no_keys_and_gets_those_of_the_config_for_its_place_alone(

@@ -74,7 +74,7 @@ def test_the_table_of_trials_is_sorted_by_its_address(client: Client) -> None:
     assert order(client, f"{at}?sort=-progress")[0] == c and order(client, f"{at}?sort=-steps")[0] == b
     assert order(client, f"{at}?sort=nonsense&page=99") == [a, b, c]
     page = client.get(f"{at}?sort=best").content.decode()
-    assert '<th class="number" aria-sort="ascending"><a id="by-best" href="?sort=-best">Best ↑</a>' in page
+    assert 'number" aria-sort="ascending"><a id="head-best" href="?sort=-best">Best ↑</a>' in page
     assert 'hx-get="?sort=best&amp;part=trials"' in page or 'hx-get="?part=trials&amp;sort=best"' in page
 
 
