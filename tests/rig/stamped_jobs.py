@@ -169,7 +169,7 @@ class Stream:
         return len(open_ones) < self.UNFINISHED
 
     def states(self) -> dict[int, str]:
-        found = self.stack.get("/api/v1/experiments?limit=0")["experiments"]
+        found = self.stack.get("/api/v1/experiments?limit=-1")["experiments"]  # 0 would be 100 of them
         return {int(each["id"]): str(each["state"]) for each in found}
 
     def _act(self, job: Job) -> None:
