@@ -116,7 +116,7 @@ def _job_id(client: Client, given: str) -> str:
             raise
         raise CliError(
             f"there is no experiment {given}, and no job whose id begins with {given}; "
-            "`trainmaster job list` shows the ids of both."
+            "`trainmaster job list` shows ids of jobs, `trainmaster experiment list` numbers of experiments."
         ) from error
 
 

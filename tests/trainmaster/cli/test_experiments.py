@@ -172,7 +172,7 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
             assert local_host("job", "update-batch", f"{top[:8]}.to-top").returncode == 0
             assert listed()[0]["ID"] == top
         heading = local_host("job", "list").stdout.splitlines()[0]
-        assert [cell.strip() for cell in heading.split("|")][:9] == [
+        assert [cell.strip() for cell in heading.split("|")] == [
             "#", "ID", "Type", "Job Name", "Priority", "Submitted", "Slots (acquired/needed)", "Status", "User",
         ]  # fmt: skip
         why = local_host("job", "explain", ids[0][:8])
@@ -187,11 +187,10 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
         assert local_host("job", "update", "zzz", "--priority", "3").returncode == 1
         assert local_host("job", "list", "-p", "nowhere").returncode == 1
         assert "not found" in local_host("job", "explain", "zzz").stderr
-        assert [line["Experiment"] for line in listed()] == [str(second), str(first)]
         assert local_host("job", "explain", str(first)).stdout == local_host("job", "explain", ids[0]).stdout
         unknown = local_host("job", "explain", "7654321")
         assert unknown.returncode == 1 and "there is no experiment 7654321" in unknown.stderr
-        assert "`trainmaster job list` shows the ids of both" in unknown.stderr
+        assert "`trainmaster experiment list`" in unknown.stderr
     finally:
         for number in (first, second):
             local_host("e", "kill", str(number))

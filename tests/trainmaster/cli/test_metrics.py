@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.pace import wait_until
 from tests.trainmaster.cli.conftest import CommandLine
 
 CONFIG = """
@@ -40,6 +41,10 @@ def ended(local_host: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> 
     assert created.returncode == 0, created.stderr
     experiment = created.stdout.split("Created experiment ")[1].split()[0]
     (trial,) = json.loads(local_host("e", "list-trials", experiment, "--json").stdout)
+    # a checkpoint's upload may outlive its ranks
+    assert wait_until(
+        lambda: "COMPLETED" in said(local_host, "t", "describe", str(trial["id"])).split("Workloads:")[1], 60
+    )
     return experiment, str(trial["id"])
 
 
