@@ -79,14 +79,14 @@ def token_of(member: Any) -> str:
 def new_trial() -> Any:
     """The first member of a trial that runs on one host."""
     from accounts.models import token_hash
-    from dispatch import passes
+    from dispatch.passes import pool_pass
     from hosts.models import Host
     from jobs.models import Allocation
     from tests.rig.world import make_host, members_of, submit_experiment
 
     make_host(f"gpu{Host.objects.count()}", 1)
     experiment = submit_experiment(name="benchmark")
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     member = members_of(experiment)[0]
     Allocation.objects.filter(pk=member.allocation_id).update(token_hash=token_hash(token_of(member)))
     return member

@@ -58,7 +58,7 @@ class Event(models.Model):
         ordering = ["id"]
         indexes = [
             models.Index(fields=["kind", "subject", "id"]),
-            # rows come in the order of time, so this is small; the oldest are looked for by dispatch.event_retention
+            # small, since rows come in the order of time; dispatch.keeping.event_retention looks for the oldest
             BrinIndex(fields=["at"], name="events_by_time"),
             models.Index(fields=["task_id", "id"], condition=~models.Q(task_id=""), name="events_by_task"),
             models.Index(

@@ -1,7 +1,7 @@
 """Removes logs of ended tasks for good, in bounded steps that may be interrupted, and says how much logs hold.
 
 Removing begins with a line that says so, which stays: a log whose lines are gone never looks as if nothing had been
-written. Whose time has come is decided above (dispatch.log_retention).
+written. Whose time has come is decided above (dispatch.keeping.log_retention).
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _since(job: Any) -> datetime:
 
 
 def _idle(now: datetime) -> Iterable[Occurrence]:
-    """Attempts that hold GPUs which do nothing (dispatch.idle_gpus marks them), each once."""
+    """Attempts that hold GPUs which do nothing (dispatch.watching.idle_gpus marks them), each once."""
     holds = SlotHold.objects.filter(Q(released_at=None), ~Q(slot__idle_since=None)).select_related(
         "slot__host", "member__allocation__task__job__owner", "member__allocation__task__job__pool"
     )

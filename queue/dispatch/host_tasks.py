@@ -6,8 +6,10 @@ import uuid
 
 from celery import shared_task, signals
 
-from dispatch import admission, pairs, probing, reconcile, tunnel
-from dispatch import doctor as host_doctor
+from dispatch.runs import reconcile
+from dispatch.ssh import tunnel
+from dispatch.watching import admission, pairs, probing
+from dispatch.watching import doctor as host_doctor
 from events import presence
 from events.announce import wake_all
 from events.presence import Part

@@ -14,25 +14,14 @@ from django.db.models import Q
 from django.utils import timezone
 
 from commands import services
-from dispatch import (
-    checkpoint_files,
-    deletion,
-    detached,
-    event_retention,
-    host_tasks,
-    idle_gpus,
-    idle_services,
-    log_retention,
-    open_work,
-    passes,
-    pool_history,
-    reconcile,
-    stacks,
-    time_limits,
-)
-from dispatch import launch as launching
-from dispatch import stop as stopping
+from dispatch import host_tasks
 from dispatch.going_on import going_on
+from dispatch.keeping import checkpoint_files, deletion, event_retention, log_retention, pool_history
+from dispatch.passes import pool_pass
+from dispatch.runs import detached, open_work, reconcile, time_limits
+from dispatch.runs import launch as launching
+from dispatch.runs import stop as stopping
+from dispatch.watching import idle_gpus, idle_services, stacks
 from events import presence
 from events.announce import wake_all
 from events.leases import alone, forget_workers
@@ -56,10 +45,10 @@ _MINUTELY = 30.0
 def tick(pool_id: int | None = None) -> None:
     """Bring the plan of one pool, or of every pool, up to date."""
     pools = (
-        [pool_id] if pool_id is not None else passes.due_pools(timezone.now()).values_list("pk", flat=True)
+        [pool_id] if pool_id is not None else pool_pass.due_pools(timezone.now()).values_list("pk", flat=True)
     )
     for pk in list(pools):
-        passes.run(pk)
+        pool_pass.run(pk)
 
 
 @shared_task(name="dispatch.tasks.launch")

@@ -1,6 +1,6 @@
 """Ended members of which processes may still live: their slots stay held; part of `jobs.transitions`, the one writer.
 
-`dispatch.cleaning` ends what is left, and says here what the host found.
+`dispatch.runs.cleaning` ends what is left, and says here what the host found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slots that are held and stand idle, as the last look found them (dispatch.idle_gpus writes `Slot.idle_since`)."""
+"""Slots that are held and idle, as the last look found them (dispatch.watching.idle_gpus writes `Slot.idle_since`)."""
 
 from __future__ import annotations
 

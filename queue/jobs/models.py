@@ -261,7 +261,7 @@ class SlotHold(models.Model):
 
 
 class UsageRecord(models.Model):
-    """What an attempt that is over held on one host. It stays when its job is deleted; `dispatch.usage` writes it."""
+    """What an ended attempt held on one host. It stays when its job is deleted; `dispatch.keeping.usage` writes it."""
 
     #: as of the member: "<allocation>.<index>"
     run_key = models.CharField(max_length=128, primary_key=True)
@@ -282,7 +282,7 @@ class UsageRecord(models.Model):
 
 
 class PoolCount(models.Model):
-    """How a pool stood in a minute, once it is old on average in ten of them; `dispatch.pool_history` writes it."""
+    """How a pool stood in a minute, once it is old on average in ten; `dispatch.keeping.pool_history` writes it."""
 
     pool = models.ForeignKey(ResourcePool, on_delete=models.CASCADE, related_name="+", db_index=False)
     #: when its span begins, and how long that is

@@ -311,7 +311,7 @@ def member_ended(
 def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | None) -> bool:
     """Close a locked allocation whose members have all ended. False: not yet, or before.
 
-    From now on its token opens nothing but the rest of its streams (dispatch.intake) and of its uploads.
+    From now on its token opens nothing but the rest of its streams (dispatch.runs.intake) and of its uploads.
     """
     if allocation.state == AllocationState.TERMINATED:
         return False

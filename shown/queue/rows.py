@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from accounts.models import User
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from experiments.models import Experiment
 from hosts.models import ResourcePool
 from jobs import run_words

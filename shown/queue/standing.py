@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs import queue_order
 from jobs.states import JobState

@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import Client
 
 from accounts.models import User
-from dispatch import passes
+from dispatch.passes import pool_pass
 from tests.rig.world import default_pool, make_user, submit_experiment
 from tests.rig.year import BASE, TRIALS_EACH, begin
 
@@ -148,7 +148,7 @@ def costs(client: Client) -> dict[str, Cost]:
         return ask
 
     found = {path: cost(asking(path.format(**words))) for path in PAGES}
-    found["a pass of the scheduler"] = cost(lambda: passes.run(default_pool().pk))
+    found["a pass of the scheduler"] = cost(lambda: pool_pass.run(default_pool().pk))
     return found
 
 

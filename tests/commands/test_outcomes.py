@@ -12,7 +12,8 @@ from commands import submit, transitions
 from commands.config import check
 from commands.models import Command
 from commands.states import CommandState
-from dispatch import kinds, launch, passes, settle, spec, time_limits
+from dispatch.passes import pool_pass
+from dispatch.runs import kinds, launch, settle, spec, time_limits
 from events.models import Event
 from hosts.pools import default_pool
 from jobs import transitions as jobs
@@ -39,7 +40,7 @@ def make_command(entrypoint: object = "true", **resources: object) -> Command:
 
 def started(command: Command) -> Member:
     """The command has its slots, and its host said that it runs."""
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     member = Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(
         allocation__task=command.task
     )
@@ -58,7 +59,7 @@ def assert_over(command: Command) -> None:
     assert (command.task.state, command.job.state) == (TaskState.ENDED, JobState.ENDED)
     assert command.ended_at is not None
     assert not SlotHold.objects.filter(released_at=None).exists()
-    assert passes.run(default_pool().pk) >= 0
+    assert pool_pass.run(default_pool().pk) >= 0
     assert Allocation.objects.count() == 1
 
 
@@ -95,7 +96,7 @@ def test_a_command_that_never_started_is_tried_again_and_then_says_why(settings:
     for _ in range(settings.LAUNCH_ATTEMPTS):
         assert Command.objects.get().state == CommandState.ACTIVE
         Task.objects.update(not_before=None)
-        passes.run(default_pool().pk)
+        pool_pass.run(default_pool().pk)
         member = Member.objects.get(allocation__task=command.task, state=MemberState.ASSIGNED)
         settle.member_over(member.pk, reason=Reason.LAUNCH_FAILED, detail={"sentence": "The disk is full."})
     assert Command.objects.get().ending == "could not be started (gpu1), The disk is full."
@@ -125,7 +126,7 @@ def test_a_time_limit_is_a_failure_whatever_the_program_makes_of_the_signal() ->
 def test_a_kill_that_comes_before_the_launch_ends_it_unlaunched() -> None:
     make_host("gpu1", 1)
     command = make_command()
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     transitions.kill(command.pk, actor="user:ada")
     launch.launch(Member.objects.get().pk)
     command.refresh_from_db()
@@ -169,7 +170,7 @@ def test_it_never_spreads_over_two_hosts() -> None:
     make_host("gpu1", 2)
     make_host("gpu2", 2)
     make_command(slots=4)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     assert not Allocation.objects.exclude(state=AllocationState.TERMINATED).exists()
 
 

@@ -18,7 +18,9 @@ from commands.config import check
 from commands.models import Command, Service
 from commands.runs import describe
 from commands.states import CommandState
-from dispatch import idle_services, intake, passes, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import intake, settle
+from dispatch.watching import idle_services
 from events.models import Event
 from hosts.models import Host
 from hosts.pools import default_pool
@@ -43,7 +45,7 @@ def made(kind: Job.Kind, **config: object) -> Command:
 
 def running(command: Command) -> Member:
     make_host("gpu1", 1)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     member = Member.objects.select_related("allocation").get(allocation__task=command.task)
     jobs.member_launched(member.pk, boot_id="b")
     jobs.member_running(member.pk)
@@ -137,7 +139,7 @@ def test_notebooks_are_asked_side_by_side_and_an_odd_answer_is_only_its_own() ->
     host = make_host("gpu1", 3)
     Host.objects.filter(pk=host.pk).update(transport=Host.Transport.LOCAL)
     commands = [made(Job.Kind.NOTEBOOK, idle_timeout="1h", notebook_idle_type="activity") for _ in range(3)]
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     Notebook.all_are_asked = threading.Barrier(len(commands))
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dispatch import server_key
-from dispatch.endpoints import Endpoint, Hop
+from dispatch.ssh import server_key
+from dispatch.ssh.endpoints import Endpoint, Hop
 from tests.rig import pace
 from tests.rig.ports import free_port
 

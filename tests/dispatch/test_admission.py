@@ -12,8 +12,9 @@ import pytest
 from django.conf import LazySettings
 
 from accounts.refusals import Refusal
-from dispatch import admission, connections, doctor, remote, server_key
-from dispatch.doctor_checks import best_python, examine, slots_of
+from dispatch.ssh import connections, remote, server_key
+from dispatch.watching import admission, doctor
+from dispatch.watching.doctor_checks import best_python, examine, slots_of
 from events.models import Event, Presence
 from hosts import registry
 from hosts.models import Host, Slot

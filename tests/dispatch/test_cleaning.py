@@ -11,7 +11,10 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import cleaning, deletion, explain, intake, outsiders, passes, reconcile, settle
+from dispatch.keeping import deletion
+from dispatch.passes import explain, pool_pass
+from dispatch.runs import cleaning, intake, reconcile, settle
+from dispatch.watching import outsiders
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
@@ -63,7 +66,7 @@ def starts() -> Iterator[Starts]:
 def running(**more: Any) -> Member:
     """The only member of an experiment that runs."""
     experiment = submit_experiment(**more)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     [member] = members_of(experiment)
     transitions.member_launched(member.pk, boot_id="")
     transitions.member_running(member.pk)
@@ -100,7 +103,7 @@ def test_the_next_job_waits_until_nothing_is_left_of_a_run_whose_folder_was_remo
     assert (member.state, member.exit_reason) == (MemberState.ENDED, Reason.RUN_VANISHED)
     assert member.cleaning_since and member.remains == [{"pid": process.pid}] and held() == 1
     following = submit_experiment(name="following")
-    passes.run(machine.pool_id)
+    pool_pass.run(machine.pool_id)
     assert not trial_of(following).task.allocations.exists(), "never on a slot of which processes live"
     label = f"exp {experiment_of(member).pk}"
     assert f"being cleaned up after {label}" in waits(following)
@@ -109,7 +112,7 @@ def test_the_next_job_waits_until_nothing_is_left_of_a_run_whose_folder_was_remo
     reconcile.host(machine.pk)
     assert process.wait(60) != 0
     assert not again(member).cleaning_since and held() == 0
-    passes.run(machine.pool_id)
+    pool_pass.run(machine.pool_id)
     assert trial_of(following).task.allocations.count() == 1
     reasons = Event.objects.filter(kind=Event.Kind.MEMBER, subject=member.run_key)
     assert [*reasons.values_list("reason", flat=True)][-2:] == [Reason.CLEANING, Reason.CLEANED]
@@ -303,7 +306,7 @@ def test_slots_of_a_lost_host_are_free_only_when_it_has_been_looked_at(machine: 
     assert again(member).exit_reason == Reason.HOST_LOST and held() == 1
     assert machine.pk not in reconcile.hosts_to_ask()
     Host.objects.filter(pk=machine.pk).update(admission=Host.Admission.READY)
-    passes.run(machine.pool_id)
+    pool_pass.run(machine.pool_id)
     assert attempt_of(experiment_of(member)).number == 1
     reconcile.host(machine.pk)
     assert process.wait(60) != 0 and held() == 0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
-from dispatch import connections, server_key
-from dispatch.contact_errors import HostKeyChanged, HostKeyUnknown, LoginRefused, SshBusy, Unreachable
-from dispatch.endpoints import Endpoint, Hop
-from dispatch.ssh_session import execute
+from dispatch.ssh import connections, server_key
+from dispatch.ssh.contact_errors import HostKeyChanged, HostKeyUnknown, LoginRefused, SshBusy, Unreachable
+from dispatch.ssh.endpoints import Endpoint, Hop
+from dispatch.ssh.ssh_session import execute
 from tests.dispatch.sshd import Sshd, wait_until
 from tests.rig.ports import free_port
 

@@ -6,7 +6,8 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import event_retention, tasks
+from dispatch import tasks
+from dispatch.keeping import event_retention
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment

@@ -14,8 +14,11 @@ from django.db.models import F
 from django.utils import timezone
 
 import experiments.detached
-from dispatch import detached, dialling, idle_services, probing, reconcile, remote, tasks
-from dispatch.endpoints import endpoint_of
+from dispatch import tasks
+from dispatch.runs import detached, reconcile
+from dispatch.ssh import dialling, remote
+from dispatch.ssh.endpoints import endpoint_of
+from dispatch.watching import idle_services, probing
 from events import presence
 from events.models import Event, Presence
 from events.presence import Part

@@ -6,8 +6,9 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import explain, launch, passes, settle
-from dispatch.contact_errors import LoginRefused, RemoteError, Unreachable, VerbFailed
+from dispatch.passes import explain, pool_pass
+from dispatch.runs import launch, settle
+from dispatch.ssh.contact_errors import LoginRefused, RemoteError, Unreachable, VerbFailed
 from events.models import Event
 from experiments.models import Experiment
 from experiments.states import ExperimentState
@@ -28,7 +29,7 @@ def attempt(*, at_once: bool = True) -> dict[str, Member]:
     """A pass, `at_once` without any back-off; what has slots now and was not launched, by host."""
     if at_once:
         Task.objects.update(not_before=None)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     open_members = Member.objects.filter(state=MemberState.ASSIGNED)
     return {
         member.host.name: member

@@ -14,7 +14,8 @@ from celery import Celery
 from django.conf import LazySettings
 from django.db import connection, transaction
 
-from dispatch import passes, tasks
+from dispatch import tasks
+from dispatch.passes import pool_pass
 from events import announce
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool, mark_dirty
@@ -119,8 +120,8 @@ def test_three_beats_and_three_workers_start_nothing_twice(own_redis: Redis) -> 
         each.join()
     held = list(SlotHold.objects.filter(released_at=None).values_list("slot_id", flat=True))
     assert len(held) == len(set(held)) == Allocation.objects.count() == 4
-    passes.run(default_pool().pk)
-    assert not passes.due_pools(default_pool().planned_at).exists(), (
+    pool_pass.run(default_pool().pk)
+    assert not pool_pass.due_pools(default_pool().planned_at).exists(), (
         "a tick with nothing to see asks one statement"
     )
 

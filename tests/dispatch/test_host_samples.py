@@ -7,7 +7,8 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import host_samples, probing, reconcile
+from dispatch.runs import reconcile
+from dispatch.watching import host_samples, probing
 from hosts.models import Host, Slot
 from jobs.models import SlotHold
 from jobs.states import MemberState

@@ -7,7 +7,8 @@ import pytest
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dispatch import host_tasks, passes, tasks
+from dispatch import host_tasks, tasks
+from dispatch.passes import pool_pass
 from hosts.pools import default_pool
 from notifications import outbox
 from notifications import tasks as notifications
@@ -35,7 +36,7 @@ def test_an_idle_server_asks_little(
     task: Callable[[], Any], most: int, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     make_host("gpu1", 1)
-    while passes.run(default_pool().pk):
+    while pool_pass.run(default_pool().pk):
         pass
     for _ in range(2):  # the cursor comes to the end of what has happened in two looks
         outbox.look(timezone.now())
@@ -48,7 +49,7 @@ def test_what_is_open_is_looked_at_in_every_sweep(
 ) -> None:
     make_host("gpu1", 1)
     submit_experiment()
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     with django_assert_max_num_queries(100) as asked:
         tasks.sweep()
     assert len(asked) > 10

@@ -8,7 +8,8 @@ import pytest
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import heartbeats, intake, passes, reconcile, settle, uploads
+from dispatch.passes import pool_pass
+from dispatch.runs import heartbeats, intake, reconcile, settle, uploads
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState, TrialState
 from jobs import transitions
@@ -26,7 +27,7 @@ CHECKPOINT = "6f2b7c1e-0000-4000-8000-000000000009"
 def started(slots: int = 1) -> tuple[Experiment, Member]:
     make_host("gpu1", slots)
     experiment = submit_experiment(slots=slots)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     return experiment, members_of(experiment)[0]
 
 
@@ -182,7 +183,7 @@ def test_once_its_task_has_a_newer_attempt_the_rest_is_refused_and_the_repeat_is
     assert conflict.value.stored == len(first)
     intake.store(member.pk, len(first), second)
     Task.objects.update(not_before=None)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     assert attempt_of(experiment).number == member.allocation.number + 1
     with pytest.raises(intake.Over):
         intake.store(member.pk, streams.stored(member.pk), batch(log("too late")))

@@ -8,8 +8,9 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import launch, passes, reconcile
-from dispatch.contact_errors import Unreachable, VerbFailed
+from dispatch.passes import pool_pass
+from dispatch.runs import launch, reconcile
+from dispatch.ssh.contact_errors import Unreachable, VerbFailed
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import TrialState
@@ -36,7 +37,7 @@ def assigned(workdir: Path | None = None) -> Member:
         host.login_user, host.host_key = "root", "ssh-ed25519 AAAA"
     host.save()
     experiment = submit_experiment()
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     (member,) = members_of(experiment)
     return Member.objects.select_related("host", "allocation__task__job").get(pk=member.pk)
 

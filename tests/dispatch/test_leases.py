@@ -9,7 +9,7 @@ from django.conf import LazySettings
 from django.db import connection
 from django.db.models.functions import Now
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from events import leases
 from events.models import Lease
 from hosts.pools import default_pool
@@ -27,16 +27,16 @@ with alone("sweep") as mine:
     print("holds" if mine.holds() else "lost")
 """
 PLACES = """
-from dispatch import passes
+from dispatch.passes import pool_pass
 from hosts.pools import default_pool
-apply = passes.apply
+apply = pool_pass.apply
 def late(plan):
     done = apply(plan)
     freeze()
     return done
-passes.apply = late
+pool_pass.apply = late
 try:
-    print(passes.one(default_pool().pk))
+    print(pool_pass.one(default_pool().pk))
 except DatabaseError:
     print("refused")
 """
@@ -61,7 +61,7 @@ def test_a_pass_that_froze_is_undone_and_another_is_made() -> None:
     submit_experiment(slots=2)
     with frozen_in(PLACES, TRAINMASTER_IDLE_TRANSACTION_SECONDS=str(SECONDS)) as worker:
         limit = time.monotonic() + LIMIT_SECONDS
-        while passes.one(default_pool().pk) is None:
+        while pool_pass.one(default_pool().pk) is None:
             assert time.monotonic() < limit, "the frozen pass still has the pool"
             time.sleep(0.05)
         assert Allocation.objects.count() == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from dispatch import intake, stop
+from dispatch.runs import intake, stop
 from hosts.models import Host
 from jobs import leaving, transitions
 from jobs.models import Allocation, Member

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dispatch import intake, last_plan, log_policies, passes
+from dispatch.passes import last_plan, pool_pass
+from dispatch.runs import intake, log_policies
 from events.models import Event
 from experiments import submit
 from experiments.config import parse
@@ -48,7 +49,7 @@ class Run:
     """The runner of an experiment's newest attempt."""
 
     def __init__(self, experiment: Experiment) -> None:
-        passes.run(experiment.job.pool_id)
+        pool_pass.run(experiment.job.pool_id)
         self.member: Member = members_of(experiment)[0]
         transitions.member_launched(self.member.pk, boot_id="boot")
         transitions.member_running(self.member.pk)
@@ -100,7 +101,7 @@ def test_a_policy_that_excludes_the_host_lets_the_retry_run_elsewhere_and_says_w
     assert story.sentences[-1] == "It is tried again (restart 1 of 3)."
     second.says("xid 79")
     second.fails()
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     trial = trial_of(experiment)
     assert trial.task.state == TaskState.WAITING and set(trial.task.avoid_hosts) == {"gpu1", "gpu2"}
     assert "avoid" in last_plan.of(experiment.job.pool).waits[trial.task_id]["sentence"]

@@ -11,7 +11,8 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from dispatch import log_retention, tasks
+from dispatch import tasks
+from dispatch.keeping import log_retention
 from jobs.models import Member, Task
 from jobs.states import TaskState
 from logs import merging, read, retention, store

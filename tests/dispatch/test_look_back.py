@@ -6,8 +6,9 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import idle_gpus, pool_history
+from dispatch.keeping import pool_history
 from dispatch.tasks import look_back
+from dispatch.watching import idle_gpus
 from hosts.models import Slot
 from jobs import idle_slots
 from jobs.models import Member, PoolCount, SlotHold

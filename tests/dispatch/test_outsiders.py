@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
-from dispatch import probing, reconcile, server_key, survey
+from dispatch.passes import survey
+from dispatch.runs import reconcile
+from dispatch.ssh import server_key
+from dispatch.watching import probing
 from events.models import Event
 from hosts.models import Host, PoolChange, Slot
 from hosts.pools import default_pool

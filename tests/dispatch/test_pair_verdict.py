@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dispatch import pair_verdict
-from dispatch.pair_networks import advice, common
-from dispatch.pair_verdict import Side
+from dispatch.watching import pair_verdict
+from dispatch.watching.pair_networks import advice, common
+from dispatch.watching.pair_verdict import Side
 from hosts.models import Host, PairCheck
 
 

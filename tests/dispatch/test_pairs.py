@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from dispatch import pairs
+from dispatch.watching import pairs
 from hosts import pair_checks
 from hosts.models import Host, PairSearch
 from hosts.pools import default_pool

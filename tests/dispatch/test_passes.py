@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from experiments import transitions as experiments
 from hosts.models import Host, PoolChange, ResourcePool
 from hosts.pools import default_pool
@@ -17,7 +17,7 @@ from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
 
 
 def run_pass() -> int:
-    return passes.run(default_pool().pk)
+    return pool_pass.run(default_pool().pk)
 
 
 @pytest.mark.django_db
@@ -152,4 +152,4 @@ def test_forecasts_and_what_is_unknown_are_stored_with_the_plan() -> None:
 def test_a_pool_that_was_removed_since_it_was_marked_gets_no_pass(db: None) -> None:
     pool = ResourcePool.objects.create(name="former", removed=True)
     PoolChange.objects.create(pool=pool)
-    assert passes.run(pool.pk) == 0
+    assert pool_pass.run(pool.pk) == 0

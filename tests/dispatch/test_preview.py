@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import passes, preview, settle
+from dispatch.passes import pool_pass, preview
+from dispatch.runs import settle
 from events.models import Event
 from experiments import submit
 from experiments.config import parse
@@ -39,7 +40,7 @@ searcher:
 
 
 def run_pass() -> None:
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
 
 
 def preview_of(*updates: Update, user: str = "ada", role: str = "editor") -> preview.Preview:
@@ -175,7 +176,7 @@ def test_a_running_experiment_that_is_moved_to_another_pool_saves_and_waits_ther
     assert attempt_of(one).stop_reason == Reason.POOL_CHANGED
     leave(one)
     assert trial_of(one).task.state == TaskState.WAITING
-    passes.run(big.pk)
+    pool_pass.run(big.pk)
     assert attempt_of(one).number == 2 and attempt_of(one).pool == big
     queue_edits.undo(make_user())
     assert attempt_of(one).stop_reason == Reason.POOL_CHANGED

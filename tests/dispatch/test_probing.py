@@ -9,7 +9,8 @@ from django.conf import LazySettings
 from django.db import connection
 from django.utils import timezone
 
-from dispatch import local, probing, server_key
+from dispatch.ssh import local, server_key
+from dispatch.watching import probing
 from hosts import observe
 from hosts.models import Host
 from hosts.pools import default_pool

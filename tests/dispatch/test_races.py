@@ -9,7 +9,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import intake, passes, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import intake, settle
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState
@@ -76,7 +77,7 @@ def test_a_wish_that_meets_a_pass_stops_the_attempt_that_the_pass_makes(
     make_host("gpu0", 1)
     experiment = submit_experiment()
     with transaction.atomic():
-        passes.run(experiment.job.pool_id)  # placed, not committed yet
+        pool_pass.run(experiment.job.pool_id)  # placed, not committed yet
         thread = in_thread(lambda: wish(experiment.pk, actor="user:ada"))
         wait_until_one_waits_for_a_lock(thread)
     thread.join(60)
@@ -91,7 +92,7 @@ def test_a_pass_that_meets_a_kill_places_nothing() -> None:
     experiment = submit_experiment()
     with transaction.atomic():
         experiments.kill(experiment.pk, actor="user:ada")  # not committed yet
-        thread = in_thread(lambda: passes.run(experiment.job.pool_id))
+        thread = in_thread(lambda: pool_pass.run(experiment.job.pool_id))
         wait_until_one_waits_for_a_lock(thread)
     thread.join(60)
     assert not Allocation.objects.exists() and not SlotHold.objects.exists()
@@ -102,7 +103,7 @@ def test_a_pass_and_a_pause_of_the_same_trials_do_not_lock_each_other_out(_: int
     """The pass stops one trial of an experiment and starts another of it, whose rows a pause locks, too."""
     make_host("gpu0", 1)
     experiment = submitted(RANDOM % (2, 2))
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     held = Allocation.objects.get()
     waiting = experiment.trials.exclude(task=held.task).get()
     with transaction.atomic():
@@ -122,7 +123,7 @@ def test_a_move_to_another_pool_that_meets_a_pass_stops_the_attempt_that_the_pas
     experiment = submit_experiment()
     update = queue_edits.Update(str(experiment.job.pk), pool="other")
     with transaction.atomic():
-        passes.run(experiment.job.pool_id)  # placed, not committed yet
+        pool_pass.run(experiment.job.pool_id)  # placed, not committed yet
         thread, answers = answer_of(lambda: queue_edits.apply([update], actor="user:ada", role="admin"))
         wait_until_one_waits_for_a_lock(thread)
     thread.join(60)
@@ -233,14 +234,14 @@ def test_a_report_that_meets_the_end_of_its_attempt_is_stored_before_or_refused(
     make_host("gpu0", 1)
     experiment = submit_experiment()
     pool_id = experiment.job.pool_id
-    passes.run(pool_id)
+    pool_pass.run(pool_id)
     (member,) = members_of(experiment)
     first, report = metrics_batch(10), metrics_batch(20)
     intake.store(member.pk, 0, first)
 
     def ends() -> None:
         settle.member_exited(member.pk, code=1, signal=None, ended_at=None, first_failure=None)
-        passes.run(pool_id)  # the next attempt begins before anybody else sees the end of this one
+        pool_pass.run(pool_id)  # the next attempt begins before anybody else sees the end of this one
 
     def reports() -> object:
         try:

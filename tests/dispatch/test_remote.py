@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
-from dispatch import bundle_push, local, remote
+from dispatch.ssh import bundle_push, local, remote
 from hosts.models import Host
 from hosts.pools import default_pool
 from tests.dispatch.sshd import Sshd

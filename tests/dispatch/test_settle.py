@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dispatch import passes, reconcile, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import reconcile, settle
 from events import presence
 from events.models import Event
 from experiments import transitions as experiments
@@ -32,7 +33,7 @@ def running(slots: int = 2, hosts: int = 1, **more: int) -> Experiment:
     for index in range(hosts):
         make_host(f"gpu{index}", slots // hosts)
     experiment = submit_experiment(slots=slots, **more)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     for member in members_of(experiment):
         transitions.member_launched(member.pk, boot_id="boot")
         transitions.member_running(member.pk)
@@ -93,7 +94,7 @@ def test_a_failure_is_tried_again_until_max_restarts() -> None:
     end(members_of(experiment)[0], 1)
     trial = trial_of(experiment)
     assert trial.restarts == 1 and trial.task.state == TaskState.WAITING
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     assert attempt_of(experiment).number == 2
     end(members_of(experiment)[0], 1)
     trial.refresh_from_db()
@@ -110,7 +111,7 @@ def test_a_pause_that_was_acknowledged_rests_and_activate_queues_again() -> None
     trial = trial_of(experiment)
     assert trial.state == TrialState.PAUSED and trial.task.state == TaskState.PAUSED and trial.restarts == 0
     experiments.activate(experiment.pk, actor="user:ada")
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     assert attempt_of(experiment).number == 2
 
 
@@ -161,7 +162,7 @@ def test_a_lost_host_is_no_restart() -> None:
 def test_a_run_whose_record_came_before_the_answer_of_its_launch_can_be_found_gone() -> None:
     make_host("gpu0", 1)
     experiment = submit_experiment(slots=1)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     transitions.member_running(members_of(experiment)[0].pk)
     [member] = members_of(experiment)
     reconcile._settle(member, {"state": "absent"}, "boot", presence.database_now())
@@ -178,7 +179,7 @@ def test_a_gang_of_three_that_loses_a_host_ends_by_that_loss_and_starts_again_el
     held = SlotHold.objects.filter(released_at=None)
     assert set(held.values_list("member", flat=True)) == {third.pk}, "the others' slots are free at once"
     smaller = submit_experiment(slots=2)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     assert attempt_of(smaller).members.get().host_id != third.host_id
     attempt = attempt_of(experiment)
     assert attempt.number == 1 and attempt.state == AllocationState.TERMINATING, "silence ends nothing"
@@ -192,7 +193,7 @@ def test_a_gang_of_three_that_loses_a_host_ends_by_that_loss_and_starts_again_el
     for name in ("gpu3", "gpu4"):
         make_host(name, 2)
     Task.objects.update(not_before=None)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     hosts = {member.host.name for member in members_of(experiment)}
     assert attempt_of(experiment).number == 2 and len(hosts) == 3 and "gpu2" not in hosts
 
@@ -228,7 +229,7 @@ def test_a_port_in_use_gets_other_ports_and_no_restart_until_attempts_run_out(se
         assert (found.number, found.exit_reason) == (attempt, Reason.PORT_IN_USE)
         assert f"Port {port} of gpu0" in found.exit_detail["sentence"]
         assert trial_of(experiment).restarts == 0
-        passes.run(experiment.job.pool_id)
+        pool_pass.run(experiment.job.pool_id)
     assert len(set(leased)) == len(leased)
     assert (attempt_of(experiment).number, trial_of(experiment).state) == (len(leased), TrialState.ERROR)
 
@@ -254,7 +255,7 @@ def test_a_storage_or_an_image_that_cannot_be_used_counts_no_restart_and_is_the_
         assert found.exit_detail["sentence"] == f"{fault}."
         assert trial_of(experiment).restarts == 0
         Task.objects.update(not_before=None)
-        passes.run(experiment.job.pool_id)
+        pool_pass.run(experiment.job.pool_id)
     story = why_stopped.of_attempt(attempt_of(experiment))
     assert story.sentences[-1].startswith(
         f"It is not tried again: {settings.LAUNCH_ATTEMPTS} attempts in a row"

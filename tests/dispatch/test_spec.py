@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from dispatch import kinds, passes, spec
+from dispatch.passes import pool_pass
+from dispatch.runs import kinds, spec
 from experiments.models import Experiment
 from hosts.models import Host
 from jobs.models import Member
@@ -33,7 +34,7 @@ def test_a_gang_is_in_its_image_where_all_its_hosts_can_and_else_says_which_cann
     experiment = submit_experiment(slots=2)
     experiment.config["environment"]["image"] = dict.fromkeys(("cpu", "cuda", "rocm"), "team/train:1")
     experiment.save()
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     Host.objects.update(facts={"containers": runtime()})
     for built in specs(experiment):
         assert built["container"] and built["container"]["image"] == "team/train:1" and built["remarks"] == []

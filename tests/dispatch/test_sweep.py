@@ -7,8 +7,9 @@ from django.conf import LazySettings
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from dispatch import reconcile, tasks, time_limits
+from dispatch import tasks
 from dispatch.going_on import going_on
+from dispatch.runs import reconcile, time_limits
 from hosts import registry
 from hosts.models import Host
 from jobs import transitions

@@ -7,7 +7,8 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import intake, passes, settle, stop, time_limits
+from dispatch.passes import pool_pass
+from dispatch.runs import intake, settle, stop, time_limits
 from events.models import Event
 from experiments import failures
 from experiments import transitions as experiments
@@ -35,7 +36,7 @@ def running(max_time: str | int | None = "4h") -> Experiment:
 
 
 def start(experiment: Experiment) -> None:
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     for member in members_of(experiment):
         transitions.member_launched(member.pk, boot_id="b")
         transitions.member_running(member.pk)

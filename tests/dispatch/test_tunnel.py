@@ -13,8 +13,9 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import admission, connections, remote, server_key, server_route, tunnel
-from dispatch.endpoints import endpoint_of
+from dispatch.ssh import connections, remote, server_key, server_route, tunnel
+from dispatch.ssh.endpoints import endpoint_of
+from dispatch.watching import admission
 from hosts import registry
 from hosts.models import Host, TunnelLease
 from hosts.pools import default_pool

@@ -7,7 +7,9 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from dispatch import intake, open_work, passes, reconcile, tasks, uploads
+from dispatch import tasks
+from dispatch.passes import pool_pass
+from dispatch.runs import intake, open_work, reconcile, uploads
 from events import presence
 from events.presence import Part
 from experiments import checkpoints
@@ -38,7 +40,7 @@ def paused_with_checkpoints(count: int, hosts: int = 1) -> tuple[Experiment, lis
     for index in range(hosts):
         make_host(f"gpu{index}", 1)
     experiment = submit_experiment(slots=hosts)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     first, *others = members_of(experiment)
     made, offset = [], 0
     for number in range(count):
@@ -72,7 +74,7 @@ def test_the_last_file_of_its_checkpoint_lets_a_trial_go_on() -> None:
     experiment, (checkpoint,) = paused_with_checkpoints(1)
     upload(checkpoint)
     assert not trial_of(experiment).task.blocked_by
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     assert trial_of(experiment).task.state == TaskState.RUNNING
 
 
@@ -89,7 +91,7 @@ def test_an_upload_that_the_runner_gave_up_frees_the_trial_for_an_older_checkpoi
     trial = trial_of(experiment)
     assert trial.latest_checkpoint_id == older and not trial.task.blocked_by
     assert not uploads.awaited().exists() and reconcile.hosts_to_ask() == []
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     assert trial_of(experiment).task.state == TaskState.RUNNING and trial_of(experiment).steps_completed == 1
 
 
@@ -133,7 +135,7 @@ def test_a_sweep_gives_up_what_a_killed_worker_had_found_hopeless_although_nothi
 def test_what_is_left_on_a_removed_host_is_no_work_for_ever() -> None:
     make_host("gpu0", 1)
     experiment = submit_experiment(max_restarts=0)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     (member,) = members_of(experiment)
     registry.declare_lost(member.host_id, actor="user:admin")
     reconcile.host_lost(member.host_id)
@@ -147,7 +149,7 @@ def test_what_is_left_on_a_removed_host_is_no_work_for_ever() -> None:
 def test_a_declaration_of_loss_whose_message_was_lost_is_carried_out_by_the_sweep() -> None:
     make_host("gpu0", 1)
     experiment = submit_experiment()
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     (member,) = members_of(experiment)
     registry.declare_lost(member.host_id, actor="user:admin")
     reconcile.finish_lost_hosts()

@@ -6,8 +6,9 @@ import pytest
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import deletion, settle, usage, usage_periods
-from dispatch.usage_periods import Periods
+from dispatch.keeping import deletion, usage, usage_periods
+from dispatch.keeping.usage_periods import Periods
+from dispatch.runs import settle
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, Slot

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dispatch import connections, verb_channel
-from dispatch.contact_errors import Unreachable
-from dispatch.verb_channel import NotServed
+from dispatch.ssh import connections, verb_channel
+from dispatch.ssh.contact_errors import Unreachable
+from dispatch.ssh.verb_channel import NotServed
 from tests.rig.pace import wait_until
 from trainmaster.bundle import host_command, write_bundle
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from dispatch.addresses import server_address
+from dispatch.ssh.addresses import server_address
 from hosts.models import Host
 from tests.rig import parts
 from tests.rig.ports import free_port

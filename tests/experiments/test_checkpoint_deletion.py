@@ -10,7 +10,8 @@ from django.db import OperationalError, connection, transaction
 
 from accounts.models import User
 from accounts.refusals import Refusal
-from dispatch import checkpoint_files, tasks
+from dispatch import tasks
+from dispatch.keeping import checkpoint_files
 from experiments import checkpoint_deletion, checkpoints, sources, stored_files, transitions
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment, Trial

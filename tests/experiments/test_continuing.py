@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import passes
+from dispatch.passes import pool_pass
 from experiments import continuing, outcomes, runs, search
 from experiments import transitions as experiments
 from experiments.models import Checkpoint, Experiment, Trial
@@ -34,7 +34,7 @@ def completed_single() -> tuple[Experiment, Trial, Checkpoint]:
     """A single search that ran to its end, with a checkpoint at step 10."""
     make_host("gpu0", 1)
     experiment = submitted(SINGLE)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     (trial,) = trials(experiment)
     checkpoint = Checkpoint.objects.create(
         trial=trial, allocation_id=f"{trial.task_id}.1", state=CheckpointState.COMPLETED, steps_completed=10,
@@ -59,7 +59,7 @@ def test_a_completed_single_search_goes_on_for_longer() -> None:
     assert (trial.state, trial.restarts, trial.early_exit) == (TrialState.ACTIVE, 0, "")
     assert (trial.task.state, experiment.job.state) == (TaskState.WAITING, JobState.ACTIVE)
     assert experiment.job.priority == 7
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     attempt = Allocation.objects.get(task=trial.task, number=2)
     told = runs.describe(attempt, "cpu").trial
     assert told is not None
@@ -88,7 +88,7 @@ def test_a_changed_hyperparameter_reaches_the_trial() -> None:
 def test_of_a_random_search_those_trials_go_on_that_did_not_complete() -> None:
     make_host("gpu0", 2)
     experiment = submitted(RANDOM % (3, 2))
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     first, second = trials(experiment)
     end(first)
     experiments.kill(experiment.pk, actor="user:ada")
@@ -100,7 +100,7 @@ def test_of_a_random_search_those_trials_go_on_that_did_not_complete() -> None:
     go_on(experiment)
     states = [trial.state for trial in trials(experiment)]
     assert states == ["COMPLETED", "ACTIVE", "ACTIVE"]
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     for trial in trials(experiment)[1:]:
         end(trial)
     experiment.refresh_from_db()
@@ -113,7 +113,7 @@ def test_no_more_trials_go_on_at_once_than_the_search_may_have() -> None:
     make_host("gpu0", 1)
     experiment = submitted(RANDOM % (3, 1) + "max_restarts: 0\n")
     for number in range(3):
-        passes.run(experiment.job.pool_id)
+        pool_pass.run(experiment.job.pool_id)
         end(trials(experiment)[number], code=1)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.ERROR
@@ -126,7 +126,7 @@ def test_no_more_trials_go_on_at_once_than_the_search_may_have() -> None:
     experiments.activate(experiment.pk, actor="user:ada")
     for _ in range(2):
         (on,) = [trial for trial in trials(experiment) if trial.state == TrialState.ACTIVE]
-        passes.run(experiment.job.pool_id)
+        pool_pass.run(experiment.job.pool_id)
         end(on)
     experiment.refresh_from_db()
     assert experiment.state == ExperimentState.COMPLETED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from dispatch import deletion
+from dispatch.keeping import deletion
 from experiments import counts, detached, edits, places, templates, transitions
 from experiments.models import Experiment, ExperimentCount, LabelCount, Trial, Workspace
 from tests.rig.world import make_project, make_user, submit_experiment

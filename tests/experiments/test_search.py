@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatch import passes, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import settle
 from events.models import Event
 from experiments import metric_reports, outcomes, search, submit
 from experiments import transitions as experiments
@@ -90,7 +91,7 @@ def validated(trial: Trial, loss: float, steps: int) -> None:
 def test_a_trial_killed_while_it_waits_does_not_keep_its_experiment_open() -> None:
     make_host("gpu0", 1)
     experiment = submitted(RANDOM % (2, 2))
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     running, waiting = trials(experiment)
     outcomes.kill_trial(waiting.pk, actor="user:ada")
     end(running)
@@ -108,7 +109,7 @@ def test_killing_the_only_living_trial_lets_the_search_make_the_next() -> None:
 def test_an_experiment_whose_trials_were_all_killed_is_canceled() -> None:
     make_host("gpu0", 1)
     experiment = submitted(RANDOM % (2, 2))
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     for trial in trials(experiment):
         outcomes.kill_trial(trial.pk, actor="user:ada")
     end(trials(experiment)[0], 137)
@@ -119,7 +120,7 @@ def test_an_experiment_whose_trials_were_all_killed_is_canceled() -> None:
 def test_a_validation_that_comes_while_the_experiment_is_canceled_makes_no_new_trial() -> None:
     make_host("gpu0", 2)
     experiment = submitted(HALVING)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     first, second = trials(experiment)
     experiments.cancel(experiment.pk, actor="user:ada")
     for trial in (first, second):
@@ -144,7 +145,7 @@ def test_a_validation_that_comes_while_the_experiment_is_canceled_makes_no_new_t
 def test_a_killed_trial_is_canceled_by_who_killed_it_even_if_its_attempt_was_stopped_before() -> None:
     make_host("gpu0", 1)
     experiment = submitted(RANDOM % (1, 1))
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     trial = trials(experiment)[0]
     attempt = trial.task.allocations.get()
     jobs.request_stop(attempt.pk, StopKind.STOP, reason=Reason.HOST_DISABLED, actor="server")
@@ -186,7 +187,7 @@ def test_a_trial_is_parked_at_its_rung_and_comes_back_when_it_is_promoted() -> N
     make_host("gpu0", 2)
     promoting = HALVING.replace("time_metric: batches, max_time: 16", "max_length: 16, divisor: 2")
     experiment = submitted(promoting.replace("max_trials: 6", "max_trials: 4"))
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     one, two = trials(experiment)
     validated(one, 0.9, 4)
     one = trials(experiment)[0]
@@ -262,7 +263,7 @@ def test_a_search_that_compares_ends_in_error_when_a_validation_lacks_what_it_co
 ) -> None:
     make_host("gpu0", 1)
     experiment = submitted(HALVING)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     running = trials(experiment)[0]
     reported(running, 4, metrics)
     told = Event.objects.get(subject=str(running.pk), reason="alert").detail

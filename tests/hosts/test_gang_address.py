@@ -1,6 +1,6 @@
 """Where the members of a gang reach a host."""
 
-from dispatch.spec import gang_address
+from dispatch.runs.spec import gang_address
 from hosts.models import Host
 
 INTERFACES = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from dispatch import doctor
+from dispatch.watching import doctor
 from hosts import identity
 from hosts.models import Host
 from hosts.pools import default_pool

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from dispatch import survey
-from dispatch.apply import apply
+from dispatch.passes import survey
+from dispatch.passes.apply import apply
 from hosts import pool_edits, registry
 from hosts.models import Host, Slot
 from jobs import queue_edits, slot_switch

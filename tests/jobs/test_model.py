@@ -1,7 +1,7 @@
 """People, hosts and the scheduler in any order, on real rows, against a model of a few lines.
 
-No host is contacted: what its runners would report is told to `dispatch.settle` and `jobs.transitions`, as
-`dispatch.intake` does it. Each attempt's members are launched, run and end, in whatever order the steps are drawn.
+No host is contacted: what its runners would report is told to `dispatch.runs.settle` and `jobs.transitions`, as
+`dispatch.runs.intake` does it. Each attempt's members are launched, run and end, in whatever order the steps are drawn.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from hypothesis.stateful import (
 )
 
 from accounts.refusals import Refusal
-from dispatch import passes, reconcile, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import reconcile, settle
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, TRIAL_END_STATES
 from hosts import registry
 from hosts.models import Host
 from hosts.pools import default_pool
-from jobs import queue_edits, transitions
+from jobs import cleaning, queue_edits, transitions
 from jobs.models import Allocation, Job, Member, PortLease, SlotHold, Task
 from jobs.states import AllocationState, JobState, MemberState, StopKind, TaskState
 from tests.rig.world import make_host, make_user, submit_experiment
@@ -58,12 +59,14 @@ class Queue(RuleBasedStateMachine):
         self.wanted: dict[int, str] = {}
 
     def teardown(self) -> None:
-        """In the end everything is canceled, every host answers, and nothing may be left."""
+        """In the end everything is canceled, every host answers, those that were lost too, and nothing may be left."""
         try:
             for pk, wanted in self.wanted.items():
                 if wanted != "ended":
                     experiments.cancel(pk, actor="user:ada")
             self.drain()
+            for member in cleaning.under_way():
+                cleaning.done(member.pk)
             self.nothing_is_given_twice_or_held_in_vain()
             assert not SlotHold.objects.filter(released_at=None).exists()
             assert not PortLease.objects.exists()
@@ -138,7 +141,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        passes.run(default_pool().pk)
+        pool_pass.run(default_pool().pk)
 
     # What is drawn may not depend on what is there: on a busy machine a pass may stop early, and then a replayed
     # example would draw something else.
@@ -178,7 +181,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, HOSTS - 1))
     def a_host_is_lost_and_another_takes_its_place(self, number: int) -> None:
-        host = Host.objects.filter(admission=Host.Admission.READY).order_by("pk")[number]
+        host = Host.objects.filter(admission=Host.Admission.READY).order_by("name")[number]
         registry.declare_lost(host.pk, actor="user:ada")
         reconcile.host_lost(host.pk)
         assert not Member.objects.filter(host=host).exclude(state=MemberState.ENDED).exists()
@@ -193,20 +196,23 @@ class Queue(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_given_twice_or_held_in_vain(self) -> None:
-        held = list(SlotHold.objects.filter(released_at=None).values_list("slot_id", "member__state"))
-        assert len({slot for slot, _ in held}) == len(held)
-        assert all(state != MemberState.ENDED for _, state in held)
+        holds = SlotHold.objects.filter(released_at=None)
+        held = list(holds.values_list("slot_id", flat=True))
+        assert len(set(held)) == len(held)
+        ended = holds.filter(member__state=MemberState.ENDED)
+        assert not ended.filter(member__cleaning_since=None).exists()
+        assert not ended.exclude(slot__host__admission=Host.Admission.LOST).exists()
         living = Allocation.objects.exclude(state=AllocationState.TERMINATED).select_related("task__job")
         tasks = {allocation.task_id for allocation in living}
         assert len(tasks) == len(living)
         assert tasks == set(Task.objects.filter(state=TaskState.RUNNING).values_list("pk", flat=True))
         for allocation in living:
-            holds = [member.holds.filter(released_at=None).count() for member in allocation.members.all()]
-            open_slots = sum(m.slots for m in allocation.members.exclude(state=MemberState.ENDED))
-            assert sum(holds) == open_slots <= allocation.slots
+            at_work = allocation.members.exclude(state=MemberState.ENDED)
+            slots = holds.filter(member__in=at_work).count()
+            assert slots == sum(member.slots for member in at_work) <= allocation.slots
             assert allocation.members.exclude(state=MemberState.ENDED).exists()
             if allocation.state != AllocationState.TERMINATING:
-                assert sum(holds) == allocation.slots, "a gang is whole until it is being stopped"
+                assert slots == allocation.slots, "a gang is whole until it is being stopped"
 
     @invariant()
     def the_rows_are_what_people_want(self) -> None:
@@ -234,7 +240,7 @@ class Queue(RuleBasedStateMachine):
 @pytest.mark.usefixtures("redis_server")
 def test_any_order_of_wishes_ends_ticks_and_losses_keeps_what_must_hold(settings: LazySettings) -> None:
     settings.TICK_SECONDS = 1.0
-    passes.IDLE_PASS_SECONDS, former = 0.0, passes.IDLE_PASS_SECONDS
+    pool_pass.IDLE_PASS_SECONDS, former = 0.0, pool_pass.IDLE_PASS_SECONDS
     try:
         run_state_machine_as_test(
             Queue,
@@ -246,5 +252,5 @@ def test_any_order_of_wishes_ends_ticks_and_losses_keeps_what_must_hold(settings
             ),
         )
     finally:
-        passes.IDLE_PASS_SECONDS = former
+        pool_pass.IDLE_PASS_SECONDS = former
         connection.close()

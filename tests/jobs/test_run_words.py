@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from experiments import transitions as experiments
 from hosts.pools import default_pool
 from jobs import run_words, transitions
@@ -44,7 +44,7 @@ def test_board_dialog_and_rest_say_the_same(client: Client) -> None:
     make_host("gpu1", 1)
     experiment = submit_experiment()
     client.force_login(experiment.owner)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     for member in members_of(experiment):
         transitions.member_launched(member.pk, boot_id="b")
         transitions.member_running(member.pk)

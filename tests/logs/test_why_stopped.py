@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from dispatch import passes, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import settle
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
@@ -31,7 +32,7 @@ def running(slots: int = 1, hosts: int = 1, **more: Any) -> Experiment:
     for index in range(hosts):
         make_host(f"gpu{index}", slots // hosts)
     experiment = submit_experiment(slots=slots, **more)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     for member in members_of(experiment):
         transitions.member_launched(member.pk, boot_id="boot")
         transitions.member_running(member.pk)
@@ -218,7 +219,7 @@ def test_what_had_to_be_killed_is_told_so() -> None:
 def test_a_preemption_names_the_job_that_it_was_for() -> None:
     experiment = running(priority=50)
     other = submit_experiment(name="urgent", priority=1)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     attempt = attempt_of(experiment)
     assert attempt.stop_reason == Reason.PREEMPTED
     transitions.preempt_acknowledged(attempt.pk)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatch import kinds, passes, spec
+from dispatch.passes import pool_pass
+from dispatch.runs import kinds, spec
 from experiments.models import Experiment
 from metrics import names, sample_intake, sample_merging, samples
 from metrics.models import SampleChunk
@@ -199,7 +200,7 @@ def test_a_trials_config_says_how_often_its_hosts_are_sampled(
     Experiment.objects.filter(pk=experiment.pk).update(
         config={**experiment.config, "profiling": {"sampling_interval": config}}
     )
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     (member,) = members_of(experiment)
     built = spec.build(member, [member], kinds.describe(member.allocation, "cuda"))
     assert built["limits"]["sample_seconds"] == taken

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from metrics import timing_frames, timing_intake, timing_merging, timings
 from metrics.models import TimingChunk
 from metrics.timing_thinning import thinned
@@ -36,7 +36,7 @@ def record(at: float, step: int, seconds: list[float], **more: list[float]) -> d
 def task_id(db: None) -> str:
     make_host("gpu1", 1)
     experiment = submit_experiment(slots=1)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     return str(members_of(experiment)[0].allocation.task_id)
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatch import deletion, intake, passes
+from dispatch.keeping import deletion
+from dispatch.passes import pool_pass
+from dispatch.runs import intake
 from experiments import transitions
 from jobs.models import Member
 from logs import streams
@@ -49,7 +51,7 @@ def batch(*records: dict[str, Any]) -> bytes:
 def member(db: None) -> Member:
     make_host("gpu1", 1)
     experiment = submit_experiment(slots=1)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     return members_of(experiment)[0]
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import FieldRefusals
-from dispatch import log_policies
+from dispatch.runs import log_policies
 from events.models import Event
 from events.record import record
 from experiments.models import Experiment

@@ -1,7 +1,7 @@
 """The Celery application of chaos runs: the real one, but each message is sent twice and hosts are a folder.
 
-What stands in is the host alone: `dispatch.remote.verb` answers from CHAOS_HOSTS instead of by SSH. A launch makes the
-run's folder there, as a host's rename does, and the run has ended by the next status. All else is real.
+What stands in is the host alone: `dispatch.ssh.remote.verb` answers from CHAOS_HOSTS instead of by SSH. A launch makes
+the run's folder there, as a host's rename does, and the run has ended by the next status. All else is real.
 """
 
 import json
@@ -30,7 +30,8 @@ def _again(
 
 @signals.worker_init.connect
 def _stand_in(**_: Any) -> None:
-    from dispatch import launch, remote
+    from dispatch.runs import launch
+    from dispatch.ssh import remote
 
     launch.CLAIM_SECONDS = CLAIM_SECONDS
     remote.verb = _verb

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from accounts.models import LoginToken, User
-from dispatch import passes, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import settle
 from experiments.models import Checkpoint, Experiment, Trial
 from hosts import pair_checks
 from hosts.models import Host, PairSearch, ResourcePool, Slot
@@ -76,7 +77,7 @@ def make(data_dir: Path) -> World:
     _ended(world, gpu2)
     _others(world)
     _once(world, running, [gpu2.slots.get(index=0), gpu1.slots.get(index=1), gpu2.slots.get(index=1)])
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     outbox.look(datetime.now(UTC))
     return world
 

@@ -22,8 +22,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from accounts.refusals import Refusal
-from dispatch import intake, launch, passes, probing, reconcile, remote, stop, tasks
-from dispatch.stop import RESEND_SECONDS
+from dispatch import tasks
+from dispatch.passes import pool_pass
+from dispatch.runs import intake, launch, reconcile, stop
+from dispatch.runs.stop import RESEND_SECONDS
+from dispatch.ssh import remote
+from dispatch.watching import probing
 from events import announce, presence
 from events.models import Lease, Presence
 from experiments import transitions as experiments
@@ -178,7 +182,7 @@ class Interleavings(HeldAgainstHosts):
     # --- what workers do
 
     def tick(self, choice: int) -> None:
-        passes.run(default_pool().pk)
+        pool_pass.run(default_pool().pk)
 
     def launch(self, choice: int) -> None:
         if member := chosen(Member.objects.all(), choice):

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dispatch.contact_errors import Unreachable, VerbFailed
-from dispatch.intake import Intake, Over
+from dispatch.runs.intake import Intake, Over
+from dispatch.ssh.contact_errors import Unreachable, VerbFailed
 from logs.streams import OffsetConflict
 
 Payload = dict[str, Any]

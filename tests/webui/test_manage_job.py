@@ -10,7 +10,7 @@ from django.utils import timezone
 from accounts.models import User
 from commands import submit
 from commands.config import check
-from dispatch import passes
+from dispatch.passes import pool_pass
 from experiments import transitions
 from experiments.models import Experiment
 from hosts.models import PoolPlan, ResourcePool
@@ -49,7 +49,7 @@ def hidden(answer: Any, name: str) -> str:
 def running(slots: int = 2, owner: User | None = None, **fields: Any) -> Experiment:
     """An experiment that holds its slots."""
     experiment = submit_experiment(slots=slots, owner=owner, **fields)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     Allocation.objects.filter(pk=attempt_of(experiment).pk).update(
         state=AllocationState.RUNNING, started_at=timezone.now()
     )

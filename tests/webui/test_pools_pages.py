@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
-from dispatch import passes
+from dispatch.passes import pool_pass
 from hosts import registry
 from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
@@ -38,7 +38,7 @@ def world(db: None) -> Host:
     make_project()
     host = make_host("gpu1", 4)
     submit_experiment(name="llama", slots=2)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     host.slots.filter(index=2).update(outside={"user": "root", "pid": 7, "command": "python"})
     host.slots.filter(index=3).update(enabled=False)
     silent = make_host("gpu2", 4)

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import LoginToken, User
-from dispatch import passes
+from dispatch.passes import pool_pass
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool
 from jobs import shares
@@ -29,7 +29,7 @@ def crowd(db: None) -> ResourcePool:
 def planned(pool: ResourcePool, **fields: object) -> ResourcePool:
     ResourcePool.objects.filter(pk=pool.pk).update(**fields)
     PoolChange.objects.create(pool=pool)
-    passes.run(pool.pk)
+    pool_pass.run(pool.pk)
     return default_pool()
 
 

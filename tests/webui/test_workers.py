@@ -15,7 +15,7 @@ from celery import Celery
 from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from dispatch import figures
+from dispatch.keeping import figures
 from events import leases
 from events.models import Lease
 from hosts.models import PoolChange, ResourcePool

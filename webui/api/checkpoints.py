@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dispatch import detached
+from dispatch.runs import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
 from experiments.models import Checkpoint, Trial

@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import Cluster, User
-from dispatch import detached as runs
-from dispatch.spec import limits
+from dispatch.runs import detached as runs
+from dispatch.runs.spec import limits
 from experiments import detached, s3_stores
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock

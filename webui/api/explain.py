@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
-from dispatch.explain import blockers
+from dispatch.passes.explain import blockers
 from jobs import queue_edits, queue_history
 from jobs.models import Job, Task
 from jobs.states import TaskState

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dispatch.server_key import fingerprint
+from dispatch.ssh.server_key import fingerprint
 from hosts import observe
 from hosts.models import Host
 from webui.api.agents import OutsiderRecord

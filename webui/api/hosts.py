@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.refusals import Code, Refusal
-from dispatch.server_key import fingerprint, public_key
+from dispatch.ssh.server_key import fingerprint, public_key
 from hosts import registry
 from hosts.models import Host
 from hosts.pools import default_pool

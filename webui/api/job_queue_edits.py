@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
-from dispatch import preview
+from dispatch.passes import preview
 from jobs import queue_edits
 from webui.api.answers import Answer, Maybe, Time
 from webui.api.job_queue_rows import Forecast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from webui.api.views import Json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import Count
 from django.utils import timezone
 
-from dispatch import survey
+from dispatch.passes import survey
 from hosts.models import Host, ResourcePool
 from jobs.models import Task
 from scheduling.fitting import Shape

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from commands.models import Command
-from dispatch import log_retention
-from dispatch.log_retention import Due
+from dispatch.keeping import log_retention
+from dispatch.keeping.log_retention import Due
 from experiments import edits
 from experiments.models import Experiment
 from jobs.models import Task

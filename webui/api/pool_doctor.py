@@ -6,7 +6,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dispatch import pair_networks
+from dispatch.watching import pair_networks
 from hosts import pair_checks
 from hosts.models import Host, PairCheck, ResourcePool
 from webui.api.answers import Answer, Time

@@ -14,8 +14,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dispatch import usage, usage_periods
-from dispatch.usage_periods import Periods, Unit
+from dispatch.keeping import usage, usage_periods
+from dispatch.keeping.usage_periods import Periods, Unit
 from jobs.models import Task
 from webui.api.answers import Answer, Maybe, Time
 from webui.api.errors import BadRequest

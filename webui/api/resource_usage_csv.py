@@ -12,8 +12,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework import serializers
 
-from dispatch import usage
-from dispatch.usage import Held
+from dispatch.keeping import usage
+from dispatch.keeping.usage import Held
 from jobs.models import Allocation
 from webui.api.answers import Media, time_text
 from webui.api.async_views import Principal, async_view

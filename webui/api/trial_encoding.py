@@ -20,7 +20,7 @@ from django.utils import timezone
 from pydantic import Field
 from rest_framework import serializers
 
-from dispatch import log_retention
+from dispatch.keeping import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
 from experiments.states import GONE, USABLE, CheckpointState, TrialState

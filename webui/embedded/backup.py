@@ -25,7 +25,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from dispatch import checkpoint_files
+from dispatch.keeping import checkpoint_files
 from events.leases import alone
 from webui.embedded import postgres_client
 

@@ -18,7 +18,7 @@ from accounts.models import User
 from commands import services
 from commands.models import Command, Service
 from commands.states import CommandState
-from dispatch.doors import Door, door_of
+from dispatch.ssh.doors import Door, door_of
 from jobs.models import Job
 from webui.live import login, proxy_login, proxy_origin
 from webui.live.threads import reading

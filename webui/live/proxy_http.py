@@ -11,8 +11,8 @@ from typing import Any
 import httpcore
 from starlette.types import Message, Receive, Send
 
-from dispatch.door_requests import Backend
-from dispatch.doors import Door
+from dispatch.ssh.door_requests import Backend
+from dispatch.ssh.doors import Door
 from webui.live.proxy_headers import Headers
 
 #: to one task; further requests wait this long for one to be free

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
-from dispatch import doors
+from dispatch.ssh import doors
 from webui.live import login, proxy_access
 from webui.live.proxy_access import Answer, NoLonger, Visit, Visitor
 from webui.live.proxy_headers import request_headers

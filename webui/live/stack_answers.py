@@ -11,7 +11,7 @@ from logs.models import RankStack
 from webui.live.threads import reading
 from webui.live.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
-#: Longer than a host takes (dispatch.stacks), shorter than clients wait for any answer.
+#: Longer than a host takes (dispatch.watching.stacks), shorter than clients wait for any answer.
 WAIT_SECONDS = 25.0
 RANKS_AT_ONCE = 64
 

@@ -9,8 +9,8 @@ from django.conf import settings
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dispatch import figures
-from dispatch.figures import Figures, PoolFigures
+from dispatch.keeping import figures
+from dispatch.keeping.figures import Figures, PoolFigures
 
 #: name -> (help, value of a pool); None leaves the sample out
 _OF_POOL: Mapping[str, tuple[str, Callable[[PoolFigures], float | None]]] = {

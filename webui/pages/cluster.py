@@ -13,8 +13,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
-from dispatch import figures, pool_history, usage, usage_periods
-from dispatch.figures import PoolFigures
+from dispatch.keeping import figures, pool_history, usage, usage_periods
+from dispatch.keeping.figures import PoolFigures
 from jobs import idle_slots
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts.models import User
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from experiments import counts, phases, words
 from experiments.models import Experiment, ExperimentCount, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
-from dispatch.server_key import fingerprint
+from dispatch.ssh.server_key import fingerprint
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
-from dispatch import log_retention
+from dispatch.keeping import log_retention
 from jobs.models import Task
 from logs import retention
 from webui.pages.frame import page, user_of

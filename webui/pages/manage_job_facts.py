@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet, Sum
 
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from experiments.models import Experiment
 from hosts import registry
 from hosts.models import ResourcePool, Slot

@@ -10,7 +10,7 @@ from functools import cached_property
 from django.db.models import Q
 
 from accounts.models import User
-from dispatch import preview
+from dispatch.passes import preview
 from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
-from dispatch import pair_networks
-from dispatch.pair_verdict import speed
+from dispatch.watching import pair_networks
+from dispatch.watching.pair_verdict import speed
 from hosts import pair_checks
 from hosts.models import Host, PairCheck, PairSearch, ResourcePool
 from webui.pages.frame import actor, page, user_of

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.models import User
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 
-from dispatch.explain import blockers
+from dispatch.passes.explain import blockers
 from events.models import Event
 from jobs.models import Job
 from jobs.states import JobState

@@ -10,7 +10,7 @@ import heapq
 import uuid
 from typing import Any
 
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs.labels import called
 from jobs.models import Job, Task

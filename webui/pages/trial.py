@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Count, Sum
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
-from dispatch import log_retention
+from dispatch.keeping import log_retention
 from events.models import Event
 from experiments import phases
 from experiments.models import Trial

@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch import usage, usage_periods
-from dispatch.usage import Sum
-from dispatch.usage_periods import Periods, Unit
+from dispatch.keeping import usage, usage_periods
+from dispatch.keeping.usage import Sum
+from dispatch.keeping.usage_periods import Periods, Unit
 from metrics import usage_charts
 from webui.api.resource_usage import PERIODS
 from webui.pages.frame import page, show

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from experiments import failures
 from experiments.models import Experiment, Trial
 from experiments.states import TrialState

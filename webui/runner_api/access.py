@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from starlette.requests import Request
 
 from accounts.models import token_hash
-from dispatch.intake import Over
+from dispatch.runs.intake import Over
 from experiments import checkpoints
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation, Member
@@ -47,7 +47,7 @@ class Sender:
 
 
 #: Who has shipped lately: (allocation id, index) -> (hash of the token, who it is). Whether its run is over is
-#: asked with every batch by dispatch.intake, so nobody keeps a right by being remembered.
+#: asked with every batch by dispatch.runs.intake, so nobody keeps a right by being remembered.
 _known: dict[tuple[str, int], tuple[str, Sender]] = {}
 _KNOWN_MAX = 10_000
 
@@ -59,7 +59,7 @@ def known_sender(token: str, allocation_id: str, index: int) -> Sender | None:
 
 
 def sender_of(token: str, allocation_id: str, index: int) -> Sender:
-    """The member, also of an attempt that is over: dispatch.intake says what it may bring.
+    """The member, also of an attempt that is over: dispatch.runs.intake says what it may bring.
 
     Raises Refused (401), of an attempt that is over intake.Over (410).
     """

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from accounts.refusals import Refusal
-from dispatch.intake import Intake, Over
+from dispatch.runs.intake import Intake, Over
 from logs.streams import OffsetConflict
 from trainmaster import bounded_json
 from trainmaster.protocol import OLDEST_PROTOCOL, PROTOCOL, PROTOCOL_HEADER

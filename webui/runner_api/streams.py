@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from dispatch import detached, heartbeats, intake
+from dispatch.runs import detached, heartbeats, intake
 from webui.live.threads import reading, storing
 from webui.live.wakeups import wakeups
 from webui.runner_api import access, limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import template
 from django.utils import timezone
 
-from dispatch import log_retention
+from dispatch.keeping import log_retention
 from logs.models import Retention
 from logs.retention import FOR_EVER
 

@@ -8,7 +8,7 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from dispatch import last_plan
+from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs import shares
 

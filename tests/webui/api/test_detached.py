@@ -11,7 +11,9 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch import deletion, detached, intake, passes, reconcile, usage
+from dispatch.keeping import deletion, usage
+from dispatch.passes import pool_pass
+from dispatch.runs import detached, intake, reconcile
 from events.models import Event
 from experiments.models import Checkpoint, Experiment
 from hosts import registry
@@ -290,7 +292,7 @@ def test_the_queue_its_hosts_and_its_usage_know_nothing_of_it(cast: Cast, trial:
     reconcile.leave_disabled_hosts()
     reconcile.finish_lost_hosts()
     hidden = Job.objects.get(pk=run["jobId"]).pool
-    assert passes.run(hidden.pk) == 0 and not PoolChange.objects.filter(pool=hidden).exists()
+    assert pool_pass.run(hidden.pk) == 0 and not PoolChange.objects.filter(pool=hidden).exists()
     now = timezone.now()
     assert usage.held(now - timedelta(hours=1), now, limit=9) == []
     ship(run, 0, end, {"k": "exit", "t": 2.0, "code": 0})

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from hosts import registry
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
@@ -29,7 +29,7 @@ def test_a_job_that_never_fits_has_that_one_reason_even_before_a_pass(
     job = submit(config=asking(12))["jobId"]
     never = "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8"
     assert explained(cast, job) == ([never], None)
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     assert explained(cast, job) == ([never], never)
 
 
@@ -37,9 +37,9 @@ def test_a_job_behind_another_is_told_who_holds_the_slots_and_its_place(
     cast: Cast, submit: Submit, host: Host
 ) -> None:
     first = submit(config=asking(2))
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     second = submit(config=asking(2))["jobId"]
-    passes.run(default_pool().pk)
+    pool_pass.run(default_pool().pk)
     sentences, reason = explained(cast, second)
     assert sentences[0] == reason
     assert "1 job stands before it" in sentences

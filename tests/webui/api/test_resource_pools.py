@@ -2,7 +2,7 @@
 
 import pytest
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from hosts.models import Host, ResourcePool
 from jobs.models import Job
 from tests.rig.api import Cast
@@ -68,15 +68,15 @@ def test_the_scheduler_of_a_live_pool_changes_with_the_next_pass(cast: Cast, poo
     make_host("gpu1", 2)
     for number in range(4):
         submit_experiment(name=f"j{number}")
-    passes.run(pool.pk)
+    pool_pass.run(pool.pk)
     pool.refresh_from_db()
     assert pool.plan["shares"] == {}
     cast.admin.patch("resource-pools/default", {"scheduler": "fair_share"})
-    passes.run(pool.pk)
+    pool_pass.run(pool.pk)
     pool.refresh_from_db()
     assert pool.plan["shares"]
     cast.admin.patch("resource-pools/default", {"scheduler": "priority"})
-    assert passes.run(pool.pk)
+    assert pool_pass.run(pool.pk)
     pool.refresh_from_db()
     assert pool.plan["shares"] == {}
 

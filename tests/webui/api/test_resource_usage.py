@@ -7,7 +7,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.http import StreamingHttpResponse
 
-from dispatch import settle
+from dispatch.runs import settle
 from experiments.models import Experiment, Trial
 from hosts.models import Host
 from jobs import transitions

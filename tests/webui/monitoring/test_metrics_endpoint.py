@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
-from dispatch import passes
+from dispatch.passes import pool_pass
 from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Member
 from jobs.states import MemberState
@@ -58,7 +58,7 @@ def pool() -> ResourcePool:
     hosts = [make_host(f"research-{number}", slots=2, pool=pool) for number in range(2)]
     Slot.objects.filter(host=hosts[1], index=1).update(enabled=False)
     make_commands(pool, make_user("ada"), 3, slots=2)
-    passes.run(pool.pk)
+    pool_pass.run(pool.pk)
     return pool
 
 

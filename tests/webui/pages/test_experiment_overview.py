@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from dispatch import passes, settle
+from dispatch.passes import pool_pass
+from dispatch.runs import settle
 from experiments.models import Experiment, Trial
 from hosts.models import Host
 from jobs import transitions
@@ -150,7 +151,7 @@ def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None
 def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Client) -> None:
     experiment = submit_experiment(name="broken", max_restarts=0)
     at, trial = f"/experiments/{experiment.pk}", trial_of(experiment)
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     [member] = members_of(experiment)
     transitions.member_launched(member.pk, boot_id="boot")
     transitions.member_running(member.pk)
@@ -170,7 +171,7 @@ def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Clie
 def test_what_to_type_stands_as_code_wherever_it_is_said_why_a_job_waits(client: Client) -> None:
     Host.objects.all().delete()
     experiment = submit_experiment()
-    passes.run(experiment.job.pool_id)
+    pool_pass.run(experiment.job.pool_id)
     at = experiment.pk
     for address in (f"/experiments/{at}", "/experiments", f"/trials/{trial_of(experiment).pk}", "/jobs"):
         page = client.get(address).content.decode()

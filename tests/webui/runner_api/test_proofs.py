@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError
 
 from accounts.models import Cluster
-from dispatch import spec
+from dispatch.runs import spec
 from jobs.models import Allocation, Member
 from jobs.run import Run
 from jobs.states import AllocationState

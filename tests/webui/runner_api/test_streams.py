@@ -16,9 +16,9 @@ import psutil
 import pytest
 from django.conf import LazySettings
 
-import dispatch.detached
 import experiments.detached
 from accounts.models import Cluster, User
+from dispatch.runs import detached
 from experiments import submit
 from experiments.config import parse
 from experiments.models import Trial
@@ -266,22 +266,22 @@ def test_a_detached_run_that_was_given_up_in_silence_goes_on_where_its_stream_st
         unmanaged=True,
     )  # fmt: skip
     trial = experiments.detached.create_trial(experiment, {}, external_id=None, actor="user:laptop")
-    allocation = dispatch.detached.start(trial.pk, ["laptop"], resume=False, actor="user:laptop")
+    allocation = detached.start(trial.pk, ["laptop"], resume=False, actor="user:laptop")
     member = allocation.members.get()
     runner.headers["Authorization"] = f"Bearer {transitions.run_token(allocation)}"
     assert send(runner, member, 0, records("before")).status_code == 200
     settings.DETACHED_LOST_SECONDS = -1.0
     be_whole()
-    dispatch.detached.give_up_silent()
+    detached.give_up_silent()
     assert Trial.objects.get().state == "ERROR"
     path = f"/streams/{allocation.pk}/0"
     assert runner.get(f"{path}/signals?wait=0").json() == {"preempt": None, "stop": None}
-    dispatch.detached.give_up_silent()
+    detached.give_up_silent()
     beat = runner.post(f"{path}/heartbeat", json={"state": "running"})
     assert beat.json()["offset"] == len(records("before"))
-    dispatch.detached.give_up_silent()
+    detached.give_up_silent()
     assert send(runner, member, len(records("before")), records("after")).status_code == 200
     assert Trial.objects.get().state == "ACTIVE" and texts(member) == ["before", "after"]
-    dispatch.detached.give_up_silent()
-    dispatch.detached.start(trial.pk, ["laptop"], resume=True, actor="user:laptop")
+    detached.give_up_silent()
+    detached.start(trial.pk, ["laptop"], resume=True, actor="user:laptop")
     assert send(runner, member, 0, records("late")).status_code == 410

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
-from dispatch import doctor_checks
+from dispatch.watching import doctor_checks
 from notifications.occurrences import no_link_address
 from trainmaster.host import own_scope
 from webui.embedded import installation, lock, ports

@@ -1,0 +1,120 @@
+"""One scheduling pass of a pool: survey, decide, apply, and keep the plan for the pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from dispatch.passes import plans, survey
+from dispatch.passes.apply import apply
+from dispatch.passes.garbage import no_garbage_collection
+from hosts.models import PoolChange, ResourcePool
+from hosts.pools import mark_dirty
+from jobs.models import Task
+from jobs.states import TaskState
+from scheduling.plan import decide
+from scheduling.world import Plan, Snapshot
+
+#: first key of the advisory locks that guard ticks; the second is the pool's id
+ADVISORY_LOCK_CLASS = 0x7261_696E
+#: A pass is made after this time even if nothing was noted, so that forecasts stay fresh.
+IDLE_PASS_SECONDS = 10.0
+#: Passes in a row before the next tick takes over.
+MOST_PASSES_AT_ONCE = 5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What one pass did. `milliseconds`: of its parts, by name."""
+
+    snapshot: Snapshot
+    plan: Plan
+    started: int
+    planned_at: datetime
+    forecast_due: bool
+    milliseconds: dict[str, float]
+
+
+def timed(times: dict[str, float], part: str, work: Callable[[], T]) -> T:
+    """What `work` returns; its milliseconds are noted under `part`."""
+    begun = time.perf_counter()
+    result = work()
+    times[part] = (time.perf_counter() - begun) * 1000
+    return result
+
+
+def run(pool_id: int) -> int:
+    """Bring the pool's plan up to date; the number of passes made. Zero: nothing to do, or another tick is at it."""
+    passes = 0
+    while passes < MOST_PASSES_AT_ONCE and one(pool_id) is not None:
+        passes += 1
+    return passes
+
+
+def due_pools(now: datetime) -> QuerySet[ResourcePool]:
+    """The pools that a pass may change: something was noted, a task's time has come, or the plan has grown old.
+
+    A plan from the future was stored by a worker whose clock is ahead, and says nothing of what happened since.
+    """
+    idle = timedelta(seconds=IDLE_PASS_SECONDS)
+    come = Task.objects.filter(
+        job__pool=OuterRef("pk"),
+        state=TaskState.WAITING,
+        not_before__gt=OuterRef("planned_at"),
+        not_before__lte=now,
+    )
+    return ResourcePool.objects.filter(
+        Q(planned_at=None)
+        | Q(planned_at__lt=now - idle)
+        | Q(planned_at__gt=now + idle)
+        | Exists(PoolChange.objects.filter(pool=OuterRef("pk")))
+        | Exists(come)
+    )
+
+
+def one(pool_id: int) -> Made | None:
+    """One pass under the pool's lock; None when there is nothing new to see or another tick is at it."""
+    made = _pass(pool_id, timezone.now())
+    if made is not None and made.forecast_due:
+        timed(
+            made.milliseconds,
+            "forecast",
+            lambda: plans.add_forecast(pool_id, made.snapshot, made.plan, made.planned_at),
+        )
+    return made
+
+
+@transaction.atomic
+def _pass(pool_id: int, now: datetime) -> Made | None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
+        if not cursor.fetchone()[0]:
+            return None
+    pool = ResourcePool.objects.filter(pk=pool_id).first()
+    if pool is None:  # removed since it was marked, or never seen (jobs.detached)
+        PoolChange.objects.filter(pool_id=pool_id).delete()
+        return None
+    # Read before the snapshot: what commits later stays, and the next pass sees it.
+    seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))
+    if not seen and not due_pools(now).filter(pk=pool_id).exists():
+        return None
+    times: dict[str, float] = {}
+    with no_garbage_collection():
+        snapshot = timed(times, "survey", lambda: survey.take(pool, now))
+        plan = timed(times, "decide", lambda: decide(snapshot))
+        done = timed(times, "apply", lambda: apply(plan))
+    if done.left:
+        mark_dirty(pool_id)
+    took_ms = sum(times.values())
+    due = timed(times, "store", lambda: plans.store(pool_id, snapshot, plan, took_ms, now))
+    PoolChange.objects.filter(Q(pk__in=seen)).delete()
+    return Made(snapshot, plan, done.started, now, due, times)

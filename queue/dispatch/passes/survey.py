@@ -1,0 +1,182 @@
+"""Reads one pool into plain values for the planner: the first third of a pass (law 1)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from dispatch.passes import history, pool_rows
+from dispatch.passes.history import History
+from dispatch.passes.pool_rows import PoolRows, Row
+from hosts.models import ResourcePool
+from jobs import failed_starts
+from jobs.labels import label_of
+from jobs.states import Reason
+from jobs.time_limits import time_used
+from scheduling import elsewhere
+from scheduling.durations import Span, ends_of, lasts_of
+from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
+
+_NOWHERE: frozenset[str] = frozenset()
+#: the column of a task's row that counts its attempts
+_RUN_COUNT = 7
+
+
+def take(pool: ResourcePool, now: datetime) -> Snapshot:
+    """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
+    rows = pool_rows.read(pool.pk)
+    return elsewhere.where_it_can(
+        Snapshot(
+            now=now.timestamp(),
+            pool=_pool(pool, rows),
+            hosts=_hosts(rows, pool.aux_per_host),
+            requests=_Requests(rows, now.timestamp(), history.recent()).all(),
+        )
+    )
+
+
+def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
+    return PoolView(
+        name=pool.name,
+        scheduler=pool.scheduler,
+        fitting="worst" if pool.fitting == ResourcePool.Fitting.WORST else "best",
+        preemption=pool.preemption,
+        allow_heterogeneous_fits=pool.allow_heterogeneous_fits,
+        bad_pairs=frozenset(frozenset(pair) for pair in rows.bad_pairs),
+        unpreemptible_slots=pool.unpreemptible_slots,
+        longest_max_time=pool.longest_max_time_seconds,
+    )
+
+
+def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
+    holders = {slot_id: allocation_id for slot_id, _, allocation_id in rows.holds}
+    cleaned = {slot_id: label_of(kind, entity_id) for slot_id, kind, entity_id in rows.cleaned}
+    aux: dict[str, int] = defaultdict(int)
+    for host_id, _, ended in rows.aux:
+        aux[host_id] += not ended
+    slots: dict[str, list[SlotView]] = defaultdict(list)
+    for host_id, slot_id, index, kind, enabled, draining, outside in rows.slots:
+        slots[host_id].append(
+            SlotView(
+                slot_id, index, kind, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id)
+            )
+        )
+    return tuple(
+        HostView(
+            id=host_id,
+            name=name,
+            slots=tuple(slots[host_id]),
+            enabled=enabled,
+            draining=draining,
+            silent=silent,
+            suspended=suspended,
+            failed_starts=failed,
+            aux_capacity=aux_per_host,
+            aux_held=aux[host_id],
+        )
+        for host_id, name, enabled, draining, silent, suspended, failed, _ in rows.hosts
+    )
+
+
+class _Requests:
+    """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
+
+    def __init__(self, rows: PoolRows, now: float, known: History) -> None:
+        self._rows = rows
+        self._now = now
+        self._history = known
+        self._jobs: dict[str, Row] = {row[0]: row for row in rows.jobs}
+        self._attempts: dict[str, Row] = {row[0]: row for row in rows.attempts}
+        self._used = time_used(
+            [task[0] for task in rows.tasks if task[_RUN_COUNT] > (task[0] in self._attempts)]
+        )
+        self._held = _held(rows)
+        self._eras: dict[str, int] = {row[1]: row[-1] for row in rows.hosts}
+        self._avoided: dict[tuple[str, ...], frozenset[str]] = {}
+        self._lasts: dict[tuple[str, float | None], Span | None] = {}
+
+    def all(self) -> tuple[Request, ...]:
+        return tuple([self._request(task) for task in self._rows.tasks])
+
+    def _request(self, task: Row) -> Request:
+        (
+            task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
+        ) = task  # fmt: skip
+        _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id = (
+            self._jobs[job_id]
+        )
+        attempt = self._attempts.get(task_id)
+        left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
+        blocked = blocked_by or not_before
+        return Request(
+            task_id=task_id,
+            job_id=job_id,
+            label=label_of(kind, entity_id),
+            slots=slots,
+            priority=priority,
+            position=position,
+            submitted_at=created,
+            moved_at=moved_at,
+            weight=weight,
+            max_slots=max_slots,
+            preemptible=preemptible,
+            single_host=single_host,
+            avoid_hosts=self._avoiding(avoid_hosts) if avoid_hosts else _NOWHERE,
+            failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
+            running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
+            if attempt
+            else None,
+            blocked_reason=_blocked(blocked_by, not_before, self._now) if blocked and not attempt else None,
+            lasts=None if attempt else self._will_last(job_id, owner_id, kind, left),
+            max_time=max_time,
+        )
+
+    def _avoiding(self, names: list[str]) -> frozenset[str]:
+        key = tuple(names)
+        if key not in self._avoided:
+            self._avoided[key] = frozenset(names)
+        return self._avoided[key]
+
+    def _will_last(self, job_id: str, owner_id: int, kind: str, left: float | None) -> Span | None:
+        alike = job_id if job_id in self._history.by_job else f"{owner_id} {kind}"
+        if (alike, left) not in self._lasts:
+            self._lasts[alike, left] = lasts_of(left, self._history.like(job_id, owner_id, kind))
+        return self._lasts[alike, left]
+
+    def _placement(self, attempt: Row, max_time: float | None, alike: Sequence[float]) -> Placement:
+        (
+            task_id, allocation_id, assigned, started, stopping, stopping_for, on_sufferance, asked, saved, progress,
+        ) = attempt  # fmt: skip
+        # progress and limit are of all attempts: as if they had been one
+        began = (started or assigned) - self._used.get(task_id, 0.0)
+        return Placement(
+            allocation_id=allocation_id,
+            slots=self._held.get(allocation_id, {}),
+            started_at=assigned,
+            stopping=stopping,
+            stopping_for=stopping_for or None,
+            on_sufferance=on_sufferance,
+            last_saved_at=saved,
+            asked_preempt=asked,
+            ends=ends_of(began, self._now, progress, max_time, alike),
+        )
+
+
+def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Allocation -> host -> slots, wherever the hosts have gone meanwhile; no slots for zero-slot work."""
+    held: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for slot_id, host_id, allocation_id in rows.holds:
+        here = held[allocation_id]
+        here[host_id] = (*here.get(host_id, ()), slot_id)
+    for host_id, allocation_id, _ in rows.aux:
+        held[allocation_id][host_id] = ()
+    return held
+
+
+def _blocked(blocked_by: str, not_before: float | None, now: float) -> str | None:
+    if blocked_by == Reason.WAITS_FOR_UPLOAD:
+        return "its newest checkpoint is still being uploaded"
+    if not_before and not_before > now:
+        return f"could not be started; tried again in {max(1, round(not_before - now))} s"
+    return Reason(blocked_by).label if blocked_by else None

@@ -1,0 +1,119 @@
+"""Ends what is left of runs that are over, and lets go of their slots when the host says that nothing is.
+
+A process that survives SIGKILL sits in the kernel: its host is drained, with a sentence for people, until it is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from dispatch.ssh import remote
+from events import presence
+from hosts import registry
+from hosts.models import Host, Slot
+from jobs import cleaning
+from jobs.labels import label_of
+from jobs.models import Member
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 30.0
+#: of a run's launch, by which the clocks of rows and hosts may differ
+_SLACK_SECONDS = 5.0
+_MOST_NOTED = 16
+
+
+def due(host: Host) -> list[Member]:
+    """The members that are being cleaned up there."""
+    rows = cleaning.under_way().filter(host=host)
+    return list(rows.select_related("host", "allocation__task__job__owner", "allocation__pool"))
+
+
+def account_of(member: Member) -> str | None:
+    """The Unix account under which the member runs; None: that of the login."""
+    allocation = member.allocation
+    return None if allocation.pool.shared_account else allocation.task.job.owner.unix_user or None
+
+
+def clean(host: Host) -> None:
+    """Signal what is left of these members, and note what has become of it."""
+    members = due(host)
+    if not members:
+        if host.drain_cause == Host.Drain.CLEANUP:  # whoever let go of the last slot was killed before this
+            registry.lift_drain(host.pk)
+        return
+    now = presence.database_now()
+    orders = {member.run_key: _order(member, now) for member in members}
+    try:
+        answer = remote.verb(host, "clean", {"runs": orders}, timeout_seconds=_TIMEOUT_SECONDS)
+    except remote.RemoteError as error:
+        log.info("what is left on %s is not known: %s", host.name, error)
+        return
+    take_in(host.pk, members, answer["runs"])
+
+
+def _order(member: Member, now: datetime) -> dict[str, Any]:
+    slots = list(Slot.objects.filter(holds__member=member, holds__released_at=None).exclude(uuid=""))
+    order: dict[str, Any] = {
+        "signal": "TERM" if _seconds(member, now) < settings.CLEANING_GRACE_SECONDS else "KILL",
+        "account": account_of(member),
+        "devices": [slot.uuid for slot in slots],
+        "strangers": [slot.outside["pid"] for slot in slots if slot.outside.get("pid")],
+    }
+    if member.launched_at and member.ended_at:
+        order["launched_seconds"] = (now - member.launched_at).total_seconds() + _SLACK_SECONDS
+        order["ended_seconds"] = (now - member.ended_at).total_seconds()
+    return order
+
+
+def _seconds(member: Member, now: datetime) -> float:
+    """For how long it has been cleaned up, by the database's clock."""
+    return (now - (member.cleaning_since or now)).total_seconds()
+
+
+def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Mapping[str, Any]]) -> None:
+    """What the host answered of each; one that it could not look at stays as it is."""
+    limit, now = settings.CLEANING_GRACE_SECONDS + settings.UNKILLABLE_SECONDS, presence.database_now()
+    for member in members:
+        found = runs.get(member.run_key, {})
+        if found.get("count") == 0:
+            cleaning.done(member.pk)
+        elif "left" in found:
+            cleaning.still_there(member.pk, found["left"])
+            if _seconds(member, now) > limit and cleaning.failed(member.pk):
+                registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
+    if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
+        registry.lift_drain(host_id)
+
+
+def _sentence(member: Member, left: list[dict[str, Any]]) -> str:
+    job = member.allocation.task.job
+    shown = "; ".join(
+        f"pid {process['pid']} ({process.get('command') or 'unknown'}, account {process.get('user') or 'unknown'})"
+        for process in left[:3]
+    )
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    label = label_of(job.kind, job.entity_id)
+    return (
+        f"Cleanup after {label} of {job.owner.username} failed on {member.host.name}: {shown}{more} survived SIGKILL. "
+        "The host is drained and the slots stay held until nothing is left; restart the host if that does not happen."
+    )
+
+
+def overdue(run: Mapping[str, Any]) -> bool:
+    """Whether what is left of a run has been sent SIGKILL for so long that its end is not waited for any more."""
+    seconds = run.get("killed_seconds")
+    return (
+        bool(run.get("pids")) and isinstance(seconds, int | float) and seconds > settings.UNKILLABLE_SECONDS
+    )
+
+
+def remains_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The first processes in the host's answer to `status`; `clean` says more of them."""
+    return [{"pid": pid} for pid in list(run.get("pids") or ())[:_MOST_NOTED]]

@@ -1,0 +1,224 @@
+"""Ends of members and what follows from them, in one transaction: the gang's stop, the verdict, the next attempt."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from commands import services
+from dispatch.keeping import usage
+from dispatch.runs import kinds
+from events.announce import wake
+from jobs import failed_starts, host_clock, rank_ends, transitions
+from jobs.failed_starts import Fault
+from jobs.models import Allocation, Member, Task
+from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
+from logs import first_rank
+
+FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
+#: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
+_OF_A_HOST = {Reason.HOST_LOST, Reason.HOST_RESTARTED}
+#: an entrypoint that the shell could not find or execute
+_NOT_RUNNABLE = {126, 127}
+_SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
+
+
+def lock(member_id: int) -> Member:
+    """The member, with what its end may change locked in the order that all use: experiment or command, allocation."""
+    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
+    kinds.outcomes_of(allocation_id).lock_for(allocation_id)
+    return transitions.lock_member(member_id)
+
+
+def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
+    """Why a member ended, from its exit code and from whether it had been told to stop."""
+    if allocation.stop_kind == StopKind.STOP:
+        return Reason(allocation.stop_reason)
+    if code == 0:
+        return Reason.COMPLETED
+    if code is None:
+        return Reason.RUN_VANISHED
+    if code in _NOT_RUNNABLE:
+        return Reason.COMMAND_NOT_FOUND
+    return Reason.RANK_FAILED if allocation.task.kind == Task.Kind.TRIAL else Reason.COMMAND_FAILED
+
+
+@transaction.atomic
+def member_exited(
+    member_or_id: Member | int,
+    *,
+    code: int | None,
+    signal: int | None,
+    ended_at: float | None,
+    first_failure: dict[str, Any] | None,
+    boot_id: str = "",
+    oom_kills: dict[str, int] | None = None,
+    port_in_use: int | None = None,
+    storage_fault: str = "",
+    image_fault: str = "",
+    left: list[dict[str, Any]] | None = None,
+) -> bool:
+    """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
+
+    The member is one of `lock`, or an id. `ended_at` is in its host's clock. `boot_id` is the host's when it said so:
+    an end without a code after a restart is the restart's. `oom_kills` is what the host counted meanwhile,
+    `port_in_use` the leased port that another program had, `storage_fault` what is wrong with the checkpoint storage,
+    `image_fault` what kept the container from starting, so that nothing was started (docs/protocol.md, exit.json).
+    `left`: as of `member_over`.
+    """
+    member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    at = host_clock.server_time(member, ended_at) if ended_at else None
+    over = partial(member_over, member, exited=True, at=at)
+    where = {"rank": None, "host": member.host.name, "member": member.index}
+    if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
+        sentence = f"Port {port_in_use} of {member.host.name} is in use by another program."
+        return over(reason=Reason.PORT_IN_USE, detail={**where, "sentence": sentence})
+    fault = storage_fault or image_fault
+    if fault and code != 0 and member.allocation.stop_kind != StopKind.STOP:
+        sentence = f"{fault[:_SENTENCE_CHARACTERS].rstrip('.')}."
+        kept_by = Reason.STORAGE_FAILED if storage_fault else Reason.LAUNCH_FAILED
+        return over(reason=kept_by, detail={**where, "sentence": sentence})
+    first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
+    restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
+    reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
+    if left and member.allocation.stop_kind == StopKind.STOP:
+        reason = Reason.STOP_TIMED_OUT
+    elif code is None and not restarted and left is None:
+        left = not_swept(member)
+    detail = None
+    if reason == Reason.COMMAND_NOT_FOUND and (lacking := services.lacking(member.allocation.task_id)):
+        return over(code=code, reason=reason, detail={**where, "sentence": lacking})
+    # a peer that was stopped may still have failed first: its record came later than the other's
+    if reason in FAILURES or (reason == Reason.PEER_ENDED and first_failure):
+        detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
+        stamp = detail.get("t") or ended_at
+        detail |= {"host": member.host.name, "member": member.index}
+        if stamp is not None:  # in the server's clock, so that hosts can be compared
+            detail["t"] = host_clock.server_seconds(member, float(stamp))
+        if oom_kills:
+            detail["oom_kills"] = oom_kills
+    return over(code=code, signal=signal, reason=reason, detail=detail, left=left)
+
+
+def not_swept(member: Member) -> list[dict[str, Any]] | None:
+    """As `left` of a member whose launcher, which sees all that the run has started, was killed.
+
+    A process that has cleared its marker is then known by the GPU that it uses alone, so the host looks there first.
+    """
+    return [] if member.holds.filter(released_at=None).exclude(slot__uuid="").exists() else None
+
+
+@transaction.atomic
+def member_over(
+    member_or_id: Member | int,
+    *,
+    reason: Reason,
+    exited: bool = False,
+    at: datetime | None = None,
+    code: int | None = None,
+    signal: int | None = None,
+    detail: dict[str, Any] | None = None,
+    fault: Fault = Fault.RUN,
+    left: list[dict[str, Any]] | None = None,
+) -> bool:
+    """End a member, stop its peers if it failed, and conclude the allocation when it was the last.
+
+    `fault`: whose it is, where the member never started.
+    `exited`: its host has said that its entrypoint is over, `at` when that was (None: now).
+    `left`: processes of it that may live on its host, whose slots stay held then (None: nothing is left; empty: nobody
+    has looked yet).
+    """
+    member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
+    ended = transitions.member_ended(
+        member, code=code, signal=signal, reason=reason, exited=exited, at=at, detail=detail, left=left
+    )
+    if not ended:
+        return False
+    if reason in NEVER_STARTED:
+        failed_starts.note(member, reason, fault, str((detail or {}).get("sentence") or ""))
+    members = list(Member.objects.filter(allocation_id=member.allocation_id).order_by("ended_at"))
+    if all(peer.state == MemberState.ENDED for peer in members):
+        _close(member.allocation, members)
+    elif reason != Reason.COMPLETED:
+        transitions.request_stop(
+            member.allocation_id,
+            StopKind.STOP,
+            reason=Reason.PEER_ENDED,
+            actor="server",
+            grace_seconds=settings.GANG_FAILURE_GRACE_SECONDS,
+        )
+    return True
+
+
+@transaction.atomic
+def conclude(allocation_id: str) -> bool:
+    """Close the allocation if all its members have ended, and let the experiment decide what follows."""
+    kinds.outcomes_of(allocation_id).lock_for(allocation_id)
+    allocation = transitions.lock_allocation(allocation_id)
+    members = list(allocation.members.order_by("ended_at"))
+    if any(member.state != MemberState.ENDED for member in members):
+        return False
+    return _close(allocation, members)
+
+
+def _close(allocation: Allocation, members: list[Member]) -> bool:
+    """All members of the locked allocation have ended."""
+    reason, code = verdict(allocation, members)
+    if first_rank.may_differ(reason) and (detail := first_rank.corrected(allocation, members)):
+        rank_ends.correct(allocation, detail)
+        code = detail["code"]
+    if reason in _OF_A_HOST:
+        code = _name_the_host(allocation, members, reason)
+    if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
+        return False
+    usage.keep(allocation, members)
+    failed_starts.forget(allocation)
+    kinds.outcomes(allocation.task).allocation_ended(allocation)
+    wake("dispatch.tasks.merge_log", allocation.task_id)
+    return True
+
+
+def _name_the_host(allocation: Allocation, members: list[Member], reason: Reason) -> int | None:
+    """Make the host that was lost or restarted the attempt's cause, not the rank elsewhere that failed first.
+
+    Returns the exit code of its member.
+    """
+    member = next(member for member in members if member.exit_reason == reason)
+    if allocation.exit_detail.get("member") != member.index:
+        rank_ends.correct(allocation, {"rank": None, "host": member.host.name, "member": member.index})
+    return member.exit_code
+
+
+def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int | None]:
+    """Why the attempt ended: what was asked of it, else its first failure, else success."""
+    failed = [member for member in members if member.exit_reason not in {Reason.COMPLETED, Reason.PEER_ENDED}]
+    asked = Reason(allocation.stop_reason) if allocation.stop_reason else None
+    if asked and asked != Reason.PEER_ENDED and allocation.stop_kind == StopKind.STOP:
+        return asked, next((member.exit_code for member in members if member.exit_code), 0)
+    if failed:
+        detail = allocation.exit_detail
+        code = detail.get("code") if detail else failed[0].exit_code
+        return _worst(failed), code
+    if allocation.stop_kind == StopKind.PREEMPT and asked and allocation.preempt_acked_at:
+        return asked, 0
+    return Reason.COMPLETED, 0
+
+
+def _worst(failed: list[Member]) -> Reason:
+    """The first end that was not a consequence; a lost host explains the ranks that fell with it."""
+    reasons = [Reason(member.exit_reason) for member in failed]
+    for reason in (
+        Reason.HOST_LOST,
+        Reason.HOST_RESTARTED,
+        Reason.HOST_DISABLED,
+        Reason.LAUNCH_FAILED,
+        Reason.PORT_IN_USE,
+        Reason.STORAGE_FAILED,
+    ):
+        if reason in reasons:
+            return reason
+    return reasons[0]

@@ -1,0 +1,105 @@
+"""Builds spec.json of one member: what docs/protocol.md describes, from the rows of the allocation."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from accounts.models import Cluster
+from dispatch.watching import doctor_checks
+from hosts.models import Host, ResourcePool, Slot
+from jobs.models import Allocation, Member
+from jobs.run import Run
+from jobs.transitions import run_token
+from trainmaster.protocol import PROTOCOL, Limits, Spec
+
+
+def build(member: Member, members: list[Member], run: Run) -> Spec:
+    """The spec of `member`; `members` are all of the gang in order, with their hosts loaded."""
+    allocation: Allocation = member.allocation
+    host, pool, task = member.host, allocation.pool, allocation.task
+    cluster = Cluster.get()
+    not_used = _image_not_used(run, members)
+    in_image = run.container is not None and not_used is None
+    slots = Slot.objects.filter(holds__member=member, holds__released_at=None).order_by("index")
+    return {
+        "protocol": PROTOCOL,
+        "run_key": member.run_key,
+        "allocation_id": allocation.pk,
+        "member": member.index,
+        "members": len(members),
+        "task_id": task.pk,
+        "task_type": task.kind,
+        "job_id": str(task.job_id),
+        "cluster": {
+            "id": str(cluster.cluster_id),
+            "name": settings.CLUSTER_NAME,
+            "proof_key": cluster.proof_key(allocation.pk),
+        },
+        "host": {"id": str(host.pk), "name": host.name},
+        "token": run_token(allocation),
+        "unix_user": unix_user(pool, run.unix_user),
+        "user": run.user or None,
+        "python": run.python or (None if in_image else host.python) or None,
+        "activate": run.activate or (None if in_image else host.activate) or None,
+        "hooks": run.hooks,  # type: ignore[typeddict-item]  # checked with the config, plain JSON since
+        "entrypoint": run.entrypoint,
+        "environment": run.environment,
+        "slots": [{"index": slot.index, "uuid": slot.uuid, "kind": slot.kind} for slot in slots],
+        "gang": {
+            "addresses": [gang_address(peer.host, run.interface, pool.network_interface) for peer in members],
+            "slot_counts": [peer.slots for peer in members],
+            "ports": allocation.ports,
+            "interface": run.interface or pool.network_interface or None,
+            "secret": allocation.gang_secret,
+        },
+        "trial": run.trial,  # type: ignore[typeddict-item]  # the job's room builds it as plain JSON
+        "user_data": run.user_data,
+        "checkpoint_storage": run.checkpoint_storage,
+        "limits": limits(run.sample_seconds, run.grace_seconds),
+        "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
+        "remarks": [] if not_used is None else [not_used],
+    }
+
+
+def unix_user(pool: ResourcePool, linked: str) -> str | None:
+    """The account that owns a run of a user with this linked account; None: the one that the server logs in with."""
+    return None if pool.shared_account else linked or None
+
+
+def _image_not_used(run: Run, members: list[Member]) -> str | None:
+    """A sentence why the run's image is not used, for its log: a gang is in it on all of its hosts or on none."""
+    if run.container is None:
+        return None
+    start = f"the attempt runs on its hosts directly, without image {run.container['image']}:"
+    if not settings.RUN_IMAGES:
+        return f"{start} this server uses none (TRAINMASTER_RUN_IMAGES is false)"
+    hosts = {peer.host.name: peer.host.facts for peer in members}
+    unable = [name for name, facts in hosts.items() if not doctor_checks.usable_runtimes(facts)]
+    if not unable:
+        return None
+    return f"{start} no podman, docker or apptainer works on {', '.join(unable)} (see its doctor)"
+
+
+def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> Limits:
+    """What a runner keeps to; `sample_seconds` and `grace_seconds` as the job's config says, None where it does not."""
+    return {
+        "spool_bytes": settings.SPOOL_BYTES,
+        "line_bytes": settings.LOG_LINE_BYTES,
+        "flush_seconds": 0.05,
+        "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
+        "grace_seconds": grace_seconds or settings.STOP_GRACE_SECONDS,
+        "batch_bytes": 1024 * 1024,
+        "sample_seconds": _sample_seconds(sample_seconds),
+        "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
+    }
+
+
+def gang_address(host: Host, wanted: str, pools: str) -> str:
+    """Where the gang reaches this host: on the interface that its config wants, if the host has that one."""
+    return (wanted and host.address_on(wanted)) or host.peer_address(pools)
+
+
+def _sample_seconds(wanted: float | None) -> float:
+    """As the config says; 0, never, where the server takes no samples."""
+    seconds = float(settings.SAMPLE_SECONDS)
+    return seconds if seconds <= 0 or wanted is None else wanted

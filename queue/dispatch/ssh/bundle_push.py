@@ -1,0 +1,41 @@
+"""Brings the host part of trainmaster to a host that lacks it. Made by write-then-rename: pushing twice is harmless."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable
+
+from dispatch.ssh.contact_errors import NoPython, VerbFailed
+from dispatch.ssh.ssh_session import Answer
+from hosts.models import Host
+from trainmaster.bundle import Bundle, build_bundle, installer_command
+
+#: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
+PUSH_TIMEOUT_SECONDS = 120.0
+
+_built: Bundle | None = None
+_building = threading.Lock()
+
+
+def current() -> Bundle:
+    """The bundle of this very version of the server, built once per process."""
+    global _built
+    with _building:
+        if _built is None:
+            _built = build_bundle()
+        return _built
+
+
+def push(host: Host, python: str, shell: Callable[..., Answer]) -> str:
+    """Unpack the current bundle in the host's workdir and return its SHA-256. Raises RemoteError."""
+    bundle = current()
+    program, *rest = installer_command(python, host.workdir, bundle.sha256)
+    line = "exec " + shlex.join([program, "-S", "-E", "-W", "ignore", *rest])
+    answer = shell(host, line, bundle.archive, timeout_seconds=PUSH_TIMEOUT_SECONDS)
+    if answer.code == 0:
+        return bundle.sha256
+    said = (answer.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+    if answer.code in {126, 127}:
+        raise NoPython(f"{host.name} cannot run {python} (exit code {answer.code}): {said}.")
+    raise VerbFailed("bundle", f"The bundle could not be unpacked in {host.workdir} on {host.name}: {said}.")

@@ -1,0 +1,414 @@
+"""Open SSH connections: one asyncio thread per process keeps them, everybody else asks from outside.
+
+One connection per endpoint, shared by all callers. Dials are bounded per sshd and per jump host, sessions per
+connection; only "SSH limit" refusals are retried here, with jitter. A broken or half-open link (two keepalives
+unanswered) drops its own connection alone; whoever waited on it gets `Unreachable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import asyncssh
+from django.conf import settings
+
+from dispatch.ssh import local
+from dispatch.ssh.contact_errors import NotAsked, SshBusy, Unreachable, WayRefused
+from dispatch.ssh.dialling import dial
+from dispatch.ssh.endpoints import Endpoint
+from dispatch.ssh.ssh_session import Answer, SessionLimit, execute
+from dispatch.ssh.stream_carrying import Ends, carry, pair, refusal
+from dispatch.ssh.verb_channel import Channels, on_this_machine, over_ssh
+
+_Result = TypeVar("_Result")
+
+#: A caller's own limit is kept inside the thread; this much later the thread itself must be stuck.
+THREAD_SLACK_SECONDS = 5.0
+_REAP_EVERY_SECONDS = 30.0
+#: What sshd takes before it tells us how much of it was read (its window).
+_IN_FLIGHT_BYTES = 2 * 1024 * 1024
+#: tcpmux, which nobody has
+_SILENT_PORT = 1
+
+
+def sending_seconds(size: int) -> float:
+    """How long so many bytes take over the slowest link that is waited for (SSH_LEAST_BYTES_PER_SECOND)."""
+    return size / float(settings.SSH_LEAST_BYTES_PER_SECOND)
+
+
+class Link:
+    """One open connection and how many sessions may run on it."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.connection = connection
+        self.sessions = SessionLimit(settings.SSH_SESSIONS_PER_HOST)
+        self.used_at = time.monotonic()
+        self.forwards = 0
+        self.channels = Channels(lambda command: over_ssh(connection, command))
+
+    @property
+    def alive(self) -> bool:
+        return not self.connection.is_closed()
+
+
+@dataclass
+class _Order:
+    """A command on its way; `begun` once the host may have started it."""
+
+    command: str
+    stdin: bytes
+    #: called whenever the host has taken more of `stdin`
+    moved: Callable[[], None]
+    begun: bool = False
+
+
+class Pool:
+    """The connections of one process. Every method runs in the asyncio thread."""
+
+    def __init__(self) -> None:
+        self._links: dict[Endpoint, Link] = {}
+        self._dialling: dict[Endpoint, asyncio.Task[Link]] = {}
+        self._dial_limits: dict[tuple[str, int], asyncio.Semaphore] = {}
+        self._carrying: set[asyncio.Task[None]] = set()
+        self._local = Channels(lambda command: on_this_machine(command, local.environment()))
+
+    async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
+        """Run a shell command; a pooled link that turns out dead before the command began is redialled once.
+
+        The time limit starts over whenever the host takes more of `stdin`: what moves is not cut.
+        """
+        patience = timeout_seconds + sending_seconds(min(len(stdin), _IN_FLIGHT_BYTES))
+        limit = asyncio.timeout(patience)
+        loop = asyncio.get_running_loop()
+        order = _Order(command, stdin, moved=lambda: limit.reschedule(loop.time() + patience))
+        try:
+            async with limit:
+                pooled = endpoint in self._links
+                try:
+                    return await self._run_once(endpoint, order)
+                except _NotBegun:
+                    if not pooled:
+                        raise
+                    return await self._run_once(endpoint, order)
+        except TimeoutError:
+            sentence = f"{endpoint} did not answer within {patience:.3g} s."
+            raise Unreachable(sentence, delivered=order.begun) from None
+
+    async def _run_once(self, endpoint: Endpoint, order: _Order) -> Answer:
+        give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
+        while True:
+            link = await self.link(endpoint)
+            link.used_at = time.monotonic()
+            try:
+                async with link.sessions:
+                    order.begun = True
+                    return await execute(link.connection, order.command, order.stdin, order.moved)
+            except asyncssh.ChannelOpenError as error:
+                order.begun = False
+                if not link.alive:
+                    raise _NotBegun(f"The link to {endpoint} broke: {error.reason}.") from error
+                if link.channels.close_idle():  # an sshd that allows few sessions: commands go first
+                    continue
+                link.sessions.refused()
+                if time.monotonic() > give_up_at:
+                    raise SshBusy(
+                        f"{endpoint} opens no further session ({error.reason}): its sshd is at its MaxSessions."
+                    ) from error
+            except (asyncssh.Error, OSError) as error:
+                raise Unreachable(
+                    f"The link to {endpoint} broke before the answer came: {error}.", delivered=True
+                ) from error
+            finally:
+                link.used_at = time.monotonic()
+            await asyncio.sleep(random.uniform(0.02, 0.25))
+
+    async def call(
+        self, endpoint: Endpoint | None, command: str, verb: str, stdin: bytes, timeout_seconds: float
+    ) -> dict[str, Any]:
+        """Do a verb on the channel that `command` opens; without an endpoint on this very machine."""
+        delivered = False
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                link = await self.link(endpoint) if endpoint else None
+                channel = await (link.channels if link else self._local).get(command)
+                delivered = True
+                if link:
+                    link.used_at = time.monotonic()
+                return await channel.call(verb, stdin)
+        except TimeoutError:
+            sentence = f"{endpoint or 'This machine'} did not answer within {timeout_seconds:g} s."
+            raise Unreachable(sentence, delivered=delivered) from None
+
+    async def link(self, endpoint: Endpoint) -> Link:
+        """The open connection to this endpoint; callers at the same time share one dial and its outcome."""
+        link = self._links.get(endpoint)
+        if link and link.alive:
+            return link
+        task = self._dialling.get(endpoint)
+        if task is None:
+            task = asyncio.ensure_future(self._dial(endpoint))
+            self._dialling[endpoint] = task
+            task.add_done_callback(lambda done: self._dialled(endpoint, done))
+        return await asyncio.shield(task)
+
+    def _dialled(self, endpoint: Endpoint, task: asyncio.Task[Link]) -> None:
+        self._dialling.pop(endpoint, None)
+        if not task.cancelled():
+            task.exception()  # every waiter may have left; mark it as seen
+
+    async def _dial(self, endpoint: Endpoint) -> Link:
+        """Dial within the bounds, again and again with jitter while sshd is at its limit."""
+        give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
+        wait = 0.2
+        while True:
+            tunnel = await self._through(endpoint.jump) if endpoint.jump else None
+            try:
+                async with (
+                    self._dial_limit(endpoint.jump or endpoint),
+                    self._dial_limit(endpoint, bool(tunnel)),
+                ):
+                    connection = await dial(endpoint, tunnel)
+                break
+            except SshBusy:
+                if time.monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(random.uniform(wait / 4, wait))
+                wait = min(wait * 2, 2.0)
+        link = self._links[endpoint] = Link(connection)
+        return link
+
+    async def _through(self, jump: Endpoint) -> asyncssh.SSHClientConnection:
+        """The connection to a jump host. Raises RemoteError, and NotAsked when it cannot be reached."""
+        try:
+            return (await self.link(jump)).connection
+        except Unreachable as error:
+            raise NotAsked(str(error)) from error
+
+    def _dial_limit(self, endpoint: Endpoint, wanted: bool = True) -> asyncio.Semaphore:
+        """How many dials may be pending at this sshd; an unlimited one where the other bound is the same."""
+        if not wanted:
+            return asyncio.Semaphore()
+        key = (endpoint.target.address, endpoint.target.port)
+        return self._dial_limits.setdefault(key, asyncio.Semaphore(settings.SSH_PENDING_DIALS_PER_HOST))
+
+    async def forward(self, endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:
+        """Let the host's loopback `remote_port` (0: any free one) lead to `address:port` as seen from here."""
+        link = await self.link(endpoint)
+        try:
+            listener = await link.connection.forward_remote_port("127.0.0.1", remote_port, address, port)
+        except asyncssh.ChannelListenError as error:
+            raise ForwardRefused(
+                f"{endpoint} does not forward port {remote_port or 'any'}: it is taken, "
+                "or its sshd does not allow it (AllowTcpForwarding yes or remote)."
+            ) from error
+        except (asyncssh.Error, OSError) as error:
+            raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
+        link.forwards += 1
+        return Forward(link, listener)
+
+    async def reach(self, endpoint: Endpoint, port: int) -> socket.socket:
+        """A connection to a port of the host's loopback, as one end of a pair of sockets."""
+        while True:
+            pooled = endpoint in self._links
+            link = await self.link(endpoint)
+            try:
+                ends = await link.connection.open_connection("127.0.0.1", port, encoding=None)
+            except asyncssh.ChannelOpenError as error:
+                if link.alive:
+                    raise refusal(str(endpoint), port, error) from error
+            except (asyncssh.Error, OSError) as error:
+                if not pooled:
+                    raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
+            else:
+                break
+            if not pooled:
+                raise Unreachable(f"The link to {endpoint} broke.")
+            self.forget(endpoint)
+        ours, theirs = pair()
+        self._carrying.add(task := asyncio.ensure_future(self._carry(link, ends, ours)))
+        task.add_done_callback(self._carrying.discard)
+        return theirs
+
+    async def _carry(self, link: Link, ends: Ends, ours: socket.socket) -> None:
+        link.forwards += 1
+        try:
+            await carry(ends, ours)
+        finally:
+            link.forwards -= 1
+            link.used_at = time.monotonic()
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Close the connection to this endpoint, if there is one."""
+        link = self._links.pop(endpoint, None)
+        if link:
+            link.connection.abort()
+
+    async def reap(self) -> None:
+        """Forget closed links and close those that nobody has used for a while."""
+        while True:
+            await asyncio.sleep(_REAP_EVERY_SECONDS)
+            oldest = time.monotonic() - settings.SSH_IDLE_SECONDS
+            jumps = {endpoint.jump for endpoint in self._links}
+            for endpoint, link in list(self._links.items()):
+                idle = link.used_at < oldest and not link.forwards and not link.sessions.open
+                if not link.alive or (idle and endpoint not in jumps):
+                    del self._links[endpoint]
+                    link.connection.close()
+
+
+class Forward:
+    """A port of a host that leads back to the server, for as long as its link lives."""
+
+    def __init__(self, link: Link, listener: asyncssh.SSHListener) -> None:
+        self._link = link
+        self._listener = listener
+
+    @property
+    def remote_port(self) -> int:
+        return self._listener.get_port()
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive
+
+    async def close(self) -> None:
+        self._link.forwards -= 1
+        self._listener.close()
+        await self._listener.wait_closed()
+
+
+class ForwardRefused(Unreachable):
+    """The host answers, and does not open the port."""
+
+
+class _NotBegun(Unreachable):
+    """The link broke before the command was started, so it may be sent again."""
+
+
+class _Thread:
+    """The asyncio loop in a thread of its own, and the pool that lives there."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.pool = Pool()
+        threading.Thread(target=self._serve, name="ssh", daemon=True).start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.create_task(self.pool.reap())
+        self.loop.run_forever()
+
+    def submit(self, work: Callable[[Pool], Coroutine[object, object, _Result]]) -> Future[_Result]:
+        return asyncio.run_coroutine_threadsafe(work(self.pool), self.loop)
+
+
+_thread: _Thread | None = None
+_starting = threading.Lock()
+
+
+def _current() -> _Thread:
+    global _thread
+    with _starting:
+        if _thread is None:
+            _thread = _Thread()
+        return _thread
+
+
+def _after_fork() -> None:
+    """A forked child has no asyncio thread, and the sockets are the parent's: start anew."""
+    global _thread, _starting
+    _thread, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_seconds: float) -> _Result:
+    future = _current().submit(work)
+    try:
+        return future.result(timeout_seconds + THREAD_SLACK_SECONDS)
+    except TimeoutError:
+        future.cancel()
+        raise NotAsked(
+            f"The SSH thread gave no answer within {timeout_seconds:g} s.", delivered=True
+        ) from None
+
+
+def run(endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
+    """Run `command` in the login shell of the endpoint's account. Raises RemoteError."""
+    longest = timeout_seconds + sending_seconds(len(stdin))
+    return _ask(lambda pool: pool.run(endpoint, command, stdin, timeout_seconds), longest)
+
+
+def call(
+    endpoint: Endpoint | None, command: str, verb: str, stdin: bytes, *, timeout_seconds: float = 30
+) -> dict[str, Any]:
+    """Do a verb by the process that `command` starts and that stays; see Pool.call. Raises RemoteError, NotServed."""
+    longest = timeout_seconds + sending_seconds(len(stdin))
+    return _ask(lambda pool: pool.call(endpoint, command, verb, stdin, longest), longest)
+
+
+def open_forward(endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:
+    """A reverse port forward over the shared connection (see Pool.forward). Raises RemoteError."""
+
+    async def work(pool: Pool) -> Forward:
+        async with asyncio.timeout(settings.SSH_CONNECT_TIMEOUT_SECONDS * 2):
+            return await pool.forward(endpoint, remote_port, address, port)
+
+    try:
+        return _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS * 2)
+    except TimeoutError:
+        raise Unreachable(f"{endpoint} did not set up the tunnel in time.") from None
+
+
+async def reach(endpoint: Endpoint, port: int) -> socket.socket:
+    """A connection to a port of the host's loopback over the shared connection, from any asyncio loop.
+
+    What it does happens in the thread of the connections. Raises Unreachable, LoginRefused, HostKeyChanged.
+    """
+
+    async def work(pool: Pool) -> socket.socket:
+        async with asyncio.timeout(settings.SSH_CONNECT_TIMEOUT_SECONDS):
+            return await pool.reach(endpoint, port)
+
+    try:
+        return await asyncio.wrap_future(_current().submit(work))
+    except TimeoutError:
+        raise Unreachable(f"{endpoint} did not answer in time.") from None
+
+
+def way_refused(endpoint: Endpoint) -> str:
+    """Why no port of the host's loopback can be reached through its sshd; "" where one could. Raises RemoteError."""
+
+    async def work(pool: Pool) -> str:
+        try:
+            (await pool.reach(endpoint, _SILENT_PORT)).close()
+        except WayRefused as refusal:
+            return str(refusal)
+        except Unreachable:
+            pass  # it was let through, and nobody listens there
+        return ""
+
+    return _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS)
+
+
+def close_forward(forward: Forward) -> None:
+    _ask(lambda pool: forward.close(), settings.SSH_CONNECT_TIMEOUT_SECONDS)
+
+
+def forget(endpoint: Endpoint) -> None:
+    """Close the shared connection to this endpoint; the next caller dials anew."""
+
+    async def work(pool: Pool) -> None:
+        pool.forget(endpoint)
+
+    _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS)

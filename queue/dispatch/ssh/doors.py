@@ -1,0 +1,95 @@
+"""The way from the server to what listens in a task: by SSH to its host, through the door that the task has opened."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+
+from commands.models import Command
+from dispatch.ssh import connections
+from dispatch.ssh.contact_errors import RemoteError, Unreachable
+from dispatch.ssh.endpoints import Endpoint, endpoint_of
+from hosts.models import Host
+from jobs.models import Member
+from jobs.states import AllocationState
+from trainmaster.serving import handshake
+
+__all__ = ["Door", "RemoteError", "Unreachable", "connect", "door_of"]
+
+_ANSWER_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where a task's door is. `endpoint` is None on the host that is this very machine."""
+
+    host: str
+    endpoint: Endpoint | None
+    port: int
+    run_key: str
+    secret: str
+
+
+def door_of(command: Command) -> Door | None:
+    """The door of a command with a service; None while it is not ready, or no more."""
+    service = command.service
+    if service.port is None:
+        return None
+    member = (
+        Member.objects.filter(allocation__task_id=command.task_id)
+        .exclude(allocation__state=AllocationState.TERMINATED)
+        .select_related("host", "allocation")
+        .first()
+    )
+    if member is None:
+        return None
+    host = member.host
+    local = host.transport == Host.Transport.LOCAL
+    return Door(
+        host.name,
+        None if local else endpoint_of(host),
+        service.port,
+        member.run_key,
+        member.allocation.gang_secret,
+    )
+
+
+async def connect(door: Door) -> socket.socket:
+    """A connection to the service, from any asyncio loop; non-blocking. Raises RemoteError."""
+    loop = asyncio.get_running_loop()
+    if door.endpoint is None:
+        connected = await _dial(door.port)
+    else:
+        connected = await connections.reach(door.endpoint, door.port)
+    line, expected = handshake.hello(door.secret, door.run_key)
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await loop.sock_sendall(connected, line)
+            said = b""
+            while len(said) < handshake.ANSWER_BYTES:
+                block = await loop.sock_recv(connected, handshake.ANSWER_BYTES - len(said))
+                if not block:
+                    raise Unreachable(f"The program on {door.host} takes no connection now.")
+                said += block
+        if said != expected:
+            raise Unreachable(f"On port {door.port} of {door.host} listens another program than the task's.")
+    except BaseException as error:
+        connected.close()
+        if isinstance(error, (OSError, TimeoutError)):
+            raise Unreachable(f"The task on {door.host} did not answer: {error or 'in time'}.") from error
+        raise
+    return connected
+
+
+async def _dial(port: int) -> socket.socket:
+    """A port of this machine's own loopback."""
+    connected = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    connected.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(connected, ("127.0.0.1", port))
+    except OSError as error:
+        connected.close()
+        raise Unreachable(f"Nothing answers on port {port} of this machine: {error}.") from error
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected

@@ -1,0 +1,47 @@
+"""The host named `local`: the same commands as over SSH, run by this process on this very machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from dispatch.ssh.contact_errors import Unreachable
+from dispatch.ssh.ssh_session import KEEP_STDERR_BYTES, Answer
+
+#: What a login would have. All else in the server's environment is its own business (secrets among it).
+_KEPT = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
+
+
+def python() -> str:
+    """The interpreter that runs verbs on this machine unless the host's row names another."""
+    return sys.executable
+
+
+def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
+    """Run `command` with /bin/sh in a session of its own. Raises Unreachable after `timeout_seconds`."""
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=environment(),
+        cwd="/",
+    )
+    try:
+        stdout, stderr = process.communicate(stdin, timeout_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise Unreachable(
+            f"This machine did not answer within {timeout_seconds:g} s.", delivered=True
+        ) from None
+    code = process.returncode
+    return Answer(code if code >= 0 else 128 - code, stdout, stderr[-KEEP_STDERR_BYTES:])
+
+
+def environment() -> dict[str, str]:
+    """What commands on this machine see of the server's environment."""
+    return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}

@@ -1,0 +1,219 @@
+"""Reverse tunnels: a port on the loopback of a host that cannot reach the server leads to it through SSH.
+
+A lease row says which worker keeps a host's tunnel. The holder renews it from a thread of its own; when it
+dies, the next sweep of any worker takes the lease over, with the same remote port if that is free, so that
+runs notice nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import uuid
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.models import Q
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+from dispatch.ssh import connections, remote
+from dispatch.ssh.addresses import local_url, server_address
+from dispatch.ssh.connections import Forward
+from dispatch.ssh.endpoints import endpoint_of
+from events.announce import announce, wake
+from hosts.models import Host, TunnelLease
+
+log = logging.getLogger(__name__)
+
+ROUTE = "tunnel"
+
+
+class Tunnels:
+    """The tunnels that this process keeps. A host that hangs holds up nobody but itself."""
+
+    def __init__(self) -> None:
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._open: dict[uuid.UUID, Forward] = {}
+        self._untold: set[uuid.UUID] = set()
+        self._locks: defaultdict[uuid.UUID, threading.Lock] = defaultdict(threading.Lock)
+        self._keeper: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def ensure(self, host: Host) -> str | None:
+        """Keep this host's tunnel open from here. The URL; None if another worker, or thread, is at it.
+
+        Raises RemoteError if the host does not let us.
+        """
+        lock = self._locks[host.pk]
+        if not lock.acquire(blocking=False):
+            return None
+        try:
+            forward = self._open.get(host.pk)
+            if forward is None or not forward.alive:
+                if not self._take(host.pk):
+                    return None
+                forward = self._open[host.pk] = self._forward(host)
+                self._note(host, forward.remote_port)
+            if host.pk in self._untold:
+                self._tell_runs(host)
+        finally:
+            lock.release()
+        self._start_keeper()
+        return _url(forward.remote_port)
+
+    def _take(self, host_id: uuid.UUID) -> bool:
+        """Get the lease if it is free, run out, or ours already."""
+        until = _end_of_lease()
+        rows = TunnelLease.objects.filter(host_id=host_id)
+        if rows.filter(Q(holder=self.holder) | Q(expires_at__lt=Now())).update(
+            holder=self.holder, expires_at=until
+        ):
+            return True
+        mine = {"holder": self.holder, "expires_at": until}
+        return TunnelLease.objects.get_or_create(host_id=host_id, defaults=mine)[1]
+
+    def _forward(self, host: Host) -> Forward:
+        """Open the port that runs know already, or another one if that is taken."""
+        lease = TunnelLease.objects.get(host_id=host.pk)
+        here = urlsplit(local_url())
+        address, port = str(here.hostname), int(here.port or 80)
+        endpoint = endpoint_of(host)
+        if lease.remote_port:
+            try:
+                return connections.open_forward(endpoint, lease.remote_port, address, port)
+            except connections.ForwardRefused as error:
+                log.info("tunnel of %s: %s Asking for another port.", host.name, error)
+        return connections.open_forward(endpoint, 0, address, port)
+
+    def _note(self, host: Host, remote_port: int) -> None:
+        """Store the port; runs that know another one have to be told."""
+        TunnelLease.objects.filter(host_id=host.pk).update(remote_port=remote_port)
+        url = _url(remote_port)
+        if Host.objects.filter(pk=host.pk, server_route=ROUTE).exclude(server_url=url).update(server_url=url):
+            announce("hosts")
+            host.server_url = url
+            self._untold.add(host.pk)
+
+    def _tell_runs(self, host: Host) -> None:
+        runs = [member.run_key for member in host.members.filter(removed_at=None)]
+        if runs:
+            remote.verb(host, "server", {"runs": runs, "server": server_address(host)})
+        self._untold.discard(host.pk)
+
+    # --- keeping -----------------------------------------------------------------------------------
+
+    def _start_keeper(self) -> None:
+        with self._starting:
+            if self._keeper is None or not self._keeper.is_alive():
+                self._keeper = threading.Thread(target=self._keep, name="tunnels", daemon=True)
+                self._keeper.start()
+
+    def _keep(self) -> None:
+        """Look after the tunnels of ours, three times in a lease, until there is none left."""
+        pause = threading.Event()
+        while not pause.wait(settings.TUNNEL_LEASE_SECONDS / 3) and self._open:
+            try:
+                self.renew()
+            except (remote.RemoteError, DatabaseError) as error:
+                log.warning("tunnels: %s", error)
+            connection.close()
+
+    def renew(self) -> None:
+        """Renew the leases of living tunnels at once; let go of those that are dead, or no longer ours to keep.
+
+        A dead one is opened again by a task of its own, here or in another worker.
+        """
+        mine = TunnelLease.objects.filter(holder=self.holder, host__server_route=ROUTE).exclude(
+            host__admission__in=[Host.Admission.REMOVED, Host.Admission.LOST]
+        )
+        alive = [host_id for host_id, forward in list(self._open.items()) if forward.alive]
+        mine.filter(host_id__in=alive).update(expires_at=_end_of_lease())
+        kept = set(mine.filter(host_id__in=alive).values_list("host_id", flat=True))
+        gone = self._open.keys() - kept
+        for host_id in gone:
+            self.close(host_id)
+        if gone:
+            wake("dispatch.host_tasks.keep_tunnels")
+
+    def close(self, host_id: uuid.UUID) -> None:
+        """Close this tunnel and let go of its lease."""
+        forward = self._open.pop(host_id, None)
+        self._untold.discard(host_id)
+        if forward and forward.alive:
+            connections.close_forward(forward)
+        TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=Now())
+
+    def close_all(self) -> None:
+        for host_id in list(self._open):
+            try:
+                self.close(host_id)
+            except (remote.RemoteError, DatabaseError) as error:
+                log.info("tunnel of host %s is left to its lease: %s", host_id, error)
+
+
+def _end_of_lease() -> CombinedExpression:
+    """By the database's clock, which all workers share."""
+    return Now() + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
+
+
+def _url(remote_port: int) -> str:
+    return f"{urlsplit(local_url()).scheme}://127.0.0.1:{remote_port}"
+
+
+_tunnels: Tunnels | None = None
+_making = threading.Lock()
+
+
+def of_this_process() -> Tunnels:
+    """The keeper of this process; a forked child gets its own."""
+    global _tunnels
+    with _making:
+        if _tunnels is None or not _tunnels.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:"):
+            _tunnels = Tunnels()
+        return _tunnels
+
+
+def open_for(host: Host) -> str:
+    """The URL at which this host reaches the server through a tunnel, whoever keeps it. Raises RemoteError."""
+    # the row first: the keeper lets go of tunnels whose host does not want one
+    Host.objects.filter(pk=host.pk).update(server_route=ROUTE)
+    url = of_this_process().ensure(host)
+    if url:
+        return url
+    lease = TunnelLease.objects.filter(host_id=host.pk).first()
+    if lease is None or lease.remote_port is None:
+        raise remote.Unreachable(
+            f"Another worker is about to open the tunnel of {host.name}. Try again in a moment."
+        )
+    return _url(lease.remote_port)
+
+
+def ensure_tunnels() -> None:
+    """Take over tunnels that nobody keeps. A host that does not let us is left for the next sweep."""
+    kept = TunnelLease.objects.filter(expires_at__gt=Now()).values("host_id")
+    mine = TunnelLease.objects.filter(holder=of_this_process().holder).values("host_id")
+    hosts = list(
+        Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY).filter(
+            Q(pk__in=mine) | ~Q(pk__in=kept)
+        )
+    )
+    if hosts:
+        with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
+            list(pool.map(_ensure, hosts))
+
+
+def _ensure(host: Host) -> None:
+    try:
+        of_this_process().ensure(host)
+    except remote.RemoteError as error:
+        log.warning("tunnel of %s: %s", host.name, error)
+    finally:
+        connection.close()  # this thread ends with the sweep

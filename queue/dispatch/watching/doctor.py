@@ -1,0 +1,120 @@
+"""The host doctor: asks the host for its facts, tries the way back to the server, and writes the report."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import replace
+
+from django.db import transaction
+
+from dispatch.ssh import bundle_push, connections, remote, server_route, tunnel
+from dispatch.ssh.endpoints import endpoint_of
+from dispatch.watching.doctor_checks import Check, check, slots_of
+from dispatch.watching.doctor_checks import examine as examine_facts
+from hosts import admitting, identity, slots
+from hosts.models import Host
+from hosts.pools import mark_dirty
+
+log = logging.getLogger(__name__)
+
+PROBE_TIMEOUT_SECONDS = 120.0
+
+
+def run(host_id: uuid.UUID) -> None:
+    """Examine a host again and bring its slots in line; one that does not answer gets that as its report."""
+    host = Host.objects.filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
+    if host is None or not host.workdir:
+        return
+    try:
+        host.bundle_sha256 = bundle_push.push(host, remote.python_of(host), remote.shell)
+        host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        examine(host)
+    except remote.RemoteError as error:
+        admitting.examined(host, [check("contact", "fail", str(error))], skew_seconds=host.clock_skew_seconds)
+        return
+    if host.admission == Host.Admission.READY:
+        register(host)
+
+
+@transaction.atomic
+def register(host: Host) -> None:
+    """Bring the slots of a host that is in use in line with its facts.
+
+    Of two that find the same GPUs the younger is taken out. One for which a number of CPU slots was asked has these.
+    """
+    identity.lock()
+    twin = identity.same_gpus(host)
+    if twin is None or host.wanted_slots is not None:
+        slots.register(host, slots_of(host.facts, host.wanted_slots, without_gpus=twin is not None))
+        mark_dirty(host.pool_id)
+    elif twin.registered_at < host.registered_at:
+        admitting.taken_out(host.pk, twin.refusal(host.name))
+    else:
+        admitting.taken_out(twin.id, replace(twin, name=host.name).refusal(twin.name))
+        slots.register(host, slots_of(host.facts, host.wanted_slots))
+
+
+def _machine(host: Host) -> list[Check]:
+    """Whether another host in use is this very machine; nothing is said where none is."""
+    if twin := identity.same_gpus(host):
+        if host.wanted_slots is None:
+            return [check("machine", "fail", twin.refusal(host.name))]
+        sentence = f"Its GPUs are slots of {twin.name}; here are the {host.wanted_slots} CPU slots asked for."
+        return [check("machine", "warn", sentence)]
+    if twin := identity.same_machine(host):
+        return [check("machine", "warn", twin.warning(host.name))]
+    return []
+
+
+def examine(host: Host) -> list[Check]:
+    """Judge the facts on the row, measure the clock, find the way back; store all of it. Raises RemoteError."""
+    skew = clock_skew(host)
+    report = examine_facts(host.facts, host.python, host.activate, skew)
+    report.append(_find_route(host))
+    report += _ways(host) + _machine(host)
+    report.append(check("bundle", "ok", f"The host part {host.bundle_sha256[:12]} is in {host.workdir}."))
+    admitting.examined(host, report, skew_seconds=skew)
+    return report
+
+
+def clock_skew(host: Host) -> float:
+    """Seconds by which the host's clock is ahead of ours, good to about half of a verb's round trip."""
+    sent = time.time()
+    answer = remote.verb(host, "status", {"runs": []})
+    return float(answer["now"]) - (sent + time.time()) / 2
+
+
+def _ways(host: Host) -> list[Check]:
+    """Whether what listens in a task there can be reached; on this machine it always can."""
+    if host.transport == Host.Transport.LOCAL:
+        return []
+    if refusal := connections.way_refused(endpoint_of(host)):
+        return [
+            check(
+                "forwarding",
+                "warn",
+                f"{refusal} Until then shells, notebooks, TensorBoards and ports of commands cannot be used here; "
+                "other jobs can.",
+            )
+        ]
+    return [check("forwarding", "ok", "Shells and notebooks can be reached through SSH.")]
+
+
+def _find_route(host: Host) -> Check:
+    """Choose the way back and note it on the row object."""
+    found = server_route.find(host)
+    if isinstance(found, server_route.Route):
+        host.server_route, host.server_url = found.kind, found.url
+        return check("route", "ok", found.sentence)
+    if host.transport == Host.Transport.LOCAL:
+        return check("route", "fail", found.sentence)
+    try:
+        url = tunnel.open_for(host)
+    except remote.RemoteError as error:
+        return check("route", "fail", f"{found.sentence} A tunnel cannot be had either: {error}")
+    host.server_route, host.server_url = "tunnel", url
+    if problem := server_route.answers_at(host, url):
+        return check("route", "fail", f"{found.sentence} Nor through the tunnel at {url}: {problem}.")
+    return check("route", "ok", f"{found.sentence} A tunnel through SSH leads to it at {url}.")

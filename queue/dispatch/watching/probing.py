@@ -1,0 +1,85 @@
+"""Keeps the last contact with idle hosts fresh; hosts with runs are asked by the reconciler anyway."""
+
+from __future__ import annotations
+
+import logging
+import random
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from dispatch.ssh import remote
+from dispatch.watching import host_samples, outsiders
+from events import presence
+from hosts.models import Host
+from jobs.models import Member
+from jobs.states import MemberState
+
+log = logging.getLogger(__name__)
+
+#: A host that stays silent is asked less and less often, up to this.
+_PAUSE_MAX_SECONDS = 60.0
+_STATUS_TIMEOUT_SECONDS = 20.0
+
+
+def probe_due() -> int:
+    """Ask every host whose turn it is, some at a time; the number of them."""
+    hosts, wanted = _claim()
+    if hosts:
+        questions = host_samples.questions(wanted) if wanted else {}
+        with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
+            answers = pool.map(lambda host: (host.pk, host.name, _probe(host, questions.get(host.pk))), hosts)
+        host_samples.store(answers)
+    return len(hosts)
+
+
+def _claim() -> tuple[list[Host], list[Host]]:
+    """(hosts that nobody heard of for HOST_PROBE_SECONDS, those of them of which a sample is due).
+
+    They are claimed by moving the time of their next probe, in the same statement as that of their next sample.
+    A time in the future that none can be is from before the clock was set back.
+    """
+    now = presence.database_now()
+    fresh = now - timedelta(seconds=settings.HOST_PROBE_SECONDS)
+    latest = now + timedelta(seconds=2 * max(_PAUSE_MAX_SECONDS, settings.HOST_PROBE_SECONDS))
+    due = Q(probe_after=None) | Q(probe_after__lt=now) | Q(probe_after__gt=latest)
+    quiet = Q(last_seen_at=None) | Q(last_seen_at__lt=fresh) | Q(last_seen_at__gt=now)
+    living = Member.objects.filter(host=OuterRef("pk")).exclude(state=MemberState.ENDED)
+    # one whose new admission failed may still have runs, and somebody has to hear of it again
+    wanted = Q(admission=Host.Admission.READY) | Q(Exists(living), admission=Host.Admission.FAILED)
+    waiting = Host.objects.filter(due, quiet, wanted)
+    if not waiting.exists():
+        return [], []
+    with transaction.atomic():
+        hosts = list(waiting.select_for_update(skip_locked=True))
+        sampled = [host for host in hosts if host_samples.due(host, now)]
+        for host in hosts:
+            host.probe_after = now + timedelta(seconds=_pause(host, now) * random.uniform(0.9, 1.1))
+            host.save(update_fields=["probe_after", "sampled_at"])
+    return hosts, sampled
+
+
+def _pause(host: Host, now: datetime) -> float:
+    """Seconds until the next probe: grows with the silence."""
+    if host.contact != Host.Contact.SILENT or host.last_seen_at is None:
+        return float(settings.HOST_PROBE_SECONDS)
+    silent = (now - host.last_seen_at).total_seconds()
+    return min(_PAUSE_MAX_SECONDS, max(float(settings.HOST_PROBE_SECONDS), silent / 10))
+
+
+def _probe(host: Host, sample: dict[str, Any] | None) -> dict[str, Any]:
+    """The host's answer, empty without one."""
+    try:
+        request = {"runs": [], **outsiders.question(host), **(sample or {})}
+        answer = remote.verb(host, "status", request, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
+        outsiders.take_in(host.pk, answer)
+        return answer
+    except remote.RemoteError as error:
+        log.info("probe of %s: %s", host.name, error)
+        return {}
+    finally:
+        connection.close()  # this thread ends with the round
