@@ -1,20 +1,25 @@
 """The one settings file. Everything that differs between installations is an environment variable."""
 
+import importlib.util
 import os
 from pathlib import Path
 from urllib.parse import quote
 
-import django_stubs_ext
-import plotly
 from csp import constants as csp
 
 from webui import environment, schedule
 from webui.limits import *  # noqa: F403 (settings must stand in this module)
 
-django_stubs_ext.monkeypatch()  # QuerySet[Model] in annotations, at run time too
-
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
+
+
+def _folder_of(package: str) -> Path:
+    """The folder of an installed package, without importing it: no command draws a chart."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"{package} is not installed.", name=package)
+    return Path(found.origin).parent
 
 
 def _default_data_dir() -> str:
@@ -189,7 +194,7 @@ STATIC_ROOT = Path(environment.text("TRAINMASTER_STATIC_ROOT", str(DATA_DIR / "s
 DOCS_ROOT = Path(environment.text("TRAINMASTER_DOCS_ROOT", str(ROOT / "build" / "docs")))
 STATICFILES_DIRS = [
     ROOT / "static",
-    ("plotly", Path(plotly.__file__).parent / "package_data"),
+    ("plotly", _folder_of("plotly") / "package_data"),
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -88,7 +88,7 @@ def edit_project(request: HttpRequest, project_id: int) -> HttpResponseBase:
     _require_owner(request, found)
     form = ProjectForm.of(request, model_to_dict(found, ["name", "description", "key", "workspace"]))
     open_ones = Workspace.objects.filter(Q(pk=found.workspace_id) | Q(archived=False)).order_by("name")
-    cast(forms.ModelChoiceField[Workspace], form.fields["workspace"]).queryset = open_ones
+    cast("forms.ModelChoiceField[Workspace]", form.fields["workspace"]).queryset = open_ones
     return _answer(request, form, found, found.workspace)
 
 
