@@ -7,7 +7,7 @@ from tests.rig.web import Web, running_web
 from webui.embedded.redis import Redis
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def web(
     django_db_setup: None, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Web]:

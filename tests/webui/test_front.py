@@ -46,8 +46,9 @@ def test_unknown_addresses_of_the_runner_get_a_sentence(web: Web) -> None:
 
 
 def test_the_server_starts_without_complaint(web: Web) -> None:
-    log = (web.data_dir / "web.log").read_text()
-    assert "Application startup complete" in log and "ERROR" not in log and "lifespan" not in log.lower()
+    log, started, _ = (web.data_dir / "web.log").read_text().partition("Uvicorn running on")
+    assert started and "Application startup complete" in log
+    assert "ERROR" not in log and "lifespan" not in log.lower()
 
 
 def test_collected_static_files_are_kept_by_browsers_and_sent_compressed(web: Web) -> None:

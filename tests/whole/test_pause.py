@@ -13,8 +13,6 @@ import yaml
 from tests.rig.hosts import HostRig
 from tests.rig.stack import Stack, code_of, config, running_stack
 
-torch = pytest.importorskip("torch")
-datasets = pytest.importorskip("sklearn.datasets")
 pytestmark = pytest.mark.hosts
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
@@ -70,6 +68,7 @@ def trial_class(stack: Stack, package: str, folder: Path, held_at: int) -> int:
     model = (EXAMPLES / "trial_api/model_def.py").read_text()
     model = model.replace("from determined import", f"import os, pathlib, time\nfrom {package} import")
     model = model.replace("\n    def train_batch(", HOLD)
+    datasets = pytest.importorskip("sklearn.datasets")
     images, labels = datasets.load_digits(return_X_y=True)
     rows = np.column_stack([images, labels]).astype(int)
     numbers = "\n".join(" ".join(map(str, row)) for row in rows)
@@ -124,6 +123,7 @@ def weights(stack: Stack, experiment: int, folder: Path) -> dict[str, Any]:
         for found in checkpoints(stack, experiment)
         if int(found["metadata"]["steps_completed"]) == BATCHES
     ]
+    torch = pytest.importorskip("torch")
     (model,) = torch.load(folder / last / "state_dict.pth", weights_only=False)["models_state_dict"]
     return dict(model)
 
@@ -149,6 +149,7 @@ def test_a_gang_paused_in_an_epoch_and_resumed_on_other_hosts_ends_with_the_weig
     finally:
         for host in before:
             stack.post(f"/api/v1/hosts/{host}/enable")
+    torch = pytest.importorskip("torch")
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert training_steps(stack, paused) == sorted({*training_steps(stack, straight), step})

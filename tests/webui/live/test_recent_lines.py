@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from logs import store
 from logs.filters import Filters
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
-from tests.rig.web import Web
+from tests.rig.web import Web, running_web
+from webui.embedded.redis import Redis
 from webui.live.recent import FILTERS_PER_RUN, NEAR_LINES, Recent
 from webui.live.rows import encode
 from webui.live.threads import reading
@@ -150,8 +152,15 @@ def test_a_viewer_that_does_not_read_costs_the_others_nothing_and_misses_nothing
         assert rows_until(stuck, lambda rows: bool(rows) and rows[-1][0] == 30_000) == everything
 
 
+@pytest.fixture
+def cut_web(redis_server: Redis, tmp_path: Path) -> Iterator[Web]:
+    """A web process for itself: a thread that stores keeps a cut connection until it is used once more."""
+    with running_web(tmp_path) as process:
+        yield process
+
+
 @pytest.mark.survive(22, 23, 30)
-def test_cut_connections_of_database_and_redis_lose_and_repeat_nothing(web: Web, member: Member) -> None:
+def test_cut_connections_of_database_and_redis_lose_and_repeat_nothing(cut_web: Web, member: Member) -> None:
     client = redis.Redis.from_url(settings.REDIS_URL)
 
     def cut(batch: int) -> None:
@@ -163,7 +172,7 @@ def test_cut_connections_of_database_and_redis_lose_and_repeat_nothing(web: Web,
                 )
             client.client_kill_filter(_type="pubsub")
 
-    with open_log(web, member) as one, open_log(web, member) as other:
+    with open_log(cut_web, member) as one, open_log(cut_web, member) as other:
         writer = threading.Thread(target=_flood, args=(member, 20, cut))
         connection.close()  # this thread's own: it would be cut, too
         writer.start()
