@@ -32,7 +32,8 @@ from tests.rig.world import attempt_of, members_of, submit_experiment, trial_of
 from trainmaster.cli import host_rows
 from webui.api import agents
 from webui.api.slots import Holds
-from webui.pages import hosts_occupancy, timeline
+from webui.pages import timeline
+from webui.pages.hosts import occupancy
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_server"), pytest.mark.survive(13)]
 
@@ -268,7 +269,7 @@ def test_it_is_said_wherever_slots_are_shown_and_in_the_log(machine: Host) -> No
     left = [{"pid": 7, "user": "alice", "command": "python train.py", "state": "D"}]
     settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None, left=left)
     number = experiment_of(member).pk
-    [seen] = hosts_occupancy.of([machine])
+    [seen] = occupancy.of([machine])
     assert seen.lamps[0].state == "cleaning" and seen.counts["free"] == 0 == seen.held
     assert seen.lamps[0].word == f"being cleaned up after test (exp {number}, ada): pid 7"
     holds = Holds.of([machine])

@@ -12,7 +12,7 @@ from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, StopKind, TaskState
 from shown.queue import standing
 from tests.rig.api import Api
-from webui.pages import queue_pools
+from webui.pages.queue import pools
 
 pytestmark = pytest.mark.django_db
 
@@ -119,7 +119,7 @@ def test_all_readers_find_the_same_queue_in_the_same_order(seed: int, scheduler:
             row["requestedSlots"],
         )
         assert found == world.expected[row["jobId"]]
-    numbers = {each.pool: each for each in queue_pools.switch([world.pool, world.other], world.pool, {})}
+    numbers = {each.pool: each for each in pools.switch([world.pool, world.other], world.pool, {})}
     others = [world.expected[job][0] for job in world.order(world.other)]
     assert numbers[world.other].queued == others.count("queued")
     assert numbers[world.other].jobs == len(others)

@@ -19,9 +19,10 @@ from jobs import idle_slots
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan
 from trainmaster.quantities import duration
-from webui.pages import hosts_filter, words
+from webui.pages import words
 from webui.pages.frame import page, show
-from webui.pages.hosts_occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
+from webui.pages.hosts import view as hosts_filter
+from webui.pages.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
 from webui.query import choice
 
 #: word in the address -> its length

@@ -1,4 +1,4 @@
-"""A row of the departures board, with what scripts read of it; its columns are those of webui.pages.queue_columns."""
+"""A row of the departures board, with what scripts read of it; its columns are those of webui.pages.queue.columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from webui.pages.queue_columns import Line
-from webui.pages.queue_rows import Row
+from webui.pages.queue.columns import Line
+from webui.pages.queue.rows import Row
 from webui.templatetags.console import query
 
 register = template.Library()

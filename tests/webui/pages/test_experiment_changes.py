@@ -22,7 +22,7 @@ from jobs.queue_edits import Update
 from submissions import contexts
 from submissions.contexts import PlainFile
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
-from webui.pages import code_changes, notebook_cells
+from webui.pages.experiments import code_changes, notebook_cells
 from webui.pages.source_text import markdown
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from experiments.models import Experiment, Project, Workspace
 from metrics.ingest import Report
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 from webui.models import UserSetting
-from webui.pages import experiments
+from webui.pages.experiments import listing
 
 pytestmark = pytest.mark.django_db
 
@@ -37,8 +37,8 @@ def text(client: Client, address: str) -> str:
 def test_a_search_counts_some_pages_beyond_the_one_shown(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiments, "PER_PAGE", 1)
-    monkeypatch.setattr(experiments, "MOST_COUNTED", 1)
+    monkeypatch.setattr(listing, "PER_PAGE", 1)
+    monkeypatch.setattr(listing, "MOST_COUNTED", 1)
     for number in range(4):
         submit_experiment(name=f"digits {number}")
     assert "1 to 1 of 4" in text(client, "/experiments")

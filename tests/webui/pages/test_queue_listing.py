@@ -12,8 +12,10 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
-from webui.pages import queue_listing, queue_opening, queue_rows, queue_view
-from webui.pages.queue_listing import FOLD_FROM, Listing
+from webui.pages.queue import listing, opening
+from webui.pages.queue import rows as queue_rows
+from webui.pages.queue import view as queue_view
+from webui.pages.queue.listing import FOLD_FROM, Listing
 
 pytestmark = pytest.mark.django_db
 
@@ -56,7 +58,7 @@ def job(pool: ResourcePool, owner: User, name: str, *, slots: int = 1, runs: str
 
 
 def listed(pool: ResourcePool, query: str = "", me: int = 0) -> Listing:
-    return queue_listing.of(pool, queue_view.read(QueryDict(query)), me)
+    return listing.of(pool, queue_view.read(QueryDict(query)), me)
 
 
 def names(pool: ResourcePool, query: str = "", me: int = 0) -> list[str]:
@@ -182,11 +184,11 @@ def test_the_page_opens_on_mine_the_next_departures_and_what_mine_wait_for(
         },
         forecast={f"{late.entity_id}.t": [now + 900, now + 990], f"{soon.entity_id}.t": [now + 60, now + 90]},
     )
-    departures = queue_opening.departures(pool, mira.pk)
+    departures = opening.departures(pool, mira.pk)
     assert departures == [soon.pk, late.pk]
-    blockers = queue_opening.blockers(pool, mira.pk)
+    blockers = opening.blockers(pool, mira.pk)
     assert blockers == [blocker.pk]
-    found = queue_listing.opening(pool, mira.pk, departures, blockers)
+    found = listing.opening(pool, mira.pk, departures, blockers)
     assert [(line.group, line.job_id) for line in found.lines] == [
         (0, mine.pk),
         (1, soon.pk),

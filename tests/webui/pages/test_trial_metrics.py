@@ -14,7 +14,9 @@ from experiments import metric_reports
 from experiments.models import Checkpoint, Trial
 from metrics.ingest import Report
 from tests.rig.world import make_user, submit_experiment, trial_of
-from webui.pages import metric_query, metric_table, trial_metrics
+from webui.pages.metrics import page as trial_metrics
+from webui.pages.metrics import query as metric_query
+from webui.pages.metrics import table as metric_table
 
 pytestmark = pytest.mark.django_db
 NOON = 1_795_262_400.0

@@ -1,0 +1,113 @@
+"""Continue an experiment that has ended: a form with what is to change in its config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from accounts import rights
+from accounts.refusals import Refusal
+from experiments import continuing
+from experiments.models import Experiment, Trial
+from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from submissions.config.reading import read_yaml
+from trainmaster import yamltext
+from webui.pages.experiments.access import find, may_act
+from webui.pages.frame import actor, page, show, user_of
+
+DELETABLE = EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}
+
+
+def links(request: HttpRequest, experiment: Experiment) -> list[dict[str, str]]:
+    """What stands beside the actions of an experiment: buttons that lead to a form."""
+    at = f"/experiments/{experiment.pk}"
+    acts, found = may_act(request, experiment), []
+    if not experiment.unmanaged and can_continue(experiment) and acts:
+        found.append({"label": "Continue", "href": f"{at}/continue"})
+    if not experiment.unmanaged and user_of(request).may_edit:
+        found.append({"label": "Fork", "href": f"{at}/fork"})
+    if acts:
+        found.append({"label": "Edit", "href": f"{at}/edit"})
+    if acts and experiment.state in DELETABLE:
+        found.append({"label": "Delete", "href": f"{at}/delete", "kind": "danger"})
+    return found
+
+
+def links_of_trial(request: HttpRequest, trial: Trial) -> list[dict[str, str]]:
+    """Beside the actions of a trial: what leads to a new experiment, or says that it is the whole experiment's.
+
+    What only the experiment can be, edited and deleted, stands on its own page.
+    """
+    experiment, found = trial.experiment, []
+    if experiment.unmanaged:
+        return []
+    fork = f"/experiments/{experiment.pk}/fork"
+    if can_continue(experiment) and may_act(request, experiment):
+        found.append({"label": "Continue experiment", "href": f"/experiments/{experiment.pk}/continue"})
+    if user_of(request).may_edit:
+        if source := trial.latest_checkpoint_id:
+            found.append(
+                {
+                    "label": "Continue in a new experiment",
+                    "href": f"{fork}?hparams={trial.pk}&checkpoint={source}",
+                    "title": "With the hyperparameters of this trial, beginning with its latest checkpoint",
+                }
+            )
+        found.append({"label": "Fork experiment", "href": fork})
+    return found
+
+
+def can_continue(experiment: Experiment) -> bool:
+    searcher = (experiment.config.get("searcher") or {}).get("name")
+    ended = experiment.state in EXPERIMENT_END_STATES and not experiment.archived
+    return ended and searcher in continuing.SEARCHERS
+
+
+@page
+def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """GET: the form; POST: continue it with these changes."""
+    experiment = find(experiment_id)
+    text, problem = request.POST.get("config", ""), ""
+    try:
+        rights.require_owner(user_of(request), experiment)
+        if request.method == "POST":
+            changes = read_yaml(text, "change of the config") if text.strip() else {}
+            role = user_of(request).role
+            continuing.go_on(experiment_id, changes, actor=actor(request), role=role)
+            return redirect(f"/experiments/{experiment_id}")
+    except Refusal as refusal:
+        problem = str(refusal)
+    searcher = experiment.config.get("searcher") or {}
+    context = {
+        "text": text if request.method == "POST" else _length(searcher),
+        "is_single": searcher.get("name") == "single",
+        "trials": _starts(experiment),
+    }
+    return _form(request, experiment, context, problem)
+
+
+def _length(searcher: dict[str, Any]) -> str:
+    """The change that is wanted most: to train for longer."""
+    if searcher.get("name") != "single" or not searcher.get("max_length"):
+        return ""
+    return yamltext.dump({"searcher": {"max_length": searcher["max_length"]}})
+
+
+def _starts(experiment: Experiment) -> list[Trial]:
+    return list(experiment.trials.select_related("latest_checkpoint").order_by("pk")[:20])
+
+
+def _form(
+    request: HttpRequest, experiment: Experiment, context: dict[str, Any], problem: str
+) -> HttpResponse:
+    answer = show(
+        request,
+        "experiment_again",
+        {"experiment": experiment, "problem": problem, **context},
+        room="Experiments",
+    )
+    if problem and request.method == "POST":
+        answer.status_code = 400
+    return answer

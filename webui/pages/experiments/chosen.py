@@ -1,0 +1,147 @@
+"""What is done to the experiments that are ticked in the list: each by itself, with one sentence about all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.refusals import Code, Refusal
+from experiments import edits, places, transitions
+from experiments.models import Experiment
+from experiments.states import EXPERIMENT_END_STATES
+from webui.pages.experiments import experiment
+from webui.pages.experiments.edit import days_of, labels_of, project_of, what_goes
+from webui.pages.frame import actor, page, show, user_of
+from webui.query import as_ids
+
+MOST = 200
+MOST_NAMED = 5
+#: action -> what was done, as a sentence ends
+DONE = {
+    "pause": "paused", "activate": "activated", "cancel": "told to stop and save", "kill": "killed",
+    "archive": "archived", "unarchive": "taken out of the archive", "delete": "marked for deletion",
+    "move": "moved", "label": "labelled", "unlabel": "without the labels",
+    "keep-logs": "with another time for which logs are kept",
+}  # fmt: skip
+#: those that ask on a page of their own first
+ASKED = {"kill", "delete", "move", "label", "unlabel", "keep-logs"}
+
+#: those that only what goes on can take
+GOING = {"pause", "activate", "cancel", "kill"}
+
+Step = Callable[[Experiment], object]
+
+
+@page
+@require_POST
+def act(request: HttpRequest, action: str) -> HttpResponseBase:
+    """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
+    ids = as_ids(request.POST.getlist("experiment"))
+    back = _back(request)
+    if action == "compare":
+        return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
+    if action == "tensorboard":
+        return redirect(f"/tasks/+new?type=tensorboard&experiments={','.join(map(str, ids))}")
+    if action not in DONE:
+        raise Http404(f"There is no action {action}.")
+    if not ids or len(ids) > MOST:
+        messages.error(request, f"Tick 1 to {MOST} experiments; {len(ids)} were ticked.")
+        return redirect(back)
+    if action in ASKED and "sure" not in request.POST:
+        return _ask(request, action, ids, back)
+    try:
+        step = _step(request, action)
+    except Refusal as error:
+        return _ask(request, action, ids, back, str(error))
+    _carry_out(request, action, ids, step)
+    return redirect(back)
+
+
+def _step(request: HttpRequest, action: str) -> Step:
+    """What is done to each. Raises Refusal."""
+    if action == "move":
+        project = project_of(request.POST.get("project", ""))
+        return lambda each: edits.move(each.pk, project)
+    if action == "keep-logs":
+        days = days_of(request.POST.get("days", ""))
+        return lambda each: edits.keep_logs(each.pk, days)
+    if action in {"label", "unlabel"}:
+        labels = labels_of(request.POST.get("labels", ""))
+        if not labels:
+            raise Refusal("Name at least one label.")
+        return partial(_label, labels=labels, adds=action == "label")
+    carry_out = experiment.ACTIONS[action][1]
+    return lambda each: carry_out(each.pk, actor=actor(request))
+
+
+@transaction.atomic
+def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
+    """Of what labels it has by now: others may have given it some since the list was shown."""
+    kept = [label for label in transitions.lock(each.pk).labels if adds or label not in labels]
+    edits.edit(each.pk, labels=[*kept, *labels] if adds else kept)
+
+
+def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) -> None:
+    found = Experiment.objects.select_related("owner").in_bulk(ids)
+    done, ended, refused = 0, [], []
+    for pk in ids:
+        each = found.get(pk)
+        if each is None:
+            refused.append(f"experiment {pk} is gone.")
+            continue
+        try:
+            rights.require_owner(user_of(request), each)
+            step(each)
+            done += 1
+        except Refusal as refusal:
+            is_theirs = refusal.code is Code.FORBIDDEN
+            if action in GOING and each.state in EXPERIMENT_END_STATES and not is_theirs:
+                ended.append(pk)
+            else:
+                refused.append(str(refusal))
+    word = DONE[action]
+    if done:
+        messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {word}.")
+    if ended or refused:
+        more = f" And {len(refused) - MOST_NAMED} more." if len(refused) > MOST_NAMED else ""
+        sentences = " ".join([*_ended(ended), *refused[:MOST_NAMED]])
+        messages.error(request, f"{len(ended) + len(refused)} not {word}: {sentences}{more}")
+
+
+def _ended(ids: list[int]) -> list[str]:
+    """One sentence about all that have: most of what is ticked in a list often has."""
+    if not ids:
+        return []
+    named = ", ".join(map(str, ids[:MOST_NAMED])) + (" …" if len(ids) > MOST_NAMED else "")
+    return [f"experiment {named} has ended." if len(ids) == 1 else f"experiments {named} have ended."]
+
+
+def _ask(request: HttpRequest, action: str, ids: list[int], back: str, problem: str = "") -> HttpResponse:
+    rows = Experiment.objects.filter(pk__in=ids).order_by("pk")
+    context = {
+        "action": action,
+        "rows": rows,
+        "back": back,
+        "problem": problem,
+        "goes": what_goes(ids) if action == "delete" else None,
+        "projects": places.open_projects() if action == "move" else [],
+        "labels": sorted({label for row in rows for label in row.labels}) if action == "unlabel" else [],
+    }
+    answer = show(request, "experiments_chosen", context, room="Experiments")
+    if problem:
+        answer.status_code = 400
+    return answer
+
+
+def _back(request: HttpRequest) -> str:
+    back = request.POST.get("back", "")
+    return back if back.startswith("/") and url_has_allowed_host_and_scheme(back, None) else "/experiments"

@@ -1,0 +1,208 @@
+"""Columns of the list of experiments: what each says, by what it is sorted, and which ones a user keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import BigIntegerField, Count, F, IntegerField, OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce, Now
+from django.http import QueryDict
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from accounts.models import User
+from experiments.models import Checkpoint, Experiment, Project, Trial
+from experiments.states import GONE
+from metrics.comparisons import Metric
+from metrics.values import text
+from webui.models import UserSetting
+from webui.pages.search.rows import summarised
+from webui.pages.table_columns import Column
+from webui.pages.trials.columns import METRIC, latest, latest_of, searched
+from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
+
+#: what stands there unless somebody chose otherwise; the project only where there are several
+USUAL = ("state", "progress", "trials", "best", "project", "pool", "owner", "submitted", "ended")
+_KEPT: dict[str, Any] = {"storage_path": "experiments", "key": "columns"}
+_LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`why`: why it waits; `log_labels`: log policies that lines have matched; `numbers`: it, as `annotated` has it.
+
+    `best`: its best trial, for the columns that say something of that (`speak_of_the_best`).
+    """
+
+    experiment: Experiment
+    phase: str
+    why: str
+    log_labels: list[str]
+    numbers: Any
+    best: Trial | None = None
+
+
+def _columns() -> Sequence[Column[Row]]:
+    return (
+        Column("state", "State", _state, F("state"), css=lambda row: "full" if row.log_labels else "nowrap"),
+        Column("progress", "Progress", lambda row: percent(row.experiment.progress), F("progress"), is_downwards=True),
+        Column("trials", "Trials", lambda row: str(row.numbers.num_trials), F("num_trials"), True, True),
+        Column("best", "Best", _best, F("best_metric"), True, css="mono"),
+        Column("latest", "Latest", lambda row: latest(row.best) if row.best else "",
+               _of_the_best(searched("latest_validation")), True, css="mono"),
+        Column("project", "Project", _project, F("project__name"), css="full"),
+        Column("pool", "Pool", _managed(lambda each: each.job.pool.name), F("job__pool__name")),
+        Column("owner", "Owner", lambda row: row.experiment.owner.username, F("owner__username"), css=""),
+        Column("submitted", "Submitted", lambda row: ago(row.experiment.started_at), F("pk"), is_downwards=True),
+        Column("ended", "Ended", _ended, F("ended_at"), is_downwards=True),
+        Column("duration", "Duration", _duration, _LASTED, True, True),
+        Column("description", "Description", lambda row: row.experiment.description, F("description"),
+               css="full words"),
+        Column("searcher", "Searcher", _searched("name"), F("config__searcher__name")),
+        Column("metric", "Metric", _searched("metric"), F("config__searcher__metric"), css="mono"),
+        Column("slots", "Slots per trial", _managed(_slots), F("config__resources__slots_per_trial"), True, True),
+        Column("priority", "Priority", _managed(lambda each: str(each.job.priority)), F("job__priority"), True),
+        Column("parent", "Forked from", _parent, F("parent"), True, True),
+        Column("template", "Template", lambda row: row.experiment.template_name, F("template_name"), css="full"),
+        Column("checkpoints", "Checkpoints", lambda row: str(row.numbers.checkpoint_count or ""),
+               F("checkpoint_count"), True, True),
+        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
+        Column("external", "External id", lambda row: row.experiment.external_id or "", F("external_id"),
+               css="mono full"),
+    )  # fmt: skip
+
+
+def column(key: str) -> Column[Row] | None:
+    """Of this key. For any metric there is one (METRIC before it): the latest value of the best trial."""
+    metric = Metric.parse(key.removeprefix(METRIC)) if key.startswith(METRIC) else None
+    if metric is None:
+        return COLUMNS.get(key)
+    return latest_of(metric, lambda row: row.best, _of_the_best(summarised(metric, "last")))
+
+
+def speak_of_the_best(keys: Sequence[str]) -> bool:
+    """Does any of these columns say something of an experiment's best trial?"""
+    return any(key == "latest" or key.startswith(METRIC) for key in keys)
+
+
+def _of_the_best(value: Any) -> Subquery:
+    """An expression over trials for the best one of each experiment, which is found by its number."""
+    return Subquery(Trial.objects.filter(pk=OuterRef("best_trial_id")).order_by().values(of_best=value))
+
+
+def annotated(rows: QuerySet[Experiment], keys: Sequence[str]) -> QuerySet[Experiment]:
+    """The rows with the numbers that these columns need."""
+    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE).order_by()
+    of_each = kept.values("trial__experiment")
+    trials = Trial.objects.filter(experiment=OuterRef("pk")).order_by().values("experiment")
+    numbers: dict[str, Any] = {
+        "trials": ("num_trials", trials.annotate(n=Count("pk")), IntegerField()),
+        "checkpoints": ("checkpoint_count", of_each.annotate(n=Count("pk")), IntegerField()),
+        "size": ("checkpoint_bytes", of_each.annotate(n=Sum("size_bytes")), BigIntegerField()),
+    }
+    for key, (name, counted, kind) in numbers.items():
+        if key in keys:
+            rows = rows.annotate(**{name: Coalesce(Subquery(counted.values("n"), output_field=kind), 0)})
+    return rows
+
+
+def chosen(user: User, query: QueryDict) -> list[str]:
+    """Keys in the order of the table: of the address (`c`, repeats), else those that the user keeps, else USUAL."""
+    wanted = _known(query.getlist("c")) or _kept(user)
+    if not wanted:
+        wanted = list(USUAL)
+        if not Project.objects.filter(immutable=False).exists():
+            wanted.remove("project")
+    return wanted
+
+
+def _known(keys: Iterable[str]) -> list[str]:
+    """Those that are columns, once each: first those of any experiment in their order, then metrics as they stand."""
+    wanted = dict.fromkeys(keys)
+    return [
+        *(key for key in COLUMNS if key in wanted),
+        *(key for key in wanted if key not in COLUMNS and column(key)),
+    ]
+
+
+def keep(user: User, keys: Sequence[str]) -> None:
+    """These are what the user sees from now on; none: the usual ones."""
+    if known := _known(keys):
+        UserSetting.objects.update_or_create(user=user, **_KEPT, defaults={"value": json.dumps(known)})
+    else:
+        UserSetting.objects.filter(user=user, **_KEPT).delete()
+
+
+def _kept(user: User) -> list[str]:
+    """What people may write by the API too, so anything may stand there."""
+    row = UserSetting.objects.filter(user=user, **_KEPT).first()
+    try:
+        keys = json.loads(row.value) if row else []
+    except ValueError:
+        return []
+    return _known(text(key) for key in keys if isinstance(key, str)) if isinstance(keys, list) else []
+
+
+def _state(row: Row) -> SafeString:
+    labels = format_html_join(
+        "",
+        ' <span class="log-label" title="A line of a log matched the log policy {}">{}</span>',
+        ((label, label) for label in row.log_labels),
+    )
+    return format_html("<span>{}{}</span>", state_lamp(row.phase), labels)
+
+
+def _best(row: Row) -> str:
+    value = row.experiment.best_metric
+    return "" if value is None else rounded(value)
+
+
+def _project(row: Row) -> SafeString:
+    project = row.experiment.project
+    if project.immutable:
+        return format_html('<a href="/projects/{}">{}</a>', project.pk, project.name)
+    return format_html(
+        '<span><a class="hint" href="/workspaces/{}">{}</a> / <a href="/projects/{}">{}</a></span>',
+        project.workspace_id,
+        project.workspace.name,
+        project.pk,
+        project.name,
+    )
+
+
+def _managed(said: Callable[[Any], str]) -> Callable[[Row], str]:
+    """What only those of the queue have."""
+    return lambda row: "" if row.experiment.unmanaged else said(row.experiment)
+
+
+def _slots(experiment: Any) -> str:
+    return str((experiment.config.get("resources") or {}).get("slots_per_trial", ""))
+
+
+def _searched(field: str) -> Callable[[Row], str]:
+    return lambda row: str((row.experiment.config.get("searcher") or {}).get(field) or "")
+
+
+def _parent(row: Row) -> str | SafeString:
+    parent = row.experiment.parent_id
+    return format_html('<a href="/experiments/{}">{}</a>', parent, parent) if parent else ""
+
+
+def _stored(row: Row) -> str:
+    return size(row.numbers.checkpoint_bytes) if row.numbers.checkpoint_bytes else ""
+
+
+def _ended(row: Row) -> str | SafeString:
+    return ago(row.experiment.ended_at) if row.experiment.ended_at else ""
+
+
+def _duration(row: Row) -> str:
+    end = row.experiment.ended_at or timezone.now()
+    return duration((end - row.experiment.started_at).total_seconds())
+
+
+COLUMNS = {column.key: column for column in _columns()}

@@ -1,0 +1,189 @@
+"""A config as it stands in an editor: all its faults by line, and where each line of what would run comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.http import HttpRequest
+
+from accounts.refusals import Refusal
+from experiments import places, search_preview, sources, templates
+from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
+from experiments.config.origins import Line, explained
+from experiments.config.reading import SUBJECT
+from experiments.models import Experiment, Project
+from jobs import accepting
+from searching import BadSearch
+from submissions.config.places import Placed, broken_at, placed
+from submissions.config.reading import read_yaml
+from trainmaster import yamltext
+from trainmaster.cli.submission import missing_scripts
+from webui.pages.experiments.access import may_act
+from webui.pages.frame import user_of
+from webui.query import LARGEST_SECONDS, as_id, as_number
+
+#: a search of more trials is not simulated with each key that is pressed
+MOST_TRIALS = 1_000
+
+
+class Forecast(NamedTuple):
+    """What a search would do. `hours` are those of one slot, `span_hours` until its end; None where unknown."""
+
+    preview: search_preview.Preview
+    hours: float | None
+    span_hours: float | None
+    saved: float  # share of the units of all trials that early stopping saves
+
+
+@dataclass
+class Draft:
+    """What a form says. `text` is the YAML as it would be submitted; problems of it come with their lines."""
+
+    text: str
+    original: str = ""
+    template: templates.Used | None = None
+    project: Project | None = None
+    config: ExperimentConfig | None = None
+    problems: list[Placed] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    search: Forecast | None = None
+
+    def refuse(self, where: str, sentence: str) -> None:
+        self.problems.append(Placed(None, where, sentence, ""))
+
+
+def of_experiment(request: HttpRequest, given: Mapping[str, str], parent: Experiment | None) -> Draft:
+    """The draft of an experiment; nothing is kept. Secrets that were masked are the parent's, for who may see them."""
+    text = given.get("config", "").replace("\r\n", "\n")
+    draft = Draft(text)
+    _take_template(draft, given.get("template", ""), parent)
+    try:
+        values = read_yaml(text, SUBJECT)
+        if parent is not None and may_act(request, parent):
+            values = restored(values, read_yaml(parent.original_config, SUBJECT))
+        _choose(values, given)
+        draft.original = text if values == yamltext.load(text) else yamltext.dump(values)
+        template = draft.template.config if draft.template else {}
+        draft.config = parse(draft.original, template=template)
+        effective = draft.config.effective()
+        draft.lines = explained(masked(effective), masked(values), masked(template))
+        draft.notices = list(draft.config.remarks())
+        _accept(draft, effective, given, role=user_of(request).role)
+        _preview(draft, effective, given)
+    except ConfigError as error:
+        _place(draft, text, error)
+    _look_for_scripts(draft, given)
+    return draft
+
+
+def of_template(text: str) -> Draft:
+    """The draft of a template: like a config, but anything may be absent."""
+    draft = Draft(text.replace("\r\n", "\n"))
+    try:
+        check_template(draft.text)
+    except ConfigError as error:
+        _place(draft, draft.text, error)
+    return draft
+
+
+def _place(draft: Draft, text: str, error: ConfigError) -> None:
+    broken = broken_at(text)
+    draft.problems += [
+        each._replace(line=broken) if broken else each for each in placed(text, error.problems)
+    ]
+
+
+def _take_template(draft: Draft, name: str, parent: Experiment | None) -> None:
+    """A fork goes on with its parent's template as it was then, also where that was changed or removed."""
+    if parent is not None and name and name == parent.template_name:
+        draft.template = templates.Used(name, parent.template_config)
+        return
+    try:
+        draft.template = templates.used(name)
+    except Refusal:
+        draft.refuse("template", f"there is no template {name} any more; choose another.")
+
+
+def _choose(values: dict[str, Any], given: Mapping[str, str]) -> None:
+    """What was chosen beside the text is laid over it."""
+    if name := given.get("name", "").strip():
+        values["name"] = name
+    if pool := given.get("pool", ""):
+        resources = values.get("resources")
+        values["resources"] = {**(resources if isinstance(resources, dict) else {}), "resource_pool": pool}
+
+
+def _accept(draft: Draft, effective: dict[str, Any], given: Mapping[str, str], *, role: str) -> None:
+    """What submitting would refuse beyond the config's own faults."""
+    resources = dict(effective["resources"])
+    try:
+        accepting.settle(resources, resources["slots_per_trial"], role=role)
+        with transaction.atomic():
+            sources.found(effective)
+    except Refusal as error:
+        draft.refuse("", str(error))
+    draft.project = _project(draft, effective, given.get("project", ""))
+
+
+def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) -> None:
+    """What the search would do; a search that cannot be is a fault like others."""
+    searcher = effective["searcher"]
+    if searcher["name"] in {"single", "custom"}:
+        return
+    try:
+        found = search_preview.of(effective, most=MOST_TRIALS)
+    except Refusal:
+        return
+    except BadSearch as error:
+        draft.refuse("searcher", str(error))
+        return
+    hours = (_seconds(given.get("seconds_per_unit", "")) or 0.0) / 3600
+    longest = found.trials * max(found.lengths, default=0)
+    draft.search = Forecast(
+        found,
+        found.units * hours * max(1, found.slots_per_trial) if found.units and hours else None,
+        found.span * hours if found.span and hours else None,
+        1 - found.units / longest if found.units and longest else 0.0,
+    )
+
+
+def _seconds(text: str) -> float | None:
+    seconds = as_number(text)
+    return seconds if seconds is not None and 0 < seconds <= LARGEST_SECONDS else None
+
+
+def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | None:
+    """The project of the config, else the one that was chosen, else Uncategorized."""
+    rows = Project.objects.select_related("workspace")
+    name, workspace = effective.get("project"), effective.get("workspace")
+    if bool(name) != bool(workspace):
+        draft.refuse("workspace", "workspace and project are set both or neither.")
+        return None
+    if name:
+        project = rows.filter(name=name, workspace__name=workspace).first()
+        what = f"project {name} in workspace {workspace}"
+    else:
+        project = rows.filter(pk=as_id(chosen) or 1).first()
+        what = "such project; choose another"
+    if project is None:
+        draft.refuse("project", f"there is no {what}.")
+        return None
+    try:
+        places.require_open(project)
+    except Refusal as refusal:
+        draft.refuse("project", str(refusal))
+        return None
+    return project
+
+
+def _look_for_scripts(draft: Draft, given: Mapping[str, str]) -> None:
+    """Only a hint: a host may have more files. `paths` are those that were chosen, one a line."""
+    paths = set(given.get("paths", "").splitlines())
+    if draft.config is None or not paths:
+        return
+    for script in missing_scripts({"entrypoint": draft.config.entrypoint}, paths):
+        draft.notices.append(f"The entrypoint names {script}, which is not among the files.")

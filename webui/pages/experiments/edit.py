@@ -1,0 +1,143 @@
+"""What an experiment is called and where it belongs is changed; before it is deleted, what goes with it is said."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db import transaction
+from django.db.models import Count, Q, Sum
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from accounts import rights
+from accounts.refusals import Refusal
+from experiments import edits, places
+from experiments.models import Checkpoint, Experiment, Project
+from experiments.states import CheckpointState
+from logs.models import Chunk
+from webui.pages.experiments import experiment
+from webui.pages.experiments.access import find
+from webui.pages.frame import page, show, user_of
+from webui.query import as_id, as_whole
+
+LABEL_CHARACTERS = 128
+MOST_LABELS = 50
+LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
+
+
+@page
+def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
+    """GET: the form; POST: keep what it says."""
+    found = find(experiment_id)
+    rights.require_owner(user_of(request), found)
+    given = {
+        "name": found.name, "description": found.description, "labels": ", ".join(found.labels),
+        "project": str(found.project_id), "logs": _days(found),
+    }  # fmt: skip
+    problem = ""
+    if request.method == "POST":
+        given = {field: request.POST.get(field, value) for field, value in given.items()}
+        try:
+            _keep(found, given)
+            messages.success(request, f"Experiment {experiment_id} was changed.")
+            return redirect(f"/experiments/{experiment_id}")
+        except Refusal as error:
+            problem = str(error)
+    context = {"experiment": found, "given": given, "problem": problem, "projects": _projects(found)}
+    answer = show(request, "experiment_edit", context, room="Experiments")
+    if problem:
+        answer.status_code = 400
+    return answer
+
+
+@transaction.atomic
+def _keep(found: Experiment, given: dict[str, str]) -> None:
+    name = given["name"].strip()
+    if not 0 < len(name) <= 255:
+        raise Refusal("A name has 1 to 255 characters.")
+    edits.edit(
+        found.pk, name=name, description=given["description"].strip(), labels=labels_of(given["labels"])
+    )
+    if given["project"] != str(found.project_id):
+        edits.move(found.pk, project_of(given["project"]))
+    if given["logs"].strip() != _days(found):
+        edits.keep_logs(found.pk, days_of(given["logs"]))
+
+
+def _days(found: Experiment) -> str:
+    """How long its logs are kept, as it stands in the form; empty where the server says."""
+    days = (found.config.get("retention_policy") or {}).get("log_retention_days")
+    return "" if days is None else str(days)
+
+
+def days_of(text: str) -> int | None:
+    """Days for which logs are kept; empty: as the server says. Raises Refusal."""
+    if not text.strip():
+        return None
+    days = as_whole(text.strip(), LOG_DAYS_MOST, least=LOG_DAYS_LEAST)
+    if days is None:
+        raise Refusal(
+            f"Logs are kept {LOG_DAYS_LEAST} (for ever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
+        )
+    return days
+
+
+def labels_of(text: str) -> list[str]:
+    """Labels with commas between them. Raises Refusal."""
+    labels = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if len(labels) > MOST_LABELS or any(len(label) > LABEL_CHARACTERS for label in labels):
+        raise Refusal(f"At most {MOST_LABELS} labels, each of at most {LABEL_CHARACTERS} characters.")
+    return labels
+
+
+def project_of(text: str) -> Project:
+    """Raises Refusal."""
+    project = Project.objects.select_related("workspace").filter(pk=as_id(text)).first()
+    if project is None:
+        raise Refusal("There is no such project; choose another.")
+    return project
+
+
+def _projects(found: Experiment) -> list[Project]:
+    """Those that it can be moved into, and the one that it is in, which may be archived."""
+    rows = list(places.open_projects())
+    return rows if found.project in rows else [found.project, *rows]
+
+
+@page
+def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
+    """GET: what would go, with its sizes; POST: delete it."""
+    if request.method == "POST":
+        return experiment.act(request, experiment_id, "delete")
+    found = find(experiment_id)
+    rights.require_owner(user_of(request), found)
+    context = {
+        "experiment": found,
+        "goes": what_goes([found.pk]),
+        "forks": found.forks.order_by("pk")[:20],
+        "is_allowed": found.state in experiment.ACTIONS["delete"][2],
+    }
+    return show(request, "experiment_delete", context, room="Experiments")
+
+
+def what_goes(experiments: list[int]) -> dict[str, int]:
+    """Of these experiments: trials, stored checkpoints, and the bytes of checkpoints and logs."""
+    stored = Checkpoint.objects.filter(trial__experiment__in=experiments).exclude(
+        state=CheckpointState.DELETED
+    )
+    sizes = stored.order_by().aggregate(count=Count("pk"), size=Sum("size_bytes"))
+    trials = Experiment.objects.filter(pk__in=experiments).order_by().aggregate(
+        count=Count("trials"), measured=Count("trials", filter=~Q(trials__summary_metrics={}))
+    )  # fmt: skip
+    logs = (
+        Chunk.objects.filter(task__trial__experiment__in=experiments)
+        .order_by()
+        .aggregate(size=Sum("text_bytes"))
+    )
+    return {
+        "trials": trials["count"],
+        "measured": trials["measured"],
+        "checkpoints": sizes["count"],
+        "checkpoint_bytes": sizes["size"] or 0,
+        "log_bytes": logs["size"] or 0,
+    }

@@ -1,0 +1,144 @@
+"""One experiment: state, trials, config, code, timeline, and the actions that its state allows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.refusals import Refusal
+from experiments import event_files, phases, transitions
+from experiments.models import Experiment, Trial
+from experiments.search_preview import unit_of
+from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
+from jobs.models import Allocation
+from webui.pages import timeline, verdicts, why
+from webui.pages.experiments import again
+from webui.pages.experiments import trials as experiment_trials
+from webui.pages.experiments.access import find, may_act
+from webui.pages.frame import actor, page, show, user_of
+from webui.pages.trials import checkpoints
+
+TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
+#: pages of their own, of experiments that search
+SEARCH_TABS = ["search", "visualisation", "trials"]
+#: action -> (what the button says, the function, states that allow it)
+ACTIONS = {
+    "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),
+    "activate": ("Activate", transitions.activate, {ExperimentState.PAUSED}),
+    "cancel": ("Stop and save", transitions.cancel, set(GOING_ON)),
+    "kill": ("Kill", transitions.kill, set(GOING_ON) | {ExperimentState.STOPPING_CANCELED}),
+    "archive": ("Archive", transitions.archive, set(EXPERIMENT_END_STATES)),
+    "unarchive": ("Unarchive", transitions.unarchive, set(EXPERIMENT_END_STATES)),
+    "delete": ("Delete", transitions.delete, set(EXPERIMENT_END_STATES) | {ExperimentState.DELETE_FAILED}),
+}
+
+
+@page
+def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> HttpResponse:
+    experiment = find(experiment_id)
+    if tab not in TABS:
+        raise Http404(f"An experiment has no page {tab}; it has {', '.join(TABS)}.")
+    context = head(request, experiment, tab)
+    fragment = "experiment"
+    if tab == "overview" and request.GET.get("part") in {None, "trials"}:
+        context["trials"] = experiment_trials.table(experiment, request.GET)
+        fragment = "experiment_trials"
+    elif tab == "checkpoints":
+        context["table"] = checkpoints.table(experiment, request.GET)
+    elif tab == "timeline":
+        context["entries"] = timeline.of_experiment(
+            experiment.pk,
+            dict(experiment.trials.values_list("task_id", "pk")),
+            unit_of(experiment.config.get("searcher") or {}),
+        )
+    return show(request, "experiment", context, room="Experiments", fragment=fragment)
+
+
+def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, object]:
+    """What stands above every tab: state, actions, tabs."""
+    trials = list(experiment.trials.select_related("task").order_by("pk")[:2])
+    only = trials[0] if len(trials) == 1 else None
+    searches = (experiment.config.get("searcher") or {}).get("name", "single") != "single"
+    return {
+        "experiment": experiment,
+        "phase": phases.of_experiments([experiment])[experiment.pk],
+        "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
+        "failure": why.of_experiment(experiment) if tab == "overview" else None,
+        "tab": tab,
+        "tabs": [TABS[0], *(SEARCH_TABS if searches or len(trials) > 1 else []), *TABS[1:]],
+        "actions": actions(experiment, experiment.trials.count()),
+        "may_act": may_act(request, experiment),
+        "again": again.links(request, experiment),
+        "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
+        "ran": partial(_ran, only),  # likewise
+    }
+
+
+def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponseBase:
+    """GET shows a tab; POST carries out the action of that name."""
+    if request.method == "POST":
+        return act(request, experiment_id, tab)
+    return detail(request, experiment_id, tab)
+
+
+def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> HttpResponse:
+    """An address of the old console leads to the experiment."""
+    return redirect(f"/experiments/{experiment_id}")
+
+
+def _ran(only: Trial | None) -> dict[str, float] | None:
+    """Of the only trial: its `attempts` that began, and `seconds` in all of them; None where one at most began."""
+    if only is None:
+        return None
+    found = Allocation.objects.filter(task_id=only.task_id).values_list("started_at", "ended_at")
+    spans = [((end or timezone.now()) - begin).total_seconds() for begin, end in found if begin]
+    return {"attempts": len(spans), "seconds": sum(spans)} if len(spans) > 1 else None
+
+
+def _has_tensorboard(experiment: Experiment) -> bool:
+    """Whether any trial has reported a metric, or written a file for it."""
+    reported = experiment.trials.exclude(summary_metrics={}).exists()
+    return reported or event_files.folder(experiment.pk).exists()
+
+
+def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
+    """What may be done now; the button says its scope."""
+    hidden = {"delete"}  # which asks on a page of its own
+    hidden.add("archive" if experiment.archived else "unarchive")
+    if experiment.unmanaged:
+        hidden |= {"pause", "activate", "cancel", "kill"}
+    scope = f" experiment ({trials} trials)" if trials > 1 else ""
+    return [
+        {"name": name, "label": f"{label}{scope if name in {'pause', 'activate', 'cancel', 'kill'} else ''}"}
+        for name, (label, _, states) in ACTIONS.items()
+        if experiment.state in states and name not in hidden
+    ]
+
+
+@page
+@require_POST
+def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
+    """Carry an action out and return to where it was asked for."""
+    experiment = find(experiment_id)
+    back = request.POST.get("back") or f"/experiments/{experiment_id}"
+    if action not in ACTIONS:
+        raise Http404(f"There is no action {action}.")
+    try:
+        rights.require_owner(user_of(request), experiment)
+        ACTIONS[action][1](experiment_id, actor=actor(request))
+        if action == "delete":  # the others are seen on the page that follows
+            messages.success(
+                request, f"Experiment {experiment_id} is being deleted, with what is stored of it."
+            )
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
+    if not back.startswith("/") or back.startswith("//"):
+        back = "/"
+    return redirect("/experiments" if action == "delete" else back)

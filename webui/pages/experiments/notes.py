@@ -1,0 +1,75 @@
+"""Notes on an experiment: Markdown with a preview as one writes, and never written over unseen."""
+
+from __future__ import annotations
+
+import hashlib
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.refusals import Code, Refusal
+from experiments import edits
+from experiments.models import Experiment
+from experiments.transitions import lock
+from webui.pages.experiments import experiment
+from webui.pages.experiments.access import find, may_act
+from webui.pages.frame import page, show, user_of
+from webui.pages.source_text import markdown
+
+MOST_CHARACTERS = 100_000
+
+
+@page
+def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
+    """GET: the notes, with `?edit` in an editor; POST: keep them."""
+    found = find(experiment_id)
+    text, problem = found.notes, ""
+    if request.method == "POST":
+        text = request.POST.get("notes", "").replace("\r\n", "\n")
+        try:
+            _keep(request, found, text)
+            messages.success(request, "The notes were saved.")
+            return redirect(f"/experiments/{experiment_id}/notes")
+        except Refusal as refusal:
+            problem = str(refusal)
+    context = experiment.head(request, found, "notes") | {
+        "text": text,
+        "shown": markdown(text),
+        "problem": problem,
+        "stamp": request.POST.get("seen") or stamp(found.notes),
+        "edits": may_act(request, found) and ("edit" in request.GET or request.method == "POST"),
+        "most": MOST_CHARACTERS,
+    }
+    answer = show(request, "experiment_notes", context, room="Experiments", fragment="experiment")
+    if problem:
+        answer.status_code = 400
+    return answer
+
+
+@page
+@require_POST
+def preview(request: HttpRequest) -> HttpResponse:
+    """What notes will look like."""
+    return HttpResponse(markdown(request.POST.get("notes", "")[:MOST_CHARACTERS]))
+
+
+def _keep(request: HttpRequest, found: Experiment, text: str) -> None:
+    rights.require_owner(user_of(request), found)
+    if len(text) > MOST_CHARACTERS:
+        raise Refusal(f"The notes have {len(text):,} characters; allowed are {MOST_CHARACTERS:,}.")
+    with transaction.atomic():
+        if request.POST.get("seen") != stamp(lock(found.pk).notes):
+            raise Refusal(
+                "Somebody has changed the notes meanwhile. Open them in another tab, and put both changes together.",
+                Code.CONFLICT,
+            )
+        edits.edit(found.pk, notes=text)
+
+
+def stamp(text: str) -> str:
+    """What says whether notes are still those that somebody has seen."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

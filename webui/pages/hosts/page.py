@@ -1,0 +1,200 @@
+"""Hosts: their slots as lamps, who holds them, when they were last seen, the doctor's report, and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.refusals import Refusal
+from dispatch.ssh.server_key import fingerprint
+from events.models import Event
+from hosts import registry
+from hosts.models import Host, ResourcePool, Slot
+from jobs import idle_slots, slot_switch
+from webui.pages import timeline
+from webui.pages.frame import actor, page, show, user_of
+from webui.pages.hosts import occupancy, samples
+from webui.pages.hosts import runs as host_runs
+from webui.pages.hosts import view as hosts_filter
+
+
+@dataclass(frozen=True)
+class Key:
+    """A host key that waits to be accepted, of the host itself or of a jump host before it."""
+
+    whose: str
+    pinned: str
+    offered: str
+    key: str
+
+
+def keys_to_accept(host: Host) -> list[Key]:
+    """Fingerprints of what was pinned (empty: nothing yet) and of what is offered now."""
+    ways = [
+        (jump.get("address", ""), jump.get("host_key") or "", jump.get("offered_host_key") or "")
+        for jump in host.jumps
+    ]
+    return [
+        Key(whose, fingerprint(pinned) if pinned else "", fingerprint(offered), offered)
+        for whose, pinned, offered in [*ways, (host.name, host.host_key, host.offered_host_key)]
+        if offered
+    ]
+
+
+@page
+def listing(request: HttpRequest) -> HttpResponse:
+    """All hosts, as cells by pool or as a list."""
+    seen = occupancy.of(occupancy.present())
+    changed = [(each.host, key) for each in seen for key in keys_to_accept(each.host) if key.pinned]
+    context = hosts_filter.context(request, seen) | {
+        "total": len(seen),
+        "totals": occupancy.totals(seen),
+        "changed_keys": changed,
+        "topics": " ".join(["hosts", *(f"pool:{pk}" for pk in sorted({each.host.pool_id for each in seen}))]),
+        "may_act": user_of(request).is_admin,
+    }
+    return show(request, "hosts", context, room="Hosts", fragment="hosts")
+
+
+@page
+def detail(request: HttpRequest, name: str) -> HttpResponse:
+    """One host."""
+    host = occupancy.present().filter(name=name).first()
+    if host is None:
+        raise Http404(f"There is no host {name}.")
+    context: dict[str, Any] = {"host": host, "may_act": user_of(request).is_admin}
+    parts = _PARTS if "part" not in request.GET else [_fragment(request)]
+    for part in parts:
+        context |= _CONTEXTS[part](host, request)
+    return show(request, "host", context, room="Hosts", fragment=_fragment(request))
+
+
+def _fragment(request: HttpRequest) -> str:
+    """Which part of the page is asked for; the first where it has no name."""
+    name = f"host_{request.GET.get('part', '')}"
+    return name if name in _CONTEXTS else _PARTS[0]
+
+
+def _slots(host: Host, request: HttpRequest) -> dict[str, Any]:
+    [seen] = occupancy.of([host])
+    return {
+        "seen": seen,
+        "state": seen.state,
+        "keys": keys_to_accept(host),
+        "missing": Slot.objects.filter(host=host, missing=True),
+        "beside_slots": samples.beside_slots(host),
+        "idle": idle_slots.of_hosts([host]),
+    }
+
+
+def _measured(host: Host, request: HttpRequest) -> dict[str, Any]:
+    view = samples.read(request.GET)
+    return {
+        "view": view,
+        "ranges": list(samples.RANGES),
+        "measured": samples.measured(host, view),
+    }
+
+
+def _runs(host: Host, request: HttpRequest) -> dict[str, Any]:
+    view = samples.read(request.GET)
+    runs = host_runs.of(host, view.first_time, view.last_time)
+    slots = [slot.index for slot in host.slots.all()]
+    return {
+        "view": view,
+        "runs": runs,
+        "lanes": host_runs.lanes(runs, slots, view.first_time, view.last_time),
+        "most_runs": host_runs.MOST,
+    }
+
+
+def _facts(host: Host, request: HttpRequest) -> dict[str, Any]:
+    return {
+        "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
+        "pools": ResourcePool.objects.all(),
+    }
+
+
+#: the parts of the page of a host, each a fragment that is fetched anew by itself -> what it shows
+_CONTEXTS: dict[str, Callable[[Host, HttpRequest], dict[str, Any]]] = {
+    "host": _slots,
+    "host_measured": _measured,
+    "host_runs": _runs,
+    "host_facts": _facts,
+}
+_PARTS = list(_CONTEXTS)
+
+
+@page
+@require_POST
+def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
+    """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
+    host = registry.present().filter(name=name).first()
+    if host is None:
+        raise Http404(f"There is no host {name}.")
+    step = _STEPS.get(action)
+    if step is None:
+        raise Http404(f"There is no action {action} for hosts.")
+    try:
+        rights.require_admin(user_of(request))
+        step(host, request)
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
+    gone = not registry.present().filter(name=name).exists()
+    return redirect("/hosts" if gone else _back(request, f"/hosts/{name}"))
+
+
+def _back(request: HttpRequest, otherwise: str) -> str:
+    """The page of ours that the form was on."""
+    back = request.POST.get("back", "")
+    return back if back.startswith("/") and not back.startswith("//") else otherwise
+
+
+def _move(host: Host, request: HttpRequest) -> None:
+    pool = ResourcePool.objects.filter(name=request.POST.get("pool", "")).first()
+    if pool is None:
+        raise Refusal(f"There is no resource pool {request.POST.get('pool', '')}.", field="pool")
+    registry.change_pool(host.pk, pool, actor=actor(request))
+    messages.success(request, f"{host.name} is in pool {pool.name}.")
+
+
+_STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
+    "enable": lambda host, request: registry.enable(host.pk, actor=actor(request)),
+    "disable": lambda host, request: registry.disable(host.pk, actor=actor(request)),
+    "drain": lambda host, request: registry.drain(host.pk, actor=actor(request)),
+    "lost": lambda host, request: registry.declare_lost(host.pk, actor=actor(request)),
+    "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
+    "accept-key": lambda host, request: registry.accept_key(
+        host.pk, actor=actor(request), key=request.POST.get("key", "")
+    ),
+    "doctor": lambda host, request: registry.examine(host.pk, actor=actor(request)),
+    "move": _move,
+}
+_SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
+    "enable": lambda slot, by: slot_switch.enable(slot.pk, actor=by),
+    "drain": lambda slot, by: slot_switch.disable(slot.pk, drain=True, actor=by),
+    "disable": lambda slot, by: slot_switch.disable(slot.pk, drain=False, actor=by),
+}
+
+
+@page
+@require_POST
+def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
+    """Enable, drain or disable one slot."""
+    host = registry.present().filter(name=name).first()
+    slot = host.slots.filter(index=index).first() if host else None
+    if slot is None or action not in _SLOT_STEPS:
+        raise Http404(f"There is no action {action} for slot {index} of host {name}.")
+    try:
+        rights.require_admin(user_of(request))
+        _SLOT_STEPS[action](slot, actor(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
+    return redirect(_back(request, f"/hosts/{name}"))

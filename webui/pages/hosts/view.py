@@ -1,0 +1,89 @@
+"""Which hosts are shown, from the address: every view of them is a link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, QueryDict
+
+from webui.pages import words
+from webui.pages.hosts.occupancy import Seen
+from webui.query import choices
+
+#: the filters beside "all", each with what it lets through
+KINDS: dict[str, Callable[[Seen], bool]] = {
+    "silent": lambda seen: seen.state == "silent",
+    "draining": lambda seen: seen.state == "draining" or any(lamp.slot.draining for lamp in seen.lamps),
+    "disabled": lambda seen: seen.state == "disabled" or any(not lamp.slot.enabled for lamp in seen.lamps),
+    "outsiders": lambda seen: bool(seen.outsiders),
+    "free": lambda seen: seen.counts["free"] > 0,
+    "not ready": lambda seen: not seen.is_ready,
+}
+_MARKS = {name: words.host_state(name).lamp for name in ("silent", "draining", "disabled")}
+#: from this many hosts on, cells come before the list
+CELLS_FROM = 13
+#: up to this many, cells have room for a word; above, a mark stands for it, whose word is in the filters
+MOST_WORDS = 96
+VIEWS = ["cells", "list"]
+
+
+@dataclass(frozen=True)
+class HostFilter:
+    """The choice of one request; `kind` is one of KINDS or empty, and so are the others."""
+
+    kind: str
+    model: str
+    pool: str
+    search: str
+
+    @classmethod
+    def of(cls, wanted: QueryDict) -> HostFilter:
+        get = wanted.get
+        return cls(get("show", ""), get("model", ""), get("pool", ""), get("q", "").strip())
+
+    def matches(self, seen: Seen, *, but_kind: bool = False) -> bool:
+        """Whether the host is shown; with `but_kind` whether it would be without the filter by kind."""
+        found = self.search.lower()
+        return (
+            (but_kind or not self.kind or KINDS[self.kind](seen))
+            and (not self.model or self.model in seen.models)
+            and (not self.pool or self.pool == seen.host.pool.name)
+            and (not found or found in seen.host.name.lower() or found in seen.host.address.lower())
+        )
+
+
+def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
+    """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
+    asked, wrong = choices(request.GET, {"show": KINDS, "view": VIEWS})
+    chosen = HostFilter.of(asked)
+    fitting = [each for each in seen if chosen.matches(each)]
+    others = [each for each in seen if chosen.matches(each, but_kind=True)]
+    kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in KINDS.items()]
+    return {
+        "wrong": wrong,
+        "chosen": chosen,
+        "shown": fitting,
+        "all": len(others),
+        "kinds": [
+            (name, count, _MARKS.get(name, "")) for name, count in kinds if count or name == chosen.kind
+        ],
+        "models": sorted({model for each in seen for model in each.models}),
+        "pools": sorted({each.host.pool.name for each in seen}),
+        "by_pool": _by_pool(fitting),
+        "dense": len(fitting) > MOST_WORDS,
+        "view": asked.get("view") or VIEWS[len(seen) < CELLS_FROM],
+        "views": VIEWS,
+    }
+
+
+def _by_pool(seen: list[Seen]) -> list[tuple[str, list[Seen], int, int]]:
+    """(pool, its hosts, slots held, slots) by the pool's name."""
+    found: dict[str, list[Seen]] = {}
+    for each in seen:
+        found.setdefault(each.host.pool.name, []).append(each)
+    return [
+        (name, hosts, sum(each.held for each in hosts), sum(len(each.lamps) for each in hosts))
+        for name, hosts in sorted(found.items())
+    ]

@@ -1,0 +1,194 @@
+"""History for the log viewer: pages of lines, the next match of a search, and the whole log as a file."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from accounts.refusals import Refusal
+from logs import read
+from logs.filters import Filters
+from logs.lines import Line
+from webui.live.log_download import blocks
+from webui.live.rows import as_row
+from webui.pages.frame import page, refusing
+from webui.pages.logs import context as log_context
+from webui.pages.tasks import commands
+from webui.pages.trials import trial
+from webui.query import log_filters, seconds, whole
+
+MOST_LINES = 1000
+#: A page ends before it grows over this, so that a log of very long lines is answered in pieces too.
+PAGE_CHARACTERS = 2 * 1024 * 1024
+
+
+class Slice(NamedTuple):
+    """Lines in ascending order. All from `first` to `last` was looked at; nothing more lies before, behind."""
+
+    lines: list[Line]
+    first: int
+    last: int
+    at_start: bool
+    at_end: bool
+
+
+@refusing
+def lines(request: HttpRequest, task_id: str) -> HttpResponseBase:
+    """Up to `limit` lines that the filters leave: before number `before` (or the end), after `after`, or about a line.
+
+    `around` is a line's number, `at` a time in epoch seconds: half of the lines stand before it. The answer has
+    `lines`, oldest first; `upto`, the newest number of the log at the time; `first` and `last`, between which
+    everything was looked at; `done` and `end`, that nothing stands before or behind them. With `context` and a
+    search, each match brings so many lines on both sides: `matches` are then the numbers that fit.
+    """
+    query = request.GET
+    filters = log_filters(query)
+    limit = min(whole(query, "limit") or MOST_LINES, MOST_LINES)
+    context = min(whole(query, "context") or 0, log_context.LINES_MAX)
+    if context:
+        limit = min(limit, log_context.MATCHES_MAX)
+    newest = read.last_number(task_id)
+    line, found = _found(request, task_id, filters, limit, newest)
+    answer: dict[str, object] = {
+        "upto": newest,
+        "first": found.first,
+        "last": found.last,
+        "done": found.at_start,
+    }
+    answer |= {"end": found.at_end, "lines": [as_row(each) for each in found.lines]}
+    if line is not None:
+        answer["line"] = line
+    if context:
+        answer["matches"] = [each.number for each in found.lines]
+        answer["lines"] = [
+            as_row(each) for each in log_context.around(task_id, found.lines, filters, context)
+        ]
+    return JsonResponse(answer)
+
+
+def _found(
+    request: HttpRequest, task_id: str, filters: Filters, limit: int, newest: int
+) -> tuple[int | None, Slice]:
+    """The line that `around` or `at` mean, and the lines."""
+    query = request.GET
+    time = seconds(query, "at")
+    middle = whole(query, "around") if time is None else read.number_at(task_id, time)
+    after = whole(query, "after")
+    if middle is not None:
+        middle = max(1, min(middle, newest))
+        return middle, _about(task_id, middle, filters, limit, newest)
+    if after is not None:
+        return None, _forward(task_id, after, filters, limit, newest)
+    before = whole(query, "before")
+    return None, _backward(task_id, newest + 1 if before is None else before, filters, limit, newest)
+
+
+def _backward(task_id: str, before: int, filters: Filters, limit: int, newest: int) -> Slice:
+    found = read.backward(task_id, before, filters, limit)
+    kept = len(found.lines) - _fitting([len(line.text) for line in reversed(found.lines)])
+    lines = found.lines[kept:]
+    first, at_start = (lines[0].number, False) if kept else (found.upto, found.done)
+    return Slice(lines, first, before - 1, at_start, before > newest)
+
+
+def _forward(task_id: str, after: int, filters: Filters, limit: int, newest: int) -> Slice:
+    found = read.forward(task_id, after, filters, limit)
+    lines = found.lines[: _fitting([len(line.text) for line in found.lines])]
+    is_cut = len(lines) < len(found.lines)
+    last = lines[-1].number if is_cut else found.upto
+    return Slice(lines, after + 1, last, after < 1, not is_cut and last >= newest)
+
+
+def _about(task_id: str, middle: int, filters: Filters, limit: int, newest: int) -> Slice:
+    before = _backward(task_id, middle, filters, limit // 2, newest)
+    after = _forward(task_id, middle - 1, filters, max(1, limit - limit // 2), newest)
+    return Slice(before.lines + after.lines, before.first, after.last, before.at_start, after.at_end)
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many of the texts fit a page; the first always does."""
+    total = 0
+    for index, size in enumerate(sizes):
+        total += size
+        if total > PAGE_CHARACTERS and index:
+            return index
+    return len(sizes)
+
+
+@refusing
+def find(request: HttpRequest, task_id: str) -> HttpResponseBase:
+    """The matches next to a line: `after` a number upwards, or before `before` (or the end) downwards.
+
+    {"number" of the nearest or null, "numbers" of up to `limit` (1) of them in ascending order, "upto", to which
+    everything was looked at, "done", that nothing lies beyond, "newest"}.
+    """
+    query = request.GET
+    filters = log_filters(query)
+    limit = min(whole(query, "limit") or 1, MOST_LINES)
+    newest = read.last_number(task_id)
+    after = whole(query, "after")
+    if after is not None:
+        found = read.forward(task_id, after, filters, limit)
+        nearest = found.lines[:1]
+    else:
+        before = whole(query, "before")
+        found = read.backward(task_id, newest + 1 if before is None else before, filters, limit)
+        nearest = found.lines[-1:]
+    return JsonResponse(
+        {
+            "number": nearest[0].number if nearest else None,
+            "numbers": [line.number for line in found.lines],
+            "upto": found.upto,
+            "done": found.done,
+            "newest": newest,
+        }
+    )
+
+
+def download(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
+    """The exact bytes of the log, or of the lines that the filters leave."""
+    try:
+        filters = log_filters(request.GET)
+    except Refusal as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    answer = StreamingHttpResponse(blocks(task_id, filters), content_type="text/plain; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+# --- addresses: each for trials and commands ---
+
+
+@page
+def of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    return lines(request, trial.find(trial_id).task_id)
+
+
+@page
+def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
+    return lines(request, commands.find(command_id).task_id)
+
+
+@page
+def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    return find(request, trial.find(trial_id).task_id)
+
+
+@page
+def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
+    return find(request, commands.find(command_id).task_id)
+
+
+@page
+def file_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    found = trial.find(trial_id)
+    return download(request, found.task_id, f"experiment_{found.experiment_id}_trial_{found.pk}_logs.txt")
+
+
+@page
+def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
+    found = commands.find(command_id)
+    return download(request, found.task_id, f"command_{found.short_id}_logs.txt")

@@ -1,0 +1,82 @@
+"""How the pages of Manage Job answer: a fragment to a script, a whole page or a redirect to a plain form."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.html import format_html, format_html_join
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from jobs.models import Job
+from webui.pages.frame import show
+from webui.pages.manage_job.facts import told
+
+QUEUE = "/jobs"
+UNDO = "/jobs/edits/undo"
+
+
+def job_or_404(job_id: UUID) -> Job:
+    job = Job.objects.select_related("owner", "pool").filter(pk=job_id).first()
+    if job is None:
+        raise Http404(f"There is no job {job_id}.")
+    return job
+
+
+def wants_part(request: HttpRequest) -> bool:
+    """A script asked (htmx, or our own modules with the same header): it wants the fragment alone."""
+    return request.headers.get("HX-Request") == "true"
+
+
+def part(
+    request: HttpRequest,
+    fragment: str,
+    context: dict[str, Any],
+    *,
+    title: str,
+    home: str = QUEUE,
+    status: int = 200,
+) -> HttpResponse:
+    """The fragment alone, or a page that holds it; `home` is where it leads back to if the request says nothing."""
+    context = {**context, "title": title, "part": f"fragments/{fragment}.html", "back": back(request, home)}
+    if wants_part(request):
+        answer = render(request, f"fragments/{fragment}.html", context, status=status)
+        answer["Cache-Control"] = "no-store"
+        return answer
+    whole = show(request, "manage_job", context, room="Job Queue")
+    whole.status_code = status
+    return whole
+
+
+def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str = "") -> HttpResponse:
+    """What changed and, where there is one, the way to take it back; what was refused beside it."""
+    sentences = told(sentences)
+    if wants_part(request):
+        context = {"sentences": sentences, "undo": undo, "refused": refused, "back": back(request)}
+        return render(request, "fragments/manage_toast.html", context)
+    if sentences:
+        said = format_html_join(" ", "{}", ((sentence,) for sentence in sentences))
+        link = format_html(' <a href="{}">Undo</a>', UNDO) if undo else ""
+        messages.success(request, format_html("{}{}", said, link))
+    if refused:
+        messages.error(request, refused)
+    return redirect(back(request))
+
+
+def back(request: HttpRequest, home: str = QUEUE) -> str:
+    """Where the edit was asked for: an address of ours, else the queue."""
+    wanted: str = request.POST.get("back") or request.GET.get("back") or home
+    return wanted if url_has_allowed_host_and_scheme(wanted, None) else home
+
+
+def queue_of(job: Job) -> str:
+    """The board on which the job stands."""
+    return f"/jobs/{job.pool.name}"
+
+
+def sentence(refusal: str) -> str:
+    """A refusal on its own: some are written as parts of longer answers, without capital and full stop."""
+    return refusal if refusal.endswith(".") else f"{refusal[:1].upper()}{refusal[1:]}."

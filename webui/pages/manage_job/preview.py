@@ -1,0 +1,197 @@
+"""What an edit of the queue will do, as the pages say it before it is made: who is stopped, who moves, what starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+from django.db.models import Q
+
+from accounts.models import User
+from dispatch.passes import preview
+from hosts.models import ResourcePool
+from jobs.models import Job, QueueEdit
+from jobs.queue_edits import Update
+from jobs.queue_order import listed
+from trainmaster.quantities import duration
+from webui.pages.manage_job.facts import AROUND, forecast_of, told
+
+#: edited jobs whose start and surroundings are told, when many are edited at once
+MOST_STARTS = 5
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A job that is stopped, and in words what that costs it."""
+
+    name: str
+    of: str
+    cost: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of the new order."""
+
+    name: str
+    place: int
+    was: int | None
+    edited: bool
+    stops: bool
+    start: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """A preview of an edit of some jobs, seen at `now` by `user`; `where`: the pools in which they stand afterwards."""
+
+    edited: Sequence[str]
+    where: Q
+    found: preview.Preview
+    user: User
+    now: datetime
+
+    @property
+    def seen(self) -> str:
+        """What a form sends back to prove that its reader has seen who is stopped."""
+        return ",".join(sorted(stop.job_id for stop in self.found.stops))
+
+    def was_seen(self, seen: str) -> bool:
+        """Nobody is stopped who was not in the preview that the reader saw."""
+        return set(filter(None, self.seen.split(","))) <= set(seen.split(","))
+
+    @cached_property
+    def stops(self) -> list[Stop]:
+        return [
+            Stop(stop.name, "(yours)" if stop.mine else f"of {stop.username}", _cost(stop, self.now))
+            for stop in self.found.stops
+        ]
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """What the edit itself says, without the job's name where there is but one."""
+        if len(self.edited) > 1:
+            return told([change.by_name for change in self.found.changes])
+        return told([f"{change.words[:1].upper()}{change.words[1:]}." for change in self.found.changes])
+
+    @property
+    def button(self) -> str:
+        """`OK`, or what it costs: `OK: stop 2 jobs`."""
+        count = len(self.found.stops)
+        return f"OK: stop {count} job{'' if count == 1 else 's'}" if count else "OK"
+
+    @cached_property
+    def starts(self) -> list[str]:
+        """When the edited jobs start, a sentence each; many start as their order says."""
+        found = self.found.starts
+        if len(found) == 1:
+            return [f"This job {_when(found[0], self.now, self._instead(found[0]))}."]
+        names = {entry.job_id: entry.name for entry in self.found.order}
+        told = [
+            f"{names.get(one.job_id, one.job_id[:8])} {_when(one, self.now)}." for one in found[:MOST_STARTS]
+        ]
+        return told + ([f"{len(found) - MOST_STARTS} more wait."] if len(found) > MOST_STARTS else [])
+
+    def _instead(self, start: preview.Outlook) -> str:
+        """What the last pass foresaw for it, without the edit; and whether that differs by more than the error."""
+        was = forecast_of(start.job_id)
+        if was is None or not (start.now or start.forecast):
+            return ""
+        then = f" instead of {_range(was, self.now)}"
+        if start.forecast and start.forecast[1] > was[0] and was[1] > start.forecast[0]:
+            return f"{then} (the two overlap: the gain is within the error of the forecast)"
+        return then
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The new order around the edited jobs: who changes place there, and who stays."""
+        at = [entry.place for entry in self.found.order if entry.job_id in self.edited][:MOST_STARTS]
+        wanted = {place for one in at for place in range(max(0, one - AROUND), one + AROUND + 1)}
+        moved = {entry.place: entry for entry in self.found.order if entry.place in wanted}
+        stay = self._staying(wanted - set(moved))
+        return [self._place(entry) for _, entry in sorted({**stay, **moved}.items())]
+
+    def _staying(self, places: set[int]) -> dict[int, preview.Place]:
+        """Who keeps one of these places: who has it now."""
+        pools = list(ResourcePool.objects.filter(self.where)[:2])
+        if not places or len(pools) != 1:
+            return {}
+        first, last = min(places), max(places)
+        rows = listed(pools[0]).values_list("pk", "name")[first : last + 1]
+        return {
+            place: preview.Place(str(pk), name, place, place)
+            for place, (pk, name) in enumerate(rows, first)
+            if place in places
+        }
+
+    def _place(self, entry: preview.Place) -> Place:
+        start = next((start for start in self.found.starts if start.job_id == entry.job_id), None)
+        return Place(
+            name=entry.name,
+            place=entry.place,
+            was=entry.was,
+            edited=entry.job_id in self.edited,
+            stops=any(stop.job_id == entry.job_id for stop in self.found.stops),
+            start=_short_when(start, self.now),
+        )
+
+    @property
+    def others(self) -> int:
+        """How many more jobs change their place."""
+        return max(0, self.found.moved - sum(row.was != row.place for row in self.places))
+
+
+def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
+    """What the edits would do. Raises Refusal as the edits themselves would."""
+    found = preview.of(list(updates), actor=f"user:{user.username}", role=user.role, now=now)
+    edited = list(dict.fromkeys(update.job_id for update in updates))
+    where = Q(pk__in=Job.objects.filter(pk__in=edited).values("pool"))
+    if named := {update.pool for update in updates if update.pool}:
+        where = Q(name__in=named)
+    return Look(edited, where, found, user, now)
+
+
+def look_at_undo(last: QueueEdit, user: User, now: datetime) -> Look:
+    """What taking back the user's last edit would do. Raises Refusal as the undo itself would."""
+    found = preview.of_undo(user, now=now)
+    where = Q(pk__in=[state["pool"] for state in last.before])
+    return Look([state["job"] for state in last.before], where, found, user, now)
+
+
+def _cost(stop: preview.Stop, now: datetime) -> str:
+    if stop.never_saved:
+        lost = duration((now - stop.started_at).total_seconds())
+        return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved and loses {lost} of work"
+    if stop.last_saved_at is None:
+        return "it saves first, for the first time"
+    age = duration((now - stop.last_saved_at).total_seconds())
+    return f"it saves first; its last checkpoint is {age} old"
+
+
+def _when(start: preview.Outlook, now: datetime, instead: str = "") -> str:
+    """`starts at once`, `starts 12:43 to 12:46 UTC`, or what it waits for and why nobody knows how long."""
+    if start.now:
+        return f"starts at once{instead}"
+    reason = f": {start.reason.rstrip('.')}" if start.reason else ""
+    if start.forecast is not None:
+        return f"starts {_range(start.forecast, now)} UTC{instead}{reason}"
+    unknown = f"; its start is not known: {start.unknown.rstrip('.')}" if start.unknown else ""
+    return f"waits{reason}{unknown}"
+
+
+def _range(span: tuple[float, float], now: datetime) -> str:
+    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in span)
+    return f"{_clock(earliest, now)} to {_clock(latest, now)}"
+
+
+def _short_when(start: preview.Outlook | None, now: datetime) -> str:
+    """For a row: the range without the reason."""
+    if start is None:
+        return ""
+    return _when(replace(start, reason=None, unknown=None), now) if start.now or start.forecast else "waits"
+
+
+def _clock(moment: datetime, now: datetime) -> str:
+    return f"{moment:%H:%M}" if moment.date() == now.astimezone(UTC).date() else f"{moment:%b %d %H:%M}"

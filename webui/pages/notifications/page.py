@@ -1,0 +1,170 @@
+"""Who is told of what: the rules, one rule with its deliveries, and what can be done to them."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib import messages as banners
+from django.db.models import Count, Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.refusals import FieldRefusals, Refusal
+from notifications import rules, sending, text
+from notifications.models import Delivery, Rule
+from notifications.occurrences import no_link_address
+from notifications.sealed import opened, seal
+from webui.pages.frame import page, show, user_of
+from webui.pages.notifications import form
+
+ROOM = "Notifications"
+DELIVERIES = 50
+#: in the session: the rule and its sealed key, until a page has shown it
+KEY_ONCE = "notification_key"
+
+
+@page
+def listing(request: HttpRequest) -> HttpResponse:
+    """One's own rules, and as admin all."""
+    real = ~Q(deliveries__source__startswith="test:")
+    rows = rules.of(user_of(request)).annotate(
+        sent=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.SENT)),
+        failed=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.FAILED)),
+        pending=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.PENDING)),
+    )
+    listed = [{"rule": rule, "words": form.in_words(rule)} for rule in rows]
+    may_act = user_of(request).may_edit
+    context = {"rules": listed, "may_act": may_act, "no_link_address": no_link_address()}
+    return show(request, "notifications", context, room=ROOM)
+
+
+@page
+def new(request: HttpRequest) -> HttpResponse:
+    """The form of a new rule; POST makes it."""
+    user = user_of(request)
+    if not user.may_edit:
+        banners.error(request, str(rights.viewer(user.username)))
+        return redirect("/settings/notifications")
+    if request.method != "POST":
+        return _form(request, Rule(owner=user), {})
+    try:
+        rule, key = rules.create(user, form.values(request))
+    except FieldRefusals as refusal:
+        return _form(request, form.draft(request, Rule(owner=user)), refusal.errors)
+    banners.success(request, "The rule is made.")
+    return _to_rule_with(request, rule, key)
+
+
+@page
+def detail(request: HttpRequest, rule_id: int) -> HttpResponse:
+    """One rule with its last deliveries, and once the key that was just made for it."""
+    rule, key = _find(request, rule_id), ""
+    if "part" not in request.GET:
+        of_rule, sealed_key = request.session.pop(KEY_ONCE, (0, ""))
+        key = opened(sealed_key) if of_rule == rule.pk else ""
+    context = {
+        "rule": rule,
+        "words": form.in_words(rule),
+        "deliveries": Delivery.objects.filter(rule=rule).order_by("-created_at", "-pk")[:DELIVERIES],
+        "preview": rules.preview(rule),
+        "topics": f"notifications:{rule.pk}",
+        "key": key,
+    }
+    return show(request, "notification", context, room=ROOM, fragment="notification_deliveries")
+
+
+def _to_rule_with(request: HttpRequest, rule: Rule, key: str) -> HttpResponse:
+    """The rule's own address; the key waits sealed in the session, for no address may carry it."""
+    if key:
+        request.session[KEY_ONCE] = (rule.pk, seal(key))
+    return redirect(f"/settings/notifications/{rule.pk}")
+
+
+@page
+def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
+    """The form of a rule; POST changes it."""
+    rule = _find(request, rule_id)
+    if request.method != "POST":
+        return _form(request, rule, {})
+    try:
+        rules.edit(rule, user_of(request), form.values(request))
+    except FieldRefusals as refusal:
+        return _form(request, form.draft(request, rule), refusal.errors)
+    banners.success(request, "The rule is saved.")
+    return redirect(f"/settings/notifications/{rule.pk}")
+
+
+def _form(request: HttpRequest, rule: Rule, errors: dict[str, str]) -> HttpResponse:
+    context = {
+        "rule": rule,
+        "errors": errors,
+        "names": text.NAMES,
+        "standard": text.STANDARD,
+        **form.choices(rule, user_of(request)),
+    }
+    try:
+        context["preview"] = rules.preview(rule)
+    except Refusal as error:
+        context["preview"] = str(error)
+    response = show(request, "notification_form", context, room=ROOM)
+    response.status_code = 400 if errors else 200
+    return response
+
+
+@page
+@require_POST
+def preview(request: HttpRequest) -> HttpResponse:
+    """The text of an example, for the form while somebody writes."""
+    rule = Rule(owner=user_of(request))
+    try:
+        rule.template = text.check(request.POST.get("template", ""))
+        said = rules.preview(rule)
+    except Refusal as error:
+        said = str(error)
+    return render(request, "fragments/notification_preview.html", {"preview": said})
+
+
+@page
+@require_POST
+def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
+    """Test it, pause it, let it go on, give it another key, or remove it."""
+    rule, user = _find(request, rule_id), user_of(request)
+    match action:
+        case "test":
+            answer = sending.send_test(rule)
+            word = "The receiver took it" if answer.good else "The receiver did not take it"
+            (banners.success if answer.good else banners.error)(request, f"{word}. {answer.words}")
+        case "pause" | "resume":
+            rules.set_paused(rule, user, action == "pause")
+        case "key" if rule.form == Rule.Form.WEBHOOK:
+            banners.success(request, "The key before counts no more.")
+            return _to_rule_with(request, rule, rules.new_key(rule, user))
+        case "remove":
+            rules.remove(rule, user)
+            banners.success(request, f"The rule {rule.name} is removed.")
+            return redirect("/settings/notifications")
+        case _:
+            raise Http404(f"Nothing called {action} can be done to a rule.")
+    return redirect(f"/settings/notifications/{rule_id}")
+
+
+@page
+@require_POST
+def retry(request: HttpRequest, rule_id: int, delivery_id: uuid.UUID) -> HttpResponse:
+    """Send one once more."""
+    delivery = Delivery.objects.filter(pk=delivery_id, rule=_find(request, rule_id)).first()
+    if delivery is None:
+        raise Http404(f"There is no delivery {delivery_id}.")
+    sending.retry(delivery)
+    banners.success(request, "It is sent again within seconds.")
+    return redirect(f"/settings/notifications/{rule_id}")
+
+
+def _find(request: HttpRequest, rule_id: int) -> Rule:
+    user = user_of(request)
+    rule: Rule | None = rules.of(user).filter(pk=rule_id).first()
+    if rule is None or (request.method == "POST" and not user.may_edit):
+        raise Http404(f"You have no rule {rule_id}.")
+    return rule

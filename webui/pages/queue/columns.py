@@ -1,0 +1,195 @@
+"""Columns of the departures board: what each says of a line, and by what it sorts a queue.
+
+Cells are assembled as text and not by templates: a page has forty lines, and each has some sixty values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.template.defaultfilters import floatformat
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+from accounts.models import User
+from hosts.models import ResourcePool
+from scheduling import policies
+from scheduling.policy import Policy
+from shown.queue.standing import Queue
+from webui.pages.table_columns import Column
+from webui.templatetags.console import ago, code_words, percent, state_lamp
+
+if TYPE_CHECKING:
+    from webui.pages.queue.rows import Row
+
+PLACE = "place"
+_LOCK = (
+    '<svg width="9" height="11" viewBox="0 0 9 11" aria-hidden="true"><path d="M2 5V3.2a2.5 2.5 0 0 1 5 0V5" '
+    'fill="none" stroke="currentColor" stroke-width="1.4"/><rect x=".5" y="5" width="8" height="5.5" rx="1" '
+    'fill="currentColor"/></svg>'
+)
+_BACKFILLED = (
+    '<br><span class="hint" title="Started on sufferance ahead of its turn; stopped when that completes the one '
+    'before it">backfilled</span>'
+)
+
+
+class Line(NamedTuple):
+    """A row as one person sees it; `unfolded`: the address that shows each of the jobs it stands for."""
+
+    row: Row
+    is_mine: bool
+    unfolded: str
+
+
+def _of(policy: Policy) -> list[Column[Line]]:
+    """`by` returns the key of the job at a place of the queue; equal jobs keep their order."""
+    return [
+        *([Column(PLACE, "#", _place, lambda queue: int, True, css="mono place")] if policy.order else []),
+        Column("state", "State", _state, _by("states"), css="state-cell"),
+        Column("name", "Job", _name, _by_name, css="wide", label=""),
+        Column("slots", "Slots held / needed", _slots, _by("needed"), css="", label="Slots"),
+        *(_KNOBS[knob] for knob in policy.knobs if knob in _KNOBS),
+        *([_SHARE] if policy.has_shares else []),
+        Column("user", "User", _owner, _by_owner, css=""),
+        Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), _by("submitted")),
+        Column("start", "Start", _start, css=_start_css),
+        Column("why", "Why", _why, css=lambda line: f"why {_tone(line.row) or 'muted'}", label=""),
+    ]  # fmt: skip
+
+
+def of(pool: ResourcePool) -> dict[str, Column[Line]]:
+    """The columns by key. They depend on the pool's policy: on what orders its queue, its knobs and its shares."""
+    return _COLUMNS[pool.scheduler]
+
+
+def _by(values: str) -> Callable[[Queue], Callable[[int], Any]]:
+    return lambda queue: getattr(queue, values).__getitem__
+
+
+def _by_name(queue: Queue) -> Callable[[int], str]:
+    return lambda place: queue.names[place].lower()
+
+
+def _by_owner(queue: Queue) -> Callable[[int], str]:
+    names = dict(User.objects.filter(pk__in=set(queue.owners)).values_list("pk", "username"))
+    return lambda place: names.get(queue.owners[place], "").lower()
+
+
+def _tone(row: Row) -> str:
+    return "failed-text" if row.never else ""
+
+
+def _place(line: Line) -> SafeString:
+    lock = ""
+    if line.row.locked:
+        lock = (
+            f'<span class="lock" title="Not preemptible">{_LOCK}<span class="visually-hidden">not preemptible</span>'
+            "</span> "
+        )
+    return mark_safe(f"{lock}{line.row.place}")
+
+
+def _state(line: Line) -> SafeString:
+    row = line.row
+    said = str(state_lamp(row.state))
+    if row.progress and row.state == "RUNNING":
+        said += f' <span class="hint">{percent(row.progress)}</span>'
+    if row.backfilled:
+        said += _BACKFILLED
+    if row.stops_for:
+        said += f'<br><span class="hint">for <span class="mono">{escape(row.stops_for)}</span></span>'
+    if row.locked and row.place is None:  # with places, a lock beside its place says so
+        said += '<br><span class="hint">not preemptible</span>'
+    return mark_safe(f"<span>{said}</span>")
+
+
+def _name(line: Line) -> SafeString:
+    row = line.row
+    kind = "an experiment" if row.kind == "EXPERIMENT" else "a command"
+    more = ""
+    if row.alike > 1:
+        more = (
+            f' <a class="fold" href="{escape(line.unfolded)}" aria-label="{row.alike} alike, show each">'
+            f"&times;{row.alike}</a>"
+        )
+    elif row.tasks > 1:
+        trials = (
+            f"{row.tasks_running} of {row.tasks} trials run" if row.tasks_running else f"{row.tasks} trials"
+        )
+        more = f'<br><span class="hint">{trials}</span>'
+    return mark_safe(
+        f'<a class="name" id="name-{row.id}" href="{escape(row.link)}">{escape(row.name)}</a> '
+        f'<a class="hint mono nowrap label" href="/jobs/job/{row.id}" title="Job {str(row.id)[:8]}, {kind}">'
+        f"{escape(row.label)}</a>{more}"
+    )
+
+
+def _slots(line: Line) -> SafeString:
+    row = line.row
+    if not row.needed:
+        return mark_safe('<span><span class="hint">no slots</span></span>')
+    lamps = "".join(f'<span class="slot {lamp}"></span>' for lamp in row.lamps)
+    drawn = (
+        lamps or f'<span class="bar"><span class="{row.state}" style="width: {row.filled}%"></span></span>'
+    )
+    more = ""
+    if row.coming_free:
+        more = f'<br><span class="hint">{row.coming_free} coming free</span>'
+    elif not lamps and row.hosts:
+        more = f'<br><span class="hint">on {len(row.hosts)} host{"" if len(row.hosts) == 1 else "s"}</span>'
+    if row.idle:
+        more += f'<br><a class="hint" href="{escape(row.idle_at)}">{row.idle} idle</a>'
+    return mark_safe(
+        f'<span><span class="slots" title="{row.held} held of {row.needed} needed">{drawn}'
+        f'<span class="count">{row.held}/{row.needed}</span></span>{more}</span>'
+    )
+
+
+def _share(line: Line) -> SafeString:
+    return mark_safe("&ndash;" if line.row.share is None else f"{line.row.held}/{line.row.share}")
+
+
+def _owner(line: Line) -> str | SafeString:
+    owner = line.row.owner
+    return mark_safe(f'<span title="{escape(owner)}">you</span>') if line.is_mine else owner
+
+
+def _start(line: Line) -> SafeString:
+    row, title = line.row, escape(line.row.start_title)
+    if row.start == "not known":
+        return mark_safe(f'<a href="/jobs/job/{row.id}" title="{title}">not known</a>')
+    return mark_safe(f'<span title="{title}">{escape(row.start)}</span>')
+
+
+def _start_css(line: Line) -> str:
+    return "start muted" if line.row.start == "not known" else f"start {_tone(line.row)}".strip()
+
+
+def _why(line: Line) -> SafeString:
+    row, link = line.row, ""
+    if row.state == "QUEUED":
+        link = f' <a class="why-link" href="/jobs/job/{row.id}" aria-label="Why {escape(row.name)} waits">why?</a>'
+    return mark_safe(f"{code_words(row.why)}{link}")
+
+
+_SHARE: Column[Line] = Column(
+    "share", "Share held / entitled", _share, css="number mono nowrap", label="Share"
+)
+#: knob of a policy -> the column that shows it
+_KNOBS: dict[str, Column[Line]] = {
+    "priority": Column(
+        "priority", "Priority", lambda line: str(line.row.priority), _by("priorities"), True, css="mono"
+    ),
+    "weight": Column(
+        "priority",
+        "Weight",
+        lambda line: floatformat(line.row.weight, "-2"),
+        _by("weights"),
+        True,
+        css="mono",
+    ),
+}
+_COLUMNS = {name: {each.key: each for each in _of(policies.of(name))} for name, _ in policies.CHOICES}
+SORTED = {key for columns in _COLUMNS.values() for key, column in columns.items() if column.by}

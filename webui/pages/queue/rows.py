@@ -1,0 +1,225 @@
+"""Rows of the departures board: what is shown of the jobs that a listing names, read for these jobs alone."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from hosts.models import ResourcePool
+from jobs import idle_slots, run_words
+from jobs.labels import label_of
+from jobs.models import Allocation, Job, SlotHold, Task
+from jobs.states import Reason
+from scheduling.reasons import NEVER, WaitCode
+from shown.queue import rows
+from webui.pages.queue import times
+from webui.pages.queue.listing import Line, Listing
+
+#: above this many, one bar stands for the lamps, and a number for the names of hosts
+MOST_LAMPS = 32
+MOST_HOSTS = 4
+
+
+@dataclass
+class Row:
+    """One job, or the first of `alike` jobs, as the board shows it. Times are absolute, so `version` is stable."""
+
+    id: uuid.UUID
+    kind: str
+    entity_id: str
+    name: str
+    owner_id: int
+    owner: str
+    priority: int
+    weight: float
+    submitted_at: datetime
+    progress: float | None
+    locked: bool
+    place: int | None
+    alike: int = 1
+    state: str = "QUEUED"
+    backfilled: bool = False
+    stops_for: str = ""
+    tasks: int = 0
+    tasks_running: int = 0
+    held: int = 0
+    needed: int = 0
+    #: slots that are being freed for it
+    coming_free: int = 0
+    #: GPUs that it holds and leaves idle, and the page that shows what it does with them
+    idle: int = 0
+    idle_at: str = ""
+    hosts: list[str] = field(default_factory=list)
+    #: (text, title) of the start, and whether it is a moment that is known
+    start: str = ""
+    start_title: str = ""
+    why: str = ""
+    never: bool = False
+    share: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The id of the row's element."""
+        return f"{'job' if self.alike == 1 else 'alike'}-{self.id}"
+
+    @property
+    def version(self) -> str:
+        """Changes when anything that the row shows does."""
+        return f"{zlib.crc32(repr(self).encode()):08x}"
+
+    @property
+    def link(self) -> str:
+        """Where the job's work is shown."""
+        room = "experiments" if self.kind == Job.Kind.EXPERIMENT else "commands"
+        return f"/{room}/{self.entity_id}"
+
+    @property
+    def label(self) -> str:
+        """How sentences call it: `exp 152`."""
+        return label_of(self.kind, self.entity_id)
+
+    @property
+    def lamps(self) -> list[str]:
+        """One class of a lamp for each slot; none where a bar stands for them."""
+        if self.needed > MOST_LAMPS or self.alike > 1:
+            return []
+        full = "hollow" if self.backfilled else "held" if self.state == "RUNNING" else "preparing"
+        coming = min(self.coming_free, max(0, self.needed - self.held))
+        free = max(0, self.needed - self.held - coming)
+        return [full] * self.held + ["preparing"] * coming + ["waiting"] * free
+
+    @property
+    def filled(self) -> int:
+        """Percent of the bar."""
+        return round(100 * self.held / self.needed) if self.needed else 0
+
+
+def of(pool: ResourcePool, listing: Listing) -> list[Row]:
+    """The rows of its lines, in their order; jobs removed since it was read are left out."""
+    lines = {line.place: line for line in listing.lines}
+    shown = rows.of(pool, [listing.queue.line(place) for place in lines])
+    found = {each.job.pk: _row(each, lines[each.place]) for each in shown}
+    _note_slots(found, [each for each in shown if each.runs])
+    now = timezone.now()
+    for each in shown:
+        row = found[each.job.pk]
+        row.share = None if each.share is None else int(each.share)
+        if not each.runs:
+            _note_wait(row, each, now)
+    return list(found.values())
+
+
+def _row(shown: rows.Row, line: Line) -> Row:
+    job = shown.job
+    return Row(
+        id=job.pk,
+        kind=job.kind,
+        entity_id=job.entity_id,
+        name=job.name,
+        owner_id=job.owner_id,
+        owner=job.owner.username,
+        priority=job.priority,
+        weight=job.weight,
+        submitted_at=job.submitted_at,
+        progress=shown.progress,
+        locked=not shown.preemptible,
+        place=shown.ahead,
+        alike=line.alike,
+        tasks=shown.tasks,
+        tasks_running=shown.tasks_running,
+        held=line.held,
+        needed=line.needed,
+    )
+
+
+def _note_slots(found: dict[uuid.UUID, Row], holding: list[rows.Row]) -> None:
+    """Slots, hosts, start and stops of the jobs that hold something."""
+    runs = [run.id for shown in holding for run in shown.runs]
+    holds = SlotHold.objects.filter(released_at=None, member__allocation__in=runs)
+    held: dict[uuid.UUID, int] = defaultdict(int)
+    idle: dict[uuid.UUID, list[str]] = defaultdict(list)
+    task = "member__allocation__task"
+    for job_id, task_id, trial_id, since, started in holds.values_list(
+        f"{task}__job_id", f"{task}_id", f"{task}__trial__id", "slot__idle_since", "member__started_at"
+    ):
+        held[job_id] += 1
+        if idle_slots.is_idle(since, started):
+            idle[job_id].append(f"/trials/{trial_id}/profiler" if trial_id else f"/commands/{task_id}")
+    hosts = _hosts(runs)
+    whom = _labels(run.stop_for_task for shown in holding for run in shown.runs)
+    for shown in holding:
+        job_id = shown.job.pk
+        row = found[job_id]
+        if row.alike == 1:
+            row.held, row.idle = held[job_id], len(idle[job_id])
+            row.idle_at = next(iter(idle[job_id]), "")
+        row.hosts = hosts[job_id]
+        _note_state(row, shown.runs, whom)
+
+
+def _note_state(row: Row, runs: Sequence[rows.Run], whom: dict[str, str]) -> None:
+    row.state = run_words.of_runs(runs)
+    stopped = [run for run in runs if run.stop_kind]
+    row.stops_for = next((whom[run.stop_for_task] for run in stopped if run.stop_for_task in whom), "")
+    row.backfilled = all(run.on_sufferance for run in runs)
+    started = min(run.started_at or run.assigned_at for run in runs)
+    row.start, row.start_title = f"Started {times.clock(started)}", times.exact(started)
+    row.why = _where(row.hosts, stopped, row.needed)
+
+
+def _hosts(runs: list[str]) -> dict[uuid.UUID, list[str]]:
+    """Job id -> names of the hosts it is on, in rank order, each once."""
+    names: dict[uuid.UUID, list[str]] = defaultdict(list)
+    found = Allocation.objects.filter(pk__in=runs).order_by("members__index")
+    for job_id, host in found.values_list("task__job_id", "members__host__name"):
+        if host and host not in names[job_id]:
+            names[job_id].append(host)
+    return names
+
+
+def _labels(tasks: Iterable[str]) -> dict[str, str]:
+    """Task id -> `exp 152`, for the tasks that others are stopped for."""
+    found = Task.objects.filter(pk__in={task for task in tasks if task})
+    return {
+        task: label_of(kind, entity)
+        for task, kind, entity in found.values_list("pk", "job__kind", "job__entity_id")
+    }
+
+
+def _where(hosts: list[str], stopped: list[rows.Run], needed: int) -> str:
+    """The hosts, and why it is being stopped if it is."""
+    stops = {f"asked to stop: {Reason(run.stop_reason).label}" for run in stopped if run.stop_reason}
+    if len(hosts) > MOST_HOSTS:
+        place = f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
+    else:
+        place = ", ".join(hosts)
+    if hosts and not needed:
+        place += "; needs no slot"
+    return "; ".join(filter(None, [place, *sorted(stops)]))
+
+
+def _note_wait(row: Row, shown: rows.Row, now: datetime) -> None:
+    wait = shown.wait
+    row.why = str(wait["sentence"]) if wait else "looked at in the next pass"
+    row.never = wait is not None and wait.get("code") in NEVER
+    row.coming_free = _coming_free(wait)
+    if row.never:
+        row.start, row.start_title = "Never", row.why
+        return
+    row.start, row.start_title = times.forecast(shown.forecast, now)
+    if not row.start:
+        row.start, row.start_title = "not known", shown.unknown or row.start_title or row.why
+
+
+def _coming_free(wait: dict[str, Any] | None) -> int:
+    """Slots that runs which are being stopped will leave to it (`reasons.coming_free`)."""
+    if wait is None or wait.get("code") != WaitCode.COMING_FREE:
+        return 0
+    return sum(int(coming) for _, _, coming in wait.get("data", {}).get("hosts", []))

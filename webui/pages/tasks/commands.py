@@ -1,0 +1,122 @@
+"""One command, or another task, with its state, its log, and Kill. All of them are listed by webui.pages.tasks.page."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.refusals import Refusal
+from commands import transitions
+from commands.config import shown
+from commands.listing import with_parts
+from commands.models import Command, Service
+from commands.states import CommandState
+from events.models import Event
+from jobs import phases
+from jobs.models import Allocation
+from jobs.states import AllocationState
+from trainmaster import yamltext
+from webui.pages import timeline, verdicts, why
+from webui.pages.frame import actor, page, show, user_of
+from webui.pages.source_text import coloured
+
+ROOM = "Tasks"
+PER_PAGE = 50
+TABS = ["log", "config", "timeline"]
+#: chip -> phases
+CHIPS: dict[str, list[str]] = {
+    "queued": [phases.QUEUED],
+    "running": [phases.STARTING, phases.RUNNING, CommandState.STOPPING_KILLED],
+    "completed": [CommandState.COMPLETED],
+    "failed": [CommandState.ERROR],
+    "canceled": [CommandState.CANCELED],
+}
+
+
+def find(command_id: uuid.UUID) -> Any:
+    """The command or 404."""
+    found = with_parts().filter(pk=command_id).first()
+    if found is None:
+        raise Http404(f"There is no command {command_id}.")
+    return found
+
+
+def attempt_of(command: Command) -> Allocation | None:
+    """Its only attempt, once it has slots."""
+    return next(iter(command.task.allocations.all()), None)
+
+
+def listing(request: HttpRequest) -> HttpResponse:
+    """The list of tasks, of this kind; its filters are the same."""
+    wanted = request.GET.copy()
+    wanted["type"] = "commands"
+    return redirect(f"/tasks?{wanted.urlencode()}")
+
+
+def ran_seconds(command: Command, attempt: Allocation | None) -> float | None:
+    """How long it has run."""
+    if attempt is None or attempt.started_at is None:
+        return None
+    return ((attempt.ended_at or timezone.now()) - attempt.started_at).total_seconds()
+
+
+@page
+def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> HttpResponse:
+    command = find(command_id)
+    if tab not in TABS:
+        raise Http404(f"A command has no page {tab}; it has {', '.join(TABS)}.")
+    attempt = attempt_of(command)
+    current = attempt if attempt and attempt.state != AllocationState.TERMINATED else None
+    context = {
+        "command": command,
+        "phase": phases.of(command),
+        "tab": tab,
+        "tabs": TABS,
+        "kind": command.kind.label,
+        "is_service": Service.objects.filter(pk=command.pk).exists(),
+        "words": _words(command.config["entrypoint"]),
+        "attempt": attempt,
+        "current": current,
+        "parts": verdicts.parts(attempt),
+        "seconds": ran_seconds(command, attempt),
+        "waiting": verdicts.waiting(command.task, command.job.pool),
+        "silent": verdicts.silent_hosts(current),
+        "missing_bytes": verdicts.missing_bytes(command.task_id),
+        "may_kill": rights.may_change(user_of(request), command) and command.state == CommandState.ACTIVE,
+        "log_at": f"/commands/{command.pk}",
+        "lines_at": f"/commands/{command.pk}",
+        "story": why.story(command.task, None),
+        "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
+    }
+    if tab == "config":
+        context["config"] = coloured(yamltext.dump(shown(command.config)), "config.yaml")
+    elif tab == "timeline":
+        context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
+    return show(request, "command", context, room=ROOM, fragment="command")
+
+
+def _words(entrypoint: str | list[str]) -> str:
+    if isinstance(entrypoint, str):
+        return entrypoint
+    return entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
+
+
+@page
+@require_POST
+def kill(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+    """End it and return to its page."""
+    command = find(command_id)
+    try:
+        rights.require_owner(user_of(request), command)
+        transitions.kill(command.pk, actor=actor(request))
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
+    return redirect(f"/commands/{command.pk}")

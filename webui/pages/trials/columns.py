@@ -1,0 +1,174 @@
+"""Columns of a table of trials: what each says of a trial, and by what it can be sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import F, FloatField
+from django.db.models.fields.json import KT, KeyTransform
+from django.db.models.functions import Cast, Coalesce, Now
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from experiments.models import Experiment, Trial
+from jobs.models import Member
+from metrics.comparisons import Metric
+from metrics.hparam_axes import Axis, Kind
+from metrics.values import number
+from webui.pages.search.rows import SUMMARY, summarised
+from webui.pages.table_columns import Cell, Column, R
+from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
+
+TRIAL = "trial"
+#: what an address without columns shows
+USUAL = ("state", "hparams", "progress", "steps", "best", "latest", "checkpoints", "restarts", "created")
+HPARAM, METRIC = "hp.", "m."
+_NAMES_SHOWN = 6
+_LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`trial`: one of trials_with_numbers; `hparams`: name -> text, nested names joined by dots."""
+
+    trial: Any
+    phase: str
+    why: str
+    is_best: bool
+    hparams: dict[str, str]
+    hosts: tuple[str, ...] = ()
+    cells: list[Cell] = field(default_factory=list)
+
+
+def of(experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]) -> dict[str, Column[Row]]:
+    """All columns there are, by key: of any trial, of hyperparameters that vary, of metrics (the latest value)."""
+    larger = not (experiment.config.get("searcher") or {}).get("smaller_is_better", True)
+    columns = [*_of_any(larger), *map(_hparam, axes), *map(_metric, metrics)]
+    return {column.key: column for column in columns}
+
+
+def _of_any(larger: bool) -> list[Column[Row]]:
+    return [
+        Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap", label=""),
+        Column("state", "State", _state, F("state"), css="full"),
+        Column("hparams", "Hyperparameters", _hparams, css="mono full"),
+        Column("progress", "Progress", lambda row: percent(row.trial.progress), F("progress"), True, True),
+        Column("steps", "Steps", lambda row: str(row.trial.steps_completed), F("steps_completed"), True, True, "mono"),
+        Column("best", "Best", _best, searched("best_validation"), True, larger, "mono nowrap"),
+        Column("latest", "Latest", lambda row: latest(row.trial), searched("latest_validation"), True, larger,
+               "mono nowrap"),
+        Column("checkpoints", "Checkpoints", _checkpoints, F("checkpoint_count"), True, True),
+        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
+        Column("restarts", "Restarts", lambda row: str(row.trial.restarts), F("restarts"), True, True),
+        Column("host", "Host", lambda row: ", ".join(row.hosts), css="mono"),
+        Column("duration", "Duration", _duration, _LASTED, True, True),
+        Column("created", "Created", lambda row: ago(row.trial.started_at), F("pk"), False, True),
+        Column("ended", "Ended", _ended, F("ended_at"), False, True),
+    ]  # fmt: skip
+
+
+def searched(column: str) -> Cast:
+    """The searcher's metric in a trial's `best_validation` or `latest_validation`."""
+    return Cast(KT(f"{column}__searcher_metric"), FloatField())
+
+
+def _hparam(axis: Axis) -> Column[Row]:
+    by: Any = F("hparams")
+    for part in axis.name.split("."):  # a name that holds dots itself is not found, and so sorts nothing
+        by = KeyTransform(part, by)
+    is_number = axis.kind != Kind.CATEGORY
+    return Column(
+        HPARAM + axis.name, axis.name, lambda row: row.hparams.get(axis.name, ""), by, is_number, css="mono"
+    )
+
+
+def _metric(metric: Metric) -> Column[Row]:
+    return latest_of(metric, lambda row: row.trial, summarised(metric, "last"))
+
+
+def latest_of(metric: Metric, trial_of: Callable[[R], Trial | None], by: Any) -> Column[R]:
+    """The latest value of the metric that the trial of a row has reported; empty without a trial or value."""
+    title = metric.name if metric.group == "validation" else f"{metric.group} {metric.name}"
+
+    def said(row: R) -> str:
+        trial = trial_of(row)
+        group = trial.summary_metrics.get(SUMMARY.get(metric.group, metric.group)) if trial else None
+        value = number(((group or {}).get(metric.name) or {}).get("last"))
+        return "" if value is None else rounded(value)
+
+    return Column(f"{METRIC}{metric}", title, said, by, True, css="mono nowrap full")
+
+
+def _name(row: Row) -> SafeString:
+    pk = row.trial.pk
+    return format_html('<a class="name" id="trial-{}" href="/trials/{}">Trial {}</a>', pk, pk, pk)
+
+
+def _state(row: Row) -> SafeString:
+    labels = format_html_join(
+        "",
+        ' <span class="log-label" title="A line of its log matched the log policy {}">{}</span>',
+        ((label, label) for label in row.trial.log_labels),
+    )
+    why = format_html('<br><span class="hint">{}</span>', row.why) if row.why else ""
+    return format_html("<span>{}{}{}</span>", state_lamp(row.phase), labels, why)
+
+
+def _hparams(row: Row) -> SafeString:
+    words = [f"{name}={value}" for name, value in row.hparams.items()]
+    more = f", and {len(words) - _NAMES_SHOWN} more" if len(words) > _NAMES_SHOWN + 1 else ""
+    shown = ", ".join(words[:_NAMES_SHOWN] if more else words) or "–"  # noqa: RUF001
+    return format_html("<span>{}{}</span>", shown, more)
+
+
+def _best(row: Row) -> str | SafeString:
+    if not row.trial.best_validation:
+        return ""
+    value = rounded(row.trial.best_validation["searcher_metric"])
+    if row.is_best:
+        return format_html('<span><span class="hint">best</span> <b>{}</b></span>', value)
+    return format_html("<span>{}</span>", value)
+
+
+def latest(trial: Trial) -> str:
+    """The searcher's metric in the trial's latest validation; empty where that lacks it."""
+    value = (trial.latest_validation or {}).get("searcher_metric")
+    return "" if value is None else rounded(value)
+
+
+def _checkpoints(row: Row) -> str | SafeString:
+    trial = row.trial
+    if not trial.checkpoint_count:
+        return ""
+    latest = trial.latest_checkpoint
+    at = format_html('<span class="hint">, latest at {}</span>', latest.steps_completed) if latest else ""
+    return format_html('<a href="/trials/{}/checkpoints">{}{}</a>', trial.pk, trial.checkpoint_count, at)
+
+
+def _stored(row: Row) -> str:
+    return size(row.trial.checkpoint_bytes) if row.trial.checkpoint_bytes else ""
+
+
+def _duration(row: Row) -> str:
+    end = row.trial.ended_at or timezone.now()
+    return duration((end - row.trial.started_at).total_seconds())
+
+
+def _ended(row: Row) -> str | SafeString:
+    return ago(row.trial.ended_at) if row.trial.ended_at else ""
+
+
+def hosts_of(task_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Task -> the hosts of its newest attempt, by their place in the gang."""
+    rows = Member.objects.filter(allocation__task_id__in=task_ids).order_by("allocation__number", "index")
+    newest: dict[str, tuple[int, list[str]]] = {}
+    for task, attempt, host in rows.values_list("allocation__task_id", "allocation__number", "host__name"):
+        known = newest.get(task)
+        if known is None or attempt > known[0]:
+            newest[task] = (attempt, [host])
+        else:
+            known[1].append(host)
+    return {task: tuple(names) for task, (_, names) in newest.items()}

@@ -1,0 +1,123 @@
+"""One trial: where it runs, why it waits or ended, its metrics, checkpoints, attempts, timeline and log."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from django.db.models import Count, Sum
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+
+from dispatch.keeping import log_retention
+from events.models import Event
+from experiments import phases
+from experiments.models import Trial
+from experiments.search_preview import unit_of
+from experiments.states import GONE, TRIAL_END_STATES
+from jobs import idle_slots
+from jobs.states import AllocationState
+from metrics import charts
+from webui.pages import timeline, verdicts, why
+from webui.pages.experiments import again
+from webui.pages.experiments.access import may_act
+from webui.pages.experiments.experiment import actions
+from webui.pages.frame import page, show
+from webui.pages.trials import checkpoints
+from webui.pages.trials.hparams import named
+
+#: Charts on the overview.
+OVERVIEW_CHARTS = 6
+#: actions on the experiment that its trials' pages have too, with their scope said where there are several
+OF_EXPERIMENT = {"pause", "activate", "cancel", "kill"}
+TABS = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
+
+
+def find(trial_id: int) -> Trial:
+    """The trial or 404."""
+    found = (
+        Trial.objects.select_related(
+            "experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint"
+        )
+        .filter(pk=trial_id)
+        .first()
+    )
+    if found is None:
+        raise Http404(f"There is no trial {trial_id}.")
+    return found
+
+
+@page
+def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpResponse:
+    trial = find(trial_id)
+    if tab not in TABS:
+        raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
+    context = context_of(request, trial, tab)
+    if tab == "overview":
+        context |= {"stored": _stored(trial), "log_kept": log_retention.kept(trial.task_id)}
+    elif tab == "checkpoints":
+        context["table"] = checkpoints.table(trial.experiment, request.GET, trial)
+    elif tab == "timeline":
+        context["entries"] = timeline.of(
+            Event.objects.filter(task_id=trial.task_id),
+            unit_of(trial.experiment.config.get("searcher") or {}),
+        )
+    template = "trial_logs" if tab == "logs" else "trial"
+    return show(request, template, context, room="Experiments", fragment="trial")
+
+
+def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
+    """What the head of all its pages shows, and the overview."""
+    attempts = list(trial.task.allocations.order_by("-number").prefetch_related("members__host"))
+    current = attempts[0] if attempts else None
+    trials = trial.experiment.trials.count()
+    running = current is not None and current.state != AllocationState.TERMINATED
+    return {
+        "trial": trial,
+        "experiment": trial.experiment,
+        "phase": phases.of_trials([trial])[trial.pk],
+        "hparams": named(trial.hparams),
+        "metadata": named(trial.metadata),
+        "tab": tab,
+        "tabs": TABS,
+        "log_at": f"/trials/{trial.pk}",
+        "attempts": attempts,
+        "parts": verdicts.parts(current),
+        "current": current if running else None,
+        "waiting": verdicts.waiting(trial.task, trial.task.job.pool, trial.experiment),
+        "silent": verdicts.silent_hosts(current),
+        "idle_gpus": idle_slots.of_task(trial.task_id) if running else 0,
+        "story": why.story(trial.task, why.asked(request)),
+        "lines_at": f"/trials/{trial.pk}/logs",
+        "chosen": why.asked(request),
+        "several": len(attempts) > 1,
+        "missing_bytes": verdicts.missing_bytes(trial.task_id),
+        "ended": trial.state in TRIAL_END_STATES,
+        "actions": [each for each in actions(trial.experiment, trials) if each["name"] in OF_EXPERIMENT],
+        "is_killable": trials > 1 and trial.state not in TRIAL_END_STATES,
+        "may_act": may_act(request, trial.experiment),
+        "again": again.links_of_trial(request, trial),
+        "entrypoint": _words(trial.experiment.config.get("entrypoint") or ""),
+        "follow": f"trainmaster trial logs {trial.pk} --follow",
+        "max_restarts": trial.experiment.config.get("max_restarts", 5),
+    }
+
+
+def _stored(trial: Trial) -> dict[str, int]:
+    """`count` of its checkpoints and their `size` in bytes."""
+    kept = trial.checkpoints.exclude(state__in=GONE).order_by()
+    found = kept.aggregate(count=Count("pk"), size=Sum("size_bytes"))
+    return {"count": found["count"], "size": found["size"] or 0}
+
+
+def _words(entrypoint: str | list[str]) -> str:
+    return entrypoint if isinstance(entrypoint, str) else shlex.join(entrypoint)
+
+
+@page
+def chart(request: HttpRequest, trial_id: int) -> HttpResponse:
+    """The figures of the trial's first metrics as Plotly JSON, for its overview; all are on its Metrics page."""
+    trial = find(trial_id)
+    searcher = trial.experiment.config.get("searcher") or {}
+    return JsonResponse(
+        {"figures": charts.trial_figures(trial.pk, highlight=searcher.get("metric"), most=OVERVIEW_CHARTS)}
+    )
