@@ -32,7 +32,7 @@ const told = (round) => Array.from({ length: hosts * locals }, (_, rank) => ({
   document.getElementById("pulse").hidden = false;
   document.getElementById("pulse").open = true;
   document.getElementById("rank-map").hidden = false;
-  const { showMap } = await import("/static/js/log_rank_map.js");
+  const { showMap } = await import("/static/js/logs/rank_map.js");
   const taken = [];
   for (let round = 0; round <= changes; round += 1) {
     const entries = told(round);

@@ -1,4 +1,4 @@
-"""What a rank is doing, for the log page (static/js/log_rank_menu.js): POST /tasks/<task id>/ranks/<rank>/stack."""
+"""What a rank is doing, for the log page (static/js/logs/rank_menu.js): POST /tasks/<task id>/ranks/<rank>/stack."""
 
 from __future__ import annotations
 

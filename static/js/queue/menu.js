@@ -1,0 +1,87 @@
+// The menu of a row: by its three dots, by right click, or by the keyboard's menu key. Arrow keys move in it.
+
+import { say } from "./edit.js";
+
+const EDGE_PX = 8;
+let menu = null;
+let opener = null;
+let wanted = { x: 0, y: 0 };
+
+const items = () => [...menu.querySelectorAll("[role=menuitem]")];
+
+export function close(refocus = true) {
+  if (!menu) return;
+  menu.remove();
+  menu = null;
+  opener?.setAttribute?.("aria-expanded", "false");
+  if (refocus) opener?.focus();
+}
+
+// `at`: {x, y} in the window; the menu stays inside it.
+export async function openFor(job, at, from) {
+  close(false);
+  const back = encodeURIComponent(location.pathname + location.search);
+  let answer;
+  try { answer = await fetch(`/jobs/menu/${job}?back=${back}`, { headers: { "HX-Request": "true" } }); } catch { answer = null; }
+  if (!answer?.ok) { say("The menu could not be read; is the job still there?"); return; }
+  const holder = document.createElement("template");
+  holder.innerHTML = await answer.text();
+  const part = holder.content.querySelector("[data-what=menu]");
+  if (!part) { location.reload(); return; } // the session has ended
+  close(false);
+  menu = part;
+  opener = from;
+  opener.setAttribute("aria-expanded", "true");
+  document.getElementById("main").append(menu);
+  wanted = at;
+  place();
+  items()[0]?.focus({ preventScroll: true });
+}
+
+function place() {
+  const { width, height } = menu.getBoundingClientRect();
+  const { x, y } = wanted;
+  menu.style.left = `${Math.max(EDGE_PX, Math.min(x, document.documentElement.clientWidth - width - EDGE_PX))}px`;
+  menu.style.top = `${Math.max(EDGE_PX, y + height + EDGE_PX > innerHeight ? Math.min(y, innerHeight) - height - EDGE_PX : y)}px`;
+}
+
+function move(event) {
+  const all = items();
+  const at = all.indexOf(document.activeElement);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+  if (to !== undefined) { event.preventDefault(); all[(to + all.length) % all.length].focus(); return; }
+  if (event.key === "Escape" || event.key === "Tab") { event.preventDefault(); close(); return; }
+  if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey || event.key === " ") return;
+  const later = [...all.slice(at + 1), ...all.slice(0, at + 1)];
+  later.find((item) => item.textContent.trim().toLowerCase().startsWith(event.key.toLowerCase()))?.focus();
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-menu]");
+  if (button && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    const { left, bottom } = button.getBoundingClientRect();
+    if (menu && opener === button) close();
+    else openFor(button.dataset.menu, { x: left, y: bottom }, button);
+    return;
+  }
+  const item = event.target.closest("[role=menuitem]");
+  if (menu && item?.getAttribute("aria-disabled") === "true") return;
+  if (menu && !(item instanceof HTMLButtonElement)) close(Boolean(item)); // a button's form is sent first
+});
+
+document.addEventListener("contextmenu", (event) => {
+  const row = event.target.closest("tr[data-job]");
+  if (!row || event.shiftKey || event.target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  const byKey = event.clientX === 0 && event.clientY === 0;
+  const box = row.getBoundingClientRect();
+  openFor(row.dataset.job, byKey ? { x: box.left + 24, y: box.top + 24 } : { x: event.clientX, y: event.clientY }, row);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (menu?.contains(document.activeElement)) { event.stopPropagation(); move(event); }
+}, true);
+document.addEventListener("submit", (event) => { if (event.target === menu) queueMicrotask(() => close()); });
+for (const leave of ["wheel", "touchmove"]) addEventListener(leave, (event) => { if (!menu?.contains(event.target)) close(false); }, { passive: true });
+addEventListener("resize", () => { if (menu) place(); });
