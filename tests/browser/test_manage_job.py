@@ -234,7 +234,7 @@ def test_many_are_changed_at_once_and_the_result_is_summed_up(page: Browser, que
     page.wait(lambda: "cancel these 3 jobs?" in page.text("dialog.over"), "the question")
     assert looks_right(page) == []
     page.click("dialog.over button.primary")
-    said(page, "3 cancelled.")
+    said(page, "3 canceled.")
     page.wait(lambda: queue.order() == [], "the queue to be empty")
 
 

@@ -52,7 +52,7 @@ Experiment.objects.bulk_create(
     for job in jobs
 )
 """
-#: of Activate, Pause, Stop and save, Kill
+#: of Activate, Pause, Cancel, Kill
 HAS_ENDED = "All that are ticked have ended"
 
 

@@ -260,7 +260,7 @@ def test_a_command_keeps_its_pool_and_can_only_be_killed(page: Client, ada: User
     entries = text(page.get(f"/jobs/menu/{command.job_id}"))
     assert "View Logs" in entries and "Kill" in entries and "Cancel" not in entries
     sent = {"do": "cancel", "sure": "1", "job": str(command.job_id), "back": "/experiments"}
-    assert "it cannot be cancelled, only killed" in text(page.post("/jobs/edits/make", sent, follow=True))
+    assert "it cannot be canceled, only killed" in text(page.post("/jobs/edits/make", sent, follow=True))
     page.post("/jobs/edits/make", {**sent, "do": "kill"})
     command.refresh_from_db()
     assert command.has_ended

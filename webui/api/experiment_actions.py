@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -12,7 +13,8 @@ from rest_framework.response import Response
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
-from experiments import continuing, edits, transitions
+from experiments import continuing, edits
+from experiments.actions import ACTIONS
 from experiments.models import Experiment, Project
 from submissions.config.reading import read_yaml
 from webui.api.answers import Answer, Nothing
@@ -23,26 +25,20 @@ from webui.api.experiments import find
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
-Action = Callable[[int, str], Any]
-
-ACTIONS: dict[str, Action] = {
-    "pause": lambda pk, who: transitions.pause(pk, actor=who),
-    "activate": lambda pk, who: transitions.activate(pk, actor=who),
-    "cancel": lambda pk, who: transitions.cancel(pk, actor=who),
-    "kill": lambda pk, who: transitions.kill(pk, actor=who),
-    "archive": lambda pk, who: transitions.archive(pk, actor=who),
-    "unarchive": lambda pk, who: transitions.unarchive(pk, actor=who),
-    "delete": lambda pk, who: transitions.delete(pk, actor=who),
-}
+Step = Callable[[int], object]
 
 
-def act(user: User, experiment_id: int, action: Action, who: str) -> None:
-    """One action on one experiment of the user's. Raises Refusal."""
+def act(user: User, experiment_id: int, step: Step) -> None:
+    """Take the step with one experiment of the user's. Raises Refusal."""
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
     require_owner(user, experiment)
-    action(experiment_id, who)
+    step(experiment_id)
+
+
+def _step(name: str, who: str) -> Step:
+    return partial(ACTIONS[name].run, actor=who)
 
 
 class ExperimentAction(ApiView):
@@ -53,7 +49,7 @@ class ExperimentAction(ApiView):
 
     def post(self, request: Request, experiment_id: int) -> Response:
         try:
-            act(person(request), experiment_id, ACTIONS[self.action], actor(request))
+            act(person(request), experiment_id, _step(self.action, actor(request)))
         except Refusal as refusal:
             if self.action == "activate" and refusal.code is Code.ENDED:
                 raise Missing(str(refusal)) from refusal  # Determined answers so
@@ -121,7 +117,7 @@ class ExperimentMove(ApiView):
 
     def post(self, request: Request, experiment_id: int) -> Response:
         project = _destination(self.body(request)["destinationProjectId"])
-        act(person(request), experiment_id, lambda pk, who: edits.move(pk, project), actor(request))
+        act(person(request), experiment_id, lambda pk: edits.move(pk, project))
         return Response({})
 
 
@@ -150,19 +146,17 @@ class BulkAction(ApiView):
     answers: ClassVar[Mapping[str, Any]] = dict.fromkeys(("POST", "PUT", "DELETE"), BulkAnswer)
 
     def post(self, request: Request, project_id: int) -> Response:
-        body, user, who = self.body(request), person(request), actor(request)
-        action = self._action(body)
-        return Response(
-            BulkAnswer(results=[_result(user, pk, action, who) for pk in _meant(body, project_id)])
-        )
+        body, user = self.body(request), person(request)
+        step = self._step(body, actor(request))
+        return Response(BulkAnswer(results=[_result(user, pk, step) for pk in _meant(body, project_id)]))
 
-    def _action(self, body: Json) -> Action:
+    def _step(self, body: Json, who: str) -> Step:
         if self.action != "move":
-            return ACTIONS[self.action]
+            return _step(self.action, who)
         if "destinationProjectId" not in body:
             raise serializers.ValidationError({"destinationProjectId": "This field is required."})
         project = _destination(body["destinationProjectId"])
-        return lambda pk, who: edits.move(pk, project)
+        return lambda pk: edits.move(pk, project)
 
 
 class BulkDelete(BulkAction):
@@ -187,9 +181,9 @@ def _meant(body: Json, project_id: int) -> list[int]:
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
-def _result(user: User, experiment_id: int, action: Action, who: str) -> BulkResult:
+def _result(user: User, experiment_id: int, step: Step) -> BulkResult:
     try:
-        act(user, experiment_id, action, who)
+        act(user, experiment_id, step)
     except Refusal as refusal:
         return BulkResult(id=experiment_id, error=str(refusal))
     return BulkResult(id=experiment_id, error="")

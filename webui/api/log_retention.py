@@ -21,8 +21,8 @@ from logs import retention
 from logs.retention import DAYS_MAX, FOR_EVER, Held
 from webui.api.answers import Answer, Maybe, Nothing, Number64, Time, one_of
 from webui.api.errors import Missing
-from webui.api.experiment_actions import Action, BulkAction, BulkBody, act
-from webui.api.permissions import actor, person, require_owner
+from webui.api.experiment_actions import BulkAction, BulkBody, Step, act
+from webui.api.permissions import person, require_owner
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
 
@@ -87,8 +87,8 @@ class TaskRetainLogs(ApiView):
         return Response({})
 
 
-def _keep(days: int | None) -> Action:
-    return lambda pk, who: edits.keep_logs(pk, days)
+def _keep(days: int | None) -> Step:
+    return lambda pk: edits.keep_logs(pk, days)
 
 
 class ExperimentRetainLogs(ApiView):
@@ -98,7 +98,7 @@ class ExperimentRetainLogs(ApiView):
     answers = {"PUT": Nothing}
 
     def put(self, request: Request, experiment_id: int) -> Response:
-        act(person(request), experiment_id, _keep(self.body(request)["numDays"]), actor(request))
+        act(person(request), experiment_id, _keep(self.body(request)["numDays"]))
         return Response({})
 
 
@@ -116,7 +116,7 @@ class BulkRetainLogs(BulkAction):
     def put(self, request: Request, project_id: int) -> Response:
         return self.post(request, project_id)
 
-    def _action(self, body: Json) -> Action:
+    def _step(self, body: Json, who: str) -> Step:
         return _keep(body["numDays"])
 
 

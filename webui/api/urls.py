@@ -8,6 +8,7 @@ from django.http import HttpRequest, JsonResponse
 from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
+from experiments.actions import ACTIONS
 from webui.api import (
     agents,
     async_routes,
@@ -182,7 +183,7 @@ _experiments = [
     _at(_E, experiments.OneExperiment),
     *(
         _at(f"{_E}/{action}", experiment_actions.ExperimentAction, action=action)
-        for action in experiment_actions.ACTIONS
+        for action in ACTIONS
         if action != "delete"
     ),
     _at(f"{_E}/move", experiment_actions.ExperimentMove),
@@ -197,7 +198,7 @@ _experiments = [
     _at(f"{_E}/file", experiment_files.File),
     *(
         _at(f"{_BULK}/{action}", experiment_actions.BulkAction, action=action)
-        for action in [*experiment_actions.ACTIONS, "move"]
+        for action in [*ACTIONS, "move"]
         if action != "delete"
     ),
     _at(f"{_BULK}/delete", experiment_actions.BulkDelete),

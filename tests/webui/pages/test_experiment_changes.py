@@ -246,7 +246,7 @@ def test_how_long_logs_are_kept_is_set_for_one_and_for_many(client: Client) -> N
     client.post(address, {"logs": "30"})
     assert "30 days after its end" in text(client, f"/trials/{trial_of(experiment).pk}")
     ticked = {"experiment": [experiment.pk], "back": "/experiments"}
-    assert b"Logs of 1 experiment" in client.post("/experiments/chosen/keep-logs", ticked).content
+    assert b"Keep logs: 1 experiment" in client.post("/experiments/chosen/keep-logs", ticked).content
     client.post("/experiments/chosen/keep-logs", {**ticked, "sure": "yes", "days": "-1"})
     assert "for ever" in text(client, f"/trials/{trial_of(experiment).pk}")
     board = client.post("/experiments/chosen/tensorboard", ticked).headers["Location"]
@@ -285,11 +285,12 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
     said("label", sure="yes", labels="x, y")
     said("unlabel", sure="yes", labels="y")
     assert Experiment.objects.get(pk=mine.pk).labels == ["x"]
+    assert "This cannot be undone." in said("cancel") and Experiment.objects.get(pk=mine.pk).state == "PAUSED"
     assert "Kill 2 experiments" in said("kill") and Experiment.objects.get(pk=mine.pk).state == "PAUSED"
     assert "1 experiment killed." in said("kill", sure="yes")
     Experiment.objects.filter(pk=mine.pk).update(state="CANCELED")  # as once its attempts have ended
     assert f"2 not paused: experiment {mine.pk} has ended. {whose}; only" in said("pause")
-    assert "Deleted are 2 trials" in said("delete")
+    assert "Deleting removes 2 trials" in said("delete")
     assert "archived." in said("archive")
     client.force_login(make_user("root", User.Role.ADMIN))
     assert "is archived" in said("move", sure="yes", project="1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from django.contrib import messages
@@ -16,27 +17,31 @@ from django.views.decorators.http import require_POST
 from accounts import rights
 from accounts.refusals import Code, Refusal
 from experiments import edits, places, transitions
+from experiments.actions import ACTIONS, Action
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
-from webui.pages.experiments import experiment
 from webui.pages.experiments.edit import days_of, labels_of, project_of, what_goes
 from webui.pages.frame import actor, page, show, user_of
 from webui.query import as_ids
 
 MOST = 200
 MOST_NAMED = 5
-#: action -> what was done, as a sentence ends
-DONE = {
-    "pause": "paused", "activate": "activated", "cancel": "told to stop and save", "kill": "killed",
-    "archive": "archived", "unarchive": "taken out of the archive", "delete": "marked for deletion",
-    "move": "moved", "label": "labelled", "unlabel": "without the labels",
-    "keep-logs": "with another time for which logs are kept",
-}  # fmt: skip
-#: those that ask on a page of their own first
-ASKED = {"kill", "delete", "move", "label", "unlabel", "keep-logs"}
 
-#: those that only what goes on can take
-GOING = {"pause", "activate", "cancel", "kill"}
+
+@dataclass(frozen=True)
+class Edit:
+    """A change that asks for a value on a page of its own first. `done`: as that of an Action."""
+
+    label: str
+    done: str
+
+
+EDITS = {
+    "move": Edit("Move", "moved"),
+    "label": Edit("Add labels", "labeled"),
+    "unlabel": Edit("Remove labels", "changed"),
+    "keep-logs": Edit("Keep logs", "changed"),
+}
 
 Step = Callable[[Experiment], object]
 
@@ -51,18 +56,19 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
         return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
     if action == "tensorboard":
         return redirect(f"/tasks/+new?type=tensorboard&experiments={','.join(map(str, ids))}")
-    if action not in DONE:
+    chosen = ACTIONS.get(action) or EDITS.get(action)
+    if chosen is None:
         raise Http404(f"There is no action {action}.")
     if not ids or len(ids) > MOST:
         messages.error(request, f"Tick 1 to {MOST} experiments; {len(ids)} were ticked.")
         return redirect(back)
-    if action in ASKED and "sure" not in request.POST:
+    if (isinstance(chosen, Edit) or chosen.asks) and "sure" not in request.POST:
         return _ask(request, action, ids, back)
     try:
         step = _step(request, action)
     except Refusal as error:
         return _ask(request, action, ids, back, str(error))
-    _carry_out(request, action, ids, step)
+    _carry_out(request, chosen, ids, step)
     return redirect(back)
 
 
@@ -79,8 +85,7 @@ def _step(request: HttpRequest, action: str) -> Step:
         if not labels:
             raise Refusal("Name at least one label.")
         return partial(_label, labels=labels, adds=action == "label")
-    carry_out = experiment.ACTIONS[action][1]
-    return lambda each: carry_out(each.pk, actor=actor(request))
+    return lambda each: ACTIONS[action].run(each.pk, actor=actor(request))
 
 
 @transaction.atomic
@@ -90,7 +95,8 @@ def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
     edits.edit(each.pk, labels=[*kept, *labels] if adds else kept)
 
 
-def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) -> None:
+def _carry_out(request: HttpRequest, chosen: Action | Edit, ids: list[int], step: Step) -> None:
+    needs_runs = isinstance(chosen, Action) and chosen.on_runs
     found = Experiment.objects.select_related("owner").in_bulk(ids)
     done, ended, refused = 0, [], []
     for pk in ids:
@@ -104,17 +110,16 @@ def _carry_out(request: HttpRequest, action: str, ids: list[int], step: Step) ->
             done += 1
         except Refusal as refusal:
             is_theirs = refusal.code is Code.FORBIDDEN
-            if action in GOING and each.state in EXPERIMENT_END_STATES and not is_theirs:
+            if needs_runs and each.state in EXPERIMENT_END_STATES and not is_theirs:
                 ended.append(pk)
             else:
                 refused.append(str(refusal))
-    word = DONE[action]
     if done:
-        messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {word}.")
+        messages.success(request, f"{done} experiment{'' if done == 1 else 's'} {chosen.done}.")
     if ended or refused:
         more = f" And {len(refused) - MOST_NAMED} more." if len(refused) > MOST_NAMED else ""
         sentences = " ".join([*_ended(ended), *refused[:MOST_NAMED]])
-        messages.error(request, f"{len(ended) + len(refused)} not {word}: {sentences}{more}")
+        messages.error(request, f"{len(ended) + len(refused)} not {chosen.done}: {sentences}{more}")
 
 
 def _ended(ids: list[int]) -> list[str]:
@@ -127,8 +132,14 @@ def _ended(ids: list[int]) -> list[str]:
 
 def _ask(request: HttpRequest, action: str, ids: list[int], back: str, problem: str = "") -> HttpResponse:
     rows = Experiment.objects.filter(pk__in=ids).order_by("pk")
+    chosen = ACTIONS.get(action) or EDITS[action]
+    number = f"{len(rows)} experiment{'' if len(rows) == 1 else 's'}"
+    is_edit = isinstance(chosen, Edit)
     context = {
         "action": action,
+        "chosen": chosen,
+        "title": f"{chosen.label}: {number}" if is_edit else f"{chosen.label} {number}",
+        "button": chosen.label if is_edit else f"{chosen.label} {number}",
         "rows": rows,
         "back": back,
         "problem": problem,

@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from accounts import rights
 from accounts.refusals import Refusal
 from experiments import edits, places
+from experiments.actions import ACTIONS
 from experiments.models import Checkpoint, Experiment, Project
 from experiments.states import CheckpointState
 from logs.models import Chunk
@@ -115,7 +116,7 @@ def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
         "experiment": found,
         "goes": what_goes([found.pk]),
         "forks": found.forks.order_by("pk")[:20],
-        "is_allowed": found.state in experiment.ACTIONS["delete"][2],
+        "is_allowed": ACTIONS["delete"].is_legal(found),
     }
     return show(request, "experiment_delete", context, room="Experiments")
 

@@ -13,10 +13,10 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
-from experiments import event_files, phases, transitions
+from experiments import event_files, phases
+from experiments.actions import ACTIONS, Action, legal
 from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
-from experiments.states import EXPERIMENT_END_STATES, GOING_ON, ExperimentState
 from jobs.models import Allocation
 from webui.pages import timeline, verdicts, why
 from webui.pages.experiments import again
@@ -28,16 +28,6 @@ from webui.pages.trials import checkpoints
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: pages of their own, of experiments that search
 SEARCH_TABS = ["search", "visualisation", "trials"]
-#: action -> (what the button says, the function, states that allow it)
-ACTIONS = {
-    "pause": ("Pause", transitions.pause, {ExperimentState.ACTIVE}),
-    "activate": ("Activate", transitions.activate, {ExperimentState.PAUSED}),
-    "cancel": ("Stop and save", transitions.cancel, set(GOING_ON)),
-    "kill": ("Kill", transitions.kill, set(GOING_ON) | {ExperimentState.STOPPING_CANCELED}),
-    "archive": ("Archive", transitions.archive, set(EXPERIMENT_END_STATES)),
-    "unarchive": ("Unarchive", transitions.unarchive, set(EXPERIMENT_END_STATES)),
-    "delete": ("Delete", transitions.delete, set(EXPERIMENT_END_STATES) | {ExperimentState.DELETE_FAILED}),
-}
 
 
 @page
@@ -108,17 +98,13 @@ def _has_tensorboard(experiment: Experiment) -> bool:
     return reported or event_files.folder(experiment.pk).exists()
 
 
-def actions(experiment: Experiment, trials: int) -> list[dict[str, str]]:
-    """What may be done now; the button says its scope."""
-    hidden = {"delete"}  # which asks on a page of its own
-    hidden.add("archive" if experiment.archived else "unarchive")
-    if experiment.unmanaged:
-        hidden |= {"pause", "activate", "cancel", "kill"}
+def actions(experiment: Experiment, trials: int) -> list[tuple[Action, str]]:
+    """What can be done now, with what the button says: also its scope. Delete asks on a page of its own."""
     scope = f" experiment ({trials} trials)" if trials > 1 else ""
     return [
-        {"name": name, "label": f"{label}{scope if name in {'pause', 'activate', 'cancel', 'kill'} else ''}"}
-        for name, (label, _, states) in ACTIONS.items()
-        if experiment.state in states and name not in hidden
+        (action, action.label + (scope if action.on_runs else ""))
+        for action in legal(experiment)
+        if action.name != "delete"
     ]
 
 
@@ -132,7 +118,7 @@ def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
         raise Http404(f"There is no action {action}.")
     try:
         rights.require_owner(user_of(request), experiment)
-        ACTIONS[action][1](experiment_id, actor=actor(request))
+        ACTIONS[action].run(experiment_id, actor=actor(request))
         if action == "delete":  # the others are seen on the page that follows
             messages.success(
                 request, f"Experiment {experiment_id} is being deleted, with what is stored of it."

@@ -13,11 +13,13 @@ from django.views.decorators.http import require_POST
 from accounts.models import User
 from dispatch.passes import last_plan
 from experiments import counts, phases, words
+from experiments.actions import ACTIONS
 from experiments.models import Experiment, ExperimentCount, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from metrics.comparisons import metrics_of
 from webui.pages.experiments import columns as experiment_columns
+from webui.pages.experiments.chosen import EDITS
 from webui.pages.experiments.columns import COLUMNS, Row
 from webui.pages.frame import page, show, user_of
 from webui.pages.search.charts import TRIALS_ASKED_FOR_NAMES
@@ -50,14 +52,15 @@ LAST_PAGE = 10_000
 MOST_OFFERED = 500
 
 
-#: what is done to those that are ticked: action of experiments_chosen -> its button
-BULK = [
-    ("activate", "Activate"), ("pause", "Pause"), ("cancel", "Stop and save"), ("kill", "Kill"),
-    ("archive", "Archive"), ("unarchive", "Unarchive"), ("move", "Move"), ("label", "Label"),
-    ("unlabel", "Take labels off"), ("keep-logs", "Keep logs"), ("tensorboard", "TensorBoard"), ("delete", "Delete"),
-]  # fmt: skip
+#: what is done to those that are ticked: action of chosen.py -> its button; deleting comes last
+BULK = {
+    **{name: action.label for name, action in ACTIONS.items() if name != "delete"},
+    **{name: edit.label for name, edit in EDITS.items()},
+    "tensorboard": "TensorBoard",
+    "delete": ACTIONS["delete"].label,
+}
 #: those of them that an experiment that has ended does not take
-FOR_LIVE = {"activate", "pause", "cancel", "kill"}
+FOR_LIVE = {name for name, action in ACTIONS.items() if action.on_runs}
 
 
 def _senseless(request: HttpRequest) -> set[str]:
@@ -94,7 +97,7 @@ def listing(request: HttpRequest) -> HttpResponse:
             "chips": list(CHIPS),
             "may_edit": user.may_edit,
             "for_live": FOR_LIVE,
-            "bulk": [each for each in BULK if each[0] not in _senseless(request)],
+            "bulk": [each for each in BULK.items() if each[0] not in _senseless(request)],
         }
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
 

@@ -19,7 +19,7 @@ from jobs.models import Job
 from jobs.queue_edits import Update
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job import preview as previews
-from webui.pages.manage_job.actions import ACTIONS, carry_out, question
+from webui.pages.manage_job.actions import OF_JOBS, carry_out, question
 from webui.pages.manage_job.answers import done, part, sentence
 from webui.pages.manage_job.form import number_in, whole_in
 
@@ -43,7 +43,7 @@ def make(request: HttpRequest) -> HttpResponse:
     value = request.POST.get("value", request.POST.get(do, "")).strip()
     try:
         jobs = _chosen(request.POST.getlist("job"))
-        if do in ACTIONS:
+        if do in OF_JOBS:
             return _act(request, do, jobs)
         return _edit(request, do, value, jobs)
     except Refusal as refusal:
@@ -69,9 +69,9 @@ def _uuid(text: str) -> UUID | None:
 
 
 def _act(request: HttpRequest, do: str, jobs: list[Job]) -> HttpResponse:
-    action = ACTIONS[do]
+    action = OF_JOBS[do]
     if action.asks and "sure" not in request.POST:
-        context = {"question": question(do, jobs), "says": action.asks, "danger": action.danger}
+        context = {"question": question(do, jobs), "says": action.asks, "danger": action.is_danger}
         return _ask(request, context | {"button": action.label}, do, "", jobs)
     result = carry_out(do, jobs, user_of(request))
     return done(request, result.sentences, undo=False, refused=result.refused)
@@ -124,7 +124,7 @@ def _updates(do: str, value: str, jobs: list[Job]) -> list[Update]:
         return [Update(str(job.pk), behind_of=value) for job in reversed(jobs)]
     if do in {"up", "down"}:
         return [_step(job, do == "up") for job in jobs[:1]]
-    raise Refusal(f"there is no edit {do!r}; there are {', '.join([*LABELS, *ACTIONS])}")
+    raise Refusal(f"there is no edit {do!r}; there are {', '.join([*LABELS, *OF_JOBS])}")
 
 
 def _step(job: Job, up: bool) -> Update:

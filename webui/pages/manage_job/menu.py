@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.models import User
+from experiments.actions import legal
 from jobs.models import Job
 from jobs.states import JobState
 from webui.pages.frame import page, user_of
 from webui.pages.manage_job.access import why_no_action, why_no_edit
-from webui.pages.manage_job.actions import ACTIONS
 from webui.pages.manage_job.answers import job_or_404, part, queue_of
 from webui.pages.manage_job.facts import Facts, facts_of
 
@@ -80,11 +80,11 @@ def _actions(facts: Facts, user: User) -> Iterator[Entry]:
         return
     trials = experiment.trials.count()
     scope = f" experiment ({trials} trials)" if trials > 1 else ""
-    for name, action in ACTIONS.items():
-        if experiment.state in action.states:
-            key = "p" if name in {"pause", "activate"} else ""
+    for action in legal(experiment):
+        if action.on_runs:
+            key = "p" if action.name in {"pause", "activate"} else ""
             label = action.label + scope + ("…" if action.asks else "")
-            yield Entry(label, do=name, key=key, reason=reason, danger=action.danger)
+            yield Entry(label, do=action.name, key=key, reason=reason, danger=action.is_danger)
 
 
 def _logs(facts: Facts) -> str:

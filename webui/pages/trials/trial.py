@@ -28,7 +28,6 @@ from webui.pages.trials.hparams import named
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
 #: actions on the experiment that its trials' pages have too, with their scope said where there are several
-OF_EXPERIMENT = {"pause", "activate", "cancel", "kill"}
 TABS = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
 
 
@@ -92,7 +91,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "several": len(attempts) > 1,
         "missing_bytes": verdicts.missing_bytes(trial.task_id),
         "ended": trial.state in TRIAL_END_STATES,
-        "actions": [each for each in actions(trial.experiment, trials) if each["name"] in OF_EXPERIMENT],
+        "actions": [each for each in actions(trial.experiment, trials) if each[0].on_runs],
         "is_killable": trials > 1 and trial.state not in TRIAL_END_STATES,
         "may_act": may_act(request, trial.experiment),
         "again": again.links_of_trial(request, trial),
