@@ -26,14 +26,14 @@ from jobs import shares, transitions
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
 from logs import sentences
+from shown import timeline
+from shown.hosts import occupancy
 from tests.dispatch.test_probing import ready_host
 from tests.rig.clocks import clock_ahead
 from tests.rig.world import attempt_of, members_of, submit_experiment, trial_of
 from trainmaster.cli import host_rows
 from webui.api import agents
 from webui.api.slots import Holds
-from webui.pages import timeline
-from webui.pages.hosts import occupancy
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_server"), pytest.mark.survive(13)]
 

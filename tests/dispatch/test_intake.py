@@ -17,8 +17,8 @@ from jobs.models import Member, Task
 from jobs.states import AllocationState, MemberState, Reason, TaskState
 from logs import read, streams
 from metrics import reported, samples
+from shown import verdicts
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
-from webui.pages import verdicts
 
 pytestmark = pytest.mark.django_db
 CHECKPOINT = "6f2b7c1e-0000-4000-8000-000000000009"

@@ -21,8 +21,8 @@ from jobs import time_limits, transitions
 from jobs.models import Allocation, Member, SlotHold, Task, UsageRecord
 from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
 from logs import sentences, why_stopped
+from shown import verdicts
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
-from webui.pages import verdicts
 
 Stop = Callable[..., Experiment]
 pytestmark = pytest.mark.django_db

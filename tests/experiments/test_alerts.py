@@ -9,11 +9,11 @@ from experiments import reports
 from logs import alerts
 from logs.levels import Level
 from logs.sentences import sentence
+from shown import timeline
 from tests.rig.rows import make_gang
 from tests.trainmaster.made_run import make_run, records
 from tests.webui.runner_api.test_checkpoints import make_trial
 from trainmaster import core
-from webui.pages import timeline
 
 pytestmark = pytest.mark.django_db
 

@@ -12,9 +12,9 @@ from django.db import IntegrityError, connection, transaction
 from dispatch.keeping import deletion
 from experiments import counts, detached, edits, places, templates, transitions
 from experiments.models import Experiment, ExperimentCount, LabelCount, Trial, Workspace
+from shown.experiments import with_numbers
 from tests.rig.world import make_project, make_user, submit_experiment
 from webui.api import experiment_filters
-from webui.api.experiment_encoding import with_numbers
 
 pytestmark = pytest.mark.django_db
 

@@ -18,9 +18,9 @@ from experiments.states import ExperimentState, TrialState
 from jobs import transitions as jobs
 from jobs.models import Member
 from jobs.states import Reason, StopKind
+from shown import timeline
 from submissions import contexts
 from tests.rig.world import make_host, make_project, make_user
-from webui.pages import timeline
 
 pytestmark = pytest.mark.django_db
 

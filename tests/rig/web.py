@@ -27,6 +27,10 @@ class Web:
     pid: int
     data_dir: Path
 
+    def log(self, since: int = 0) -> str:
+        """What it has logged, from a number of characters on: it may serve the tests of many files."""
+        return (self.data_dir / "web.log").read_text()[since:]
+
     @property
     def socket_url(self) -> str:
         return self.url.replace("http://", "ws://", 1)

@@ -10,9 +10,8 @@ from hosts.models import PoolPlan, ResourcePool
 from jobs import queue_order
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, StopKind, TaskState
-from shown.queue import standing
+from shown.queue import pools, standing
 from tests.rig.api import Api
-from webui.pages.queue import pools
 
 pytestmark = pytest.mark.django_db
 

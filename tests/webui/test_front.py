@@ -46,7 +46,7 @@ def test_unknown_addresses_of_the_runner_get_a_sentence(web: Web) -> None:
 
 
 def test_the_server_starts_without_complaint(web: Web) -> None:
-    log, started, _ = (web.data_dir / "web.log").read_text().partition("Uvicorn running on")
+    log, started, _ = web.log().partition("Uvicorn running on")
     assert started and "Application startup complete" in log
     assert "ERROR" not in log and "lifespan" not in log.lower()
 

@@ -24,11 +24,12 @@ from jobs.models import Allocation, Member
 from jobs.transitions import run_token
 from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
+from shown import trials as shown_trials
 from trainmaster.runner.levels import level_of
 from webui.api.answers import Answer, Body, Maybe, Nothing, Stored
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
-from webui.api.trial_encoding import encode_trial, trials_with_numbers
+from webui.api.trial_encoding import encode_trial
 from webui.api.trials import TrialAnswer, find, find_to_report
 from webui.api.views import ApiView, Json
 
@@ -68,7 +69,7 @@ class Trials(ApiView):
             trial = detached.create_trial(
                 experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
             )
-        return Response(TrialAnswer(trial=encode_trial(trials_with_numbers().get(pk=trial.pk))))
+        return Response(TrialAnswer(trial=encode_trial(shown_trials.with_numbers().get(pk=trial.pk))))
 
 
 def _unmanaged(request: Request, experiment_id: int) -> Experiment:
@@ -88,7 +89,9 @@ class TrialByExternalId(ApiView):
     answers = {"GET": TrialAnswer}
 
     def get(self, request: Request, experiment: str, trial: str) -> Response:
-        row = trials_with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
+        row = (
+            shown_trials.with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
+        )
         if row is None:
             raise Missing(f"no trial {trial} of an experiment {experiment} found")
         return Response(TrialAnswer(trial=encode_trial(row)))

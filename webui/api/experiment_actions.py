@@ -16,10 +16,11 @@ from accounts.refusals import Code, Refusal
 from experiments import continuing, edits
 from experiments.actions import ACTIONS
 from experiments.models import Experiment, Project
+from shown.experiments import with_numbers
 from submissions.config.reading import read_yaml
 from webui.api.answers import Answer, Nothing
 from webui.api.errors import Missing
-from webui.api.experiment_encoding import ExperimentRecord, encode_experiment, with_numbers
+from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import Filters, chosen
 from webui.api.experiments import find
 from webui.api.permissions import actor, person, require_owner

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import (
-    BigIntegerField,
-    Count,
-    F,
-    IntegerField,
-    OuterRef,
-    QuerySet,
-    Subquery,
-    Sum,
-)
-from django.db.models.functions import Coalesce
 from django.utils import timezone
 from pydantic import Field
 
 from experiments import phases
-from experiments.config import masked_text, shown
-from experiments.models import Checkpoint, Experiment, Trial
-from experiments.states import GONE, ExperimentState
+from experiments.config import masked_text
+from experiments.states import ExperimentState
+from shown.experiments import effective_config
 from webui.api.answers import Answer, Maybe, Number64, Time, one_of
 from webui.api.views import Json
 
@@ -32,41 +20,6 @@ STATES = [
     for word in (phases.QUEUED, phases.STARTING, phases.RUNNING, *ExperimentState.values)
     if word != ExperimentState.ACTIVE
 ]
-
-
-def with_numbers() -> QuerySet[Experiment]:
-    """Experiments with num_trials, checkpoint_count, checkpoint_bytes and their phase beside their columns."""
-    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE)
-    trials = Trial.objects.filter(experiment=OuterRef("pk"))
-    rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
-    return phases.annotated(rows).annotate(
-        log_labels=ArraySubquery(trials.exclude(log_labels=[]).order_by().values("log_labels").distinct()),
-        num_trials=_number(trials, "experiment", Count("pk"), IntegerField()),
-        checkpoint_count=_number(kept, "trial__experiment", Count("pk"), IntegerField()),
-        checkpoint_bytes=_number(kept, "trial__experiment", Sum("size_bytes"), BigIntegerField()),
-        username=F("owner__username"),
-        pool_name=F("job__pool__name"),
-    )
-
-
-def _number(rows: QuerySet[Any], by: str, what: Any, field: Any) -> Coalesce:
-    grouped = rows.order_by().values(by).annotate(n=what).values("n")
-    return Coalesce(Subquery(grouped, output_field=field), 0, output_field=field)
-
-
-def effective_config(experiment: Experiment) -> Json:
-    """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
-    config: Json = experiment.config
-    if experiment.unmanaged:
-        return shown(config)
-    job = experiment.job
-    edited = {
-        "priority": job.priority,
-        "weight": job.weight,
-        "max_slots": job.max_slots,
-        "resource_pool": job.pool.name,
-    }
-    return shown({**config, "resources": {**(config.get("resources") or {}), **edited}})
 
 
 class ExperimentDraft(Answer):

@@ -68,7 +68,7 @@ _ID_BOUNDS = ("lt", "lte", "gt", "gte")
 
 
 def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
-    """The rows (of experiment_encoding.with_numbers) that fit all filters."""
+    """The rows (of shown.experiments.with_numbers) that fit all filters."""
     if text := filters.get("name"):
         rows = rows.filter(name__icontains=text)
     if text := filters.get("description"):

@@ -9,20 +9,14 @@ from experiments import counts, edits
 from experiments.models import Checkpoint, LabelCount
 from metrics import reported
 from metrics.values import number
+from shown import trials as shown_trials
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination, Time
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import Missing
 from webui.api.experiments import find, refuse_other_runs
 from webui.api.permissions import person, require_owner
-from webui.api.trial_encoding import (
-    TRIAL_SORT,
-    TrialRecord,
-    TrialsQuery,
-    encode_trial,
-    trials_in_states,
-    trials_with_numbers,
-)
+from webui.api.trial_encoding import TRIAL_SORT, TrialRecord, TrialsQuery, encode_trial
 from webui.api.views import ApiView
 from webui.query import as_id
 
@@ -41,8 +35,8 @@ class ExperimentTrials(ApiView):
     def get(self, request: Request, experiment_id: int) -> Response:
         find(experiment_id)
         query = self.query(request)
-        rows = trials_in_states(
-            trials_with_numbers().filter(experiment_id=experiment_id), query.get("states")
+        rows = shown_trials.in_states(
+            shown_trials.with_numbers().filter(experiment_id=experiment_id), query.get("states")
         )
         rows = rows.order_by(*encoding.ordering(query, TRIAL_SORT, "id", tie="id"))
         return Response(encoding.page(TrialsAnswer, rows, query, encode_trial))

@@ -21,6 +21,7 @@ from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project
 from jobs import accepting, queue_edits
 from jobs.models import Task
+from shown.experiments import with_numbers
 from submissions import contexts
 from submissions.config.reading import read_yaml
 from submissions.models import Context
@@ -29,12 +30,7 @@ from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Nothing, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Missing
-from webui.api.experiment_encoding import (
-    ExperimentDraft,
-    ExperimentRecord,
-    encode_experiment,
-    with_numbers,
-)
+from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Annotated, Any
 
-from django.db.models import (
-    BigIntegerField,
-    Count,
-    IntegerField,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Sum,
-)
-from django.db.models.functions import Coalesce
 from django.utils import timezone
 from pydantic import Field
 from rest_framework import serializers
@@ -23,7 +11,8 @@ from rest_framework import serializers
 from dispatch.keeping import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint, Trial
-from experiments.states import GONE, USABLE, CheckpointState, TrialState
+from experiments.states import CheckpointState, TrialState
+from shown.trials import best_checkpoint
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Number64, Stored, Time, one_of
 from webui.api.views import Json
@@ -125,40 +114,6 @@ class TrialsQuery(encoding.PageQuery):
     states = serializers.ListField(child=serializers.CharField(), required=False)
 
 
-def trials_with_numbers() -> QuerySet[Trial]:
-    """Trials with checkpoint_count, checkpoint_bytes and their phase beside their columns."""
-    return _with_numbers().all()
-
-
-@cache
-def _with_numbers() -> QuerySet[Trial]:
-    """Resolving the subqueries takes Django 4 ms, as long as all the rest of a short request."""
-    kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state__in=GONE).order_by()
-    per_trial = kept.values("trial")
-    experiments = Trial.objects.select_related("experiment").defer(
-        "experiment__search"
-    )  # it may be megabytes
-    return phases.annotated(experiments).annotate(
-        checkpoint_count=Coalesce(
-            Subquery(per_trial.annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0
-        ),
-        checkpoint_bytes=Coalesce(
-            Subquery(per_trial.annotate(n=Sum("size_bytes")).values("n"), output_field=BigIntegerField()),
-            0,
-            output_field=BigIntegerField(),
-        ),
-    )
-
-
-def trials_in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySet[Trial]:
-    if not states:
-        return rows
-    wanted = Q(pk=None)
-    for name in states:
-        wanted |= phases.where(name.removeprefix("STATE_"))
-    return rows.filter(wanted)
-
-
 def _validation(row: Json | None) -> Json | None:
     if not row:
         return None
@@ -187,14 +142,6 @@ def checkpoint_state(checkpoint: Checkpoint) -> str:
     return f"STATE_{told.get(CheckpointState(checkpoint.state), checkpoint.state)}"
 
 
-def best_checkpoint(trial: Trial) -> Checkpoint | None:
-    """The checkpoint of the best validation, when one was saved at that step."""
-    steps = (trial.best_validation or {}).get("steps_completed")
-    if steps is None:
-        return None
-    return trial.checkpoints.filter(steps_completed=steps, state__in=USABLE).first()
-
-
 def _failure(trial: Trial) -> FailureRecord | None:
     """Ours beside the dialect: which rank failed first, how, and what it said last."""
     failure = failures.latest(trial)
@@ -202,7 +149,7 @@ def _failure(trial: Trial) -> FailureRecord | None:
 
 
 def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
-    """One row of `trials_with_numbers`."""
+    """One row of `shown.trials.with_numbers`."""
     end = trial.ended_at or timezone.now()
     best = best_checkpoint(trial) if full else None
     return TrialRecord.of(

@@ -14,6 +14,7 @@ from experiments.states import GONE
 from metrics import reported, series
 from metrics.reported import Reported
 from metrics.values import number
+from shown import trials as shown_trials
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time, one_of, time_text
 from webui.api.trial_encoding import (
@@ -22,7 +23,6 @@ from webui.api.trial_encoding import (
     Validation,
     checkpoint_workload,
     encode_trial,
-    trials_with_numbers,
 )
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
@@ -173,7 +173,7 @@ class TimeSeries(ApiView):
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
-        trials = trials_with_numbers().filter(pk__in=query["trialIds"]).order_by("id")
+        trials = shown_trials.with_numbers().filter(pk__in=query["trialIds"]).order_by("id")
         answer = [
             TrialCurves(trial=encode_trial(trial, full=False), metrics=_curves(trial.pk, query))
             for trial in trials

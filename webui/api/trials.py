@@ -15,18 +15,19 @@ from dispatch.runs import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from metrics import profiler_batches
+from shown import trials as shown_trials
 from webui.api.answers import Answer, Nothing
 from webui.api.authentication import Run
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
-from webui.api.trial_encoding import TrialRecord, encode_trial, trials_with_numbers
+from webui.api.trial_encoding import TrialRecord, encode_trial
 from webui.api.views import ApiView
 
 
 def find(request: Request, trial_id: int) -> Any:
     """The trial with its numbers; to a run, its own alone. Raises Missing."""
-    trial = trials_with_numbers().filter(pk=trial_id).first()
+    trial = shown_trials.with_numbers().filter(pk=trial_id).first()
     who: Any = request.user
     if trial is None or (isinstance(who, Run) and who.allocation.task_id != trial.task_id):
         raise Missing(f"trial {trial_id} not found")

@@ -18,11 +18,11 @@ from dispatch.keeping.figures import PoolFigures
 from jobs import idle_slots
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan
+from shown import words
+from shown.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
 from trainmaster.quantities import duration
-from webui.pages import words
 from webui.pages.frame import page, show
 from webui.pages.hosts import view as hosts_filter
-from webui.pages.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
 from webui.query import choice
 
 #: word in the address -> its length

@@ -11,8 +11,9 @@ from django.utils import timezone
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from shown import words
 from trainmaster import quantities
-from webui.pages import why, words
+from webui.pages import why
 
 register = template.Library()
 

@@ -8,7 +8,7 @@ from django import template
 
 from hosts.models import ResourcePool
 from jobs import queue_edits
-from webui.pages.manage_job.access import why_no_bulk
+from shown.queue.edit_rights import why_no_bulk
 
 register = template.Library()
 

@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from webui.pages.hosts.occupancy import MOST_LAMPS, Lamp, Seen, Usage
+from shown.hosts.occupancy import MOST_LAMPS, Lamp, Seen, Usage
 
 register = template.Library()
 

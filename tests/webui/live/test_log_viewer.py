@@ -263,6 +263,7 @@ def test_sockets_need_a_login_and_their_own_origin(web: Web, member: Member) -> 
 
 
 def test_viewers_that_leave_are_forgotten_without_noise(web: Web, member: Member) -> None:
+    before = len(web.log())
     for _ in range(5):
         with open_log(web, member) as socket:
             socket.send(json.dumps({"after": 0}))
@@ -270,5 +271,5 @@ def test_viewers_that_leave_are_forgotten_without_noise(web: Web, member: Member
     with open_log(web, member) as socket:
         socket.send(json.dumps({"after": 0}))
         assert texts(frames_until(socket, lambda seen: bool(texts(seen)))) == ["afterwards"]
-    log = (web.data_dir / "web.log").read_text()
+    log = web.log(before)
     assert not re.search("Traceback|failed", log), log[-3000:]

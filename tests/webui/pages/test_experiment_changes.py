@@ -19,10 +19,10 @@ from experiments.models import Checkpoint, Experiment, Project, Trial, Workspace
 from hosts.models import ResourcePool
 from jobs import queue_edits
 from jobs.queue_edits import Update
-from submissions import contexts
+from submissions import code_changes, contexts
 from submissions.contexts import PlainFile
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
-from webui.pages.experiments import code_changes, notebook_cells
+from webui.pages.experiments import notebook_cells
 from webui.pages.source_text import markdown
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,8 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
-from webui.pages.queue import listing, opening
+from shown.queue import opening
+from webui.pages.queue import listing
 from webui.pages.queue import rows as queue_rows
 from webui.pages.queue import view as queue_view
 from webui.pages.queue.listing import FOLD_FROM, Listing

@@ -15,12 +15,12 @@ from experiments.config.origins import explained
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment
 from jobs import queue_history
-from submissions import contexts
+from shown.experiments import effective_config
+from submissions import code_changes, contexts
 from submissions.config.problems import ConfigError
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
-from webui.api.experiment_encoding import effective_config
-from webui.pages.experiments import code_changes, experiment, notebook_cells
+from webui.pages.experiments import experiment, notebook_cells
 from webui.pages.experiments.access import find
 from webui.pages.frame import page, show
 from webui.pages.source_text import coloured

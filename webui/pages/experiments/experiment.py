@@ -18,7 +18,8 @@ from experiments.actions import ACTIONS, Action, legal
 from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
 from jobs.models import Allocation
-from webui.pages import timeline, verdicts, why
+from shown import timeline, verdicts
+from webui.pages import why
 from webui.pages.experiments import again
 from webui.pages.experiments import trials as experiment_trials
 from webui.pages.experiments.access import find, may_act

@@ -11,13 +11,13 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts.models import User
-from dispatch.passes import last_plan
 from experiments import counts, phases, words
 from experiments.actions import ACTIONS
 from experiments.models import Experiment, ExperimentCount, Project, Trial, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from metrics.comparisons import metrics_of
+from shown.experiments import log_labels, why_queued
 from webui.pages.experiments import columns as experiment_columns
 from webui.pages.experiments.chosen import EDITS
 from webui.pages.experiments.columns import COLUMNS, Row
@@ -167,7 +167,7 @@ def _rows(found: list[Experiment], shown: list[str]) -> list[Row]:
     standing = phases.of_experiments(found)
     # of the page alone: beside the rows, they would be counted for all pages before it too
     numbers = experiment_columns.annotated(Experiment.objects.only("pk"), shown).in_bulk(list(standing))
-    why, labels = _why(found, standing), _log_labels(found)
+    why, labels = why_queued(found, standing), log_labels(found)
     best: dict[int | None, Trial] = {}
     if experiment_columns.speak_of_the_best(shown):
         trials = Trial.objects.only("latest_validation", "summary_metrics")
@@ -238,27 +238,3 @@ def _pairs(wanted: QueryDict, *but: str) -> list[tuple[str, str]]:
     """What a form of the page carries along."""
     names = [name for name in wanted if name not in {*but, "page", "part"}]
     return [(name, value) for name in names for value in wanted.getlist(name)]
-
-
-def _why(found: list[Experiment], words: dict[int, str]) -> dict[int, str]:
-    """Experiment id -> why it waits, for those that are queued: what the last pass said of their first trial."""
-    waiting = [each for each in found if words[each.pk] == phases.QUEUED]
-    waits = {pool.pk: last_plan.of(pool).waits for pool in {each.job.pool for each in waiting}}
-    queued = {each.pk: waits[each.job.pool_id] for each in waiting}
-    tasks = (
-        Trial.objects.filter(experiment__in=queued).order_by("-pk").values_list("experiment_id", "task_id")
-    )
-    return {
-        experiment: str(queued[experiment][task]["sentence"])
-        for experiment, task in tasks
-        if task in queued[experiment]
-    }
-
-
-def _log_labels(found: list[Experiment]) -> dict[int, list[str]]:
-    """Experiment id -> names of the log policies that lines of its trials have matched."""
-    rows = Trial.objects.filter(experiment__in=found).exclude(log_labels=[])
-    labels: dict[int, list[str]] = {}
-    for experiment, names in rows.values_list("experiment_id", "log_labels"):
-        labels[experiment] = sorted({*labels.get(experiment, []), *names})
-    return labels

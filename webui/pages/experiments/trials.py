@@ -15,12 +15,12 @@ from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState, TrialState
 from metrics.hparam_axes import Bounds, Flat
 from metrics.parallel_chart import METRIC
-from webui.api.trial_encoding import trials_in_states, trials_with_numbers
-from webui.pages import verdicts
+from shown import trials as shown_trials
+from shown import verdicts
+from shown.hparams import named
 from webui.pages.table_columns import Column, Head, Sort
 from webui.pages.trials import columns as trial_columns
 from webui.pages.trials.columns import TRIAL, USUAL, Row
-from webui.pages.trials.hparams import named
 
 PER_PAGE = 100
 #: why a trial of a running search is paused, though nobody paused it
@@ -56,9 +56,9 @@ def table(
     shown = [columns[TRIAL], *(chosen or [columns[key] for key in USUAL])]
     sort = Sort.read(query.get("sort", ""), columns.get, TRIAL)
     # the experiment is at hand: with each row would come the whole state of its search
-    rows = trials_with_numbers().filter(experiment=experiment).select_related(None)
+    rows = shown_trials.with_numbers().filter(experiment=experiment).select_related(None)
     rows = rows.select_related("task", "latest_checkpoint")
-    rows = trials_in_states(rows, [state for state in query.getlist("state") if state])
+    rows = shown_trials.in_states(rows, [state for state in query.getlist("state") if state])
     page: Page[Any] = Paginator(_in_order(rows, sort, kept), PER_PAGE).get_page(query.get("page"))
     total = experiment.trials.count() if query.get("state") or kept is not None else page.paginator.count
     found = _rows(experiment, _read(rows, page), shown, total)
@@ -94,7 +94,7 @@ def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column[Ro
     if experiment.state == ExperimentState.ACTIVE:  # nobody else pauses a trial by itself
         why |= {trial.pk: PARKED for trial in trials if trial.state == TrialState.PAUSED}
     wants_hosts = any(column.key == "host" for column in shown)
-    hosts = trial_columns.hosts_of([trial.task_id for trial in trials]) if wants_hosts else {}
+    hosts = shown_trials.hosts_of([trial.task_id for trial in trials]) if wants_hosts else {}
     found = [
         Row(
             trial=trial,

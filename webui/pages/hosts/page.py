@@ -18,10 +18,11 @@ from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
 from jobs import idle_slots, slot_switch
-from webui.pages import timeline
+from shown import timeline
+from shown.hosts import occupancy
 from webui.pages.frame import actor, page, show, user_of
-from webui.pages.hosts import occupancy, samples
 from webui.pages.hosts import runs as host_runs
+from webui.pages.hosts import samples
 from webui.pages.hosts import view as hosts_filter
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from hosts.models import Host
 from jobs.models import Member
-from webui.pages.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
+from shown.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
 
 #: the newest; a page of more would be none
 MOST = 200

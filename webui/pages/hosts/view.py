@@ -8,8 +8,8 @@ from typing import Any
 
 from django.http import HttpRequest, QueryDict
 
-from webui.pages import words
-from webui.pages.hosts.occupancy import Seen
+from shown import words
+from shown.hosts.occupancy import Seen
 from webui.query import choices
 
 #: the filters beside "all", each with what it lets through

@@ -9,13 +9,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from django.http.response import HttpResponseBase
 
 from accounts.refusals import Refusal
+from logs import context as log_context
 from logs import read
 from logs.filters import Filters
 from logs.lines import Line
 from webui.live.log_download import blocks
 from webui.live.rows import as_row
 from webui.pages.frame import page, refusing
-from webui.pages.logs import context as log_context
 from webui.pages.tasks import commands
 from webui.pages.trials import trial
 from webui.query import log_filters, seconds, whole

@@ -11,7 +11,7 @@ from commands import transitions as command_transitions
 from experiments.actions import ACTIONS, Action
 from experiments.models import Experiment
 from jobs.models import Job
-from webui.pages.manage_job.access import why_no_action
+from shown.queue.edit_rights import why_no_action
 
 #: what can be asked for from the queue: what acts on runs
 OF_JOBS = {name: action for name, action in ACTIONS.items() if action.on_runs}

@@ -12,8 +12,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from jobs.models import Job
+from shown.queue.job_facts import told
 from webui.pages.frame import show
-from webui.pages.manage_job.facts import told
 
 QUEUE = "/jobs"
 UNDO = "/jobs/edits/undo"

@@ -13,11 +13,11 @@ from accounts.refusals import Refusal
 from hosts.models import ResourcePool
 from jobs import queue_edits, queue_rules
 from jobs.models import Job
+from shown.queue import edit_preview as previews
+from shown.queue.edit_rights import why_no_edit, why_no_pool
+from shown.queue.job_facts import Facts, around, facts_of, numbers_of, wait_of
 from webui.pages.frame import actor, page, user_of
-from webui.pages.manage_job import preview as previews
-from webui.pages.manage_job.access import why_no_edit, why_no_pool
 from webui.pages.manage_job.answers import done, job_or_404, part, queue_of
-from webui.pages.manage_job.facts import Facts, around, facts_of, numbers_of, wait_of
 from webui.pages.manage_job.form import Form, read, shown, update_of
 
 

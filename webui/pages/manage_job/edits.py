@@ -17,8 +17,8 @@ from accounts.refusals import Refusal
 from jobs import queue_edits, queue_order
 from jobs.models import Job
 from jobs.queue_edits import Update
+from shown.queue import edit_preview as previews
 from webui.pages.frame import actor, page, user_of
-from webui.pages.manage_job import preview as previews
 from webui.pages.manage_job.actions import OF_JOBS, carry_out, question
 from webui.pages.manage_job.answers import done, part, sentence
 from webui.pages.manage_job.form import number_in, whole_in

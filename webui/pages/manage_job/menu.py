@@ -14,10 +14,10 @@ from accounts.models import User
 from experiments.actions import legal
 from jobs.models import Job
 from jobs.states import JobState
+from shown.queue.edit_rights import why_no_action, why_no_edit
+from shown.queue.job_facts import Facts, facts_of
 from webui.pages.frame import page, user_of
-from webui.pages.manage_job.access import why_no_action, why_no_edit
 from webui.pages.manage_job.answers import job_or_404, part, queue_of
-from webui.pages.manage_job.facts import Facts, facts_of
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from django.views.decorators.http import require_http_methods
 from accounts.refusals import Refusal
 from jobs import queue_edits
 from jobs.models import QueueEdit
+from shown.queue import edit_preview as previews
+from shown.queue.job_facts import told
 from webui.pages.frame import page, user_of
-from webui.pages.manage_job import preview as previews
 from webui.pages.manage_job.answers import done, part, sentence
-from webui.pages.manage_job.facts import told
 
 
 @page

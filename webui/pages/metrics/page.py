@@ -21,7 +21,7 @@ from metrics import curves, series
 from metrics.charts import FIRST_GROUPS, plain
 from metrics.curves import Axis, Clock, Curve, View
 from metrics.units import of_span
-from webui.api.trial_encoding import best_checkpoint
+from shown import trials as shown_trials
 from webui.live.log_download import stepped
 from webui.pages.frame import page, refusing, show, user_of
 from webui.pages.metrics import pins as metric_pins
@@ -135,7 +135,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
             )
     is_tail = not view.needs_all and request.GET.get("run") == str(found.run_id)
     answer = [_as_json(each) for each in _read(found.pk, wanted, view, clock, is_tail=is_tail)]
-    checkpoint = best_checkpoint(found)
+    checkpoint = shown_trials.best_checkpoint(found)
     best = None if checkpoint is None else _marked(checkpoint, view, clock)
     response = JsonResponse({"run": found.run_id, "whole": not is_tail, "curves": answer, "best": best})
     response["Cache-Control"] = "no-store"

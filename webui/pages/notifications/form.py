@@ -17,7 +17,7 @@ from notifications.triggers import (
     WAIT_MINUTES,
     Trigger,
 )
-from webui.pages.words import STATES
+from shown.words import STATES
 
 Json = dict[str, Any]
 _PLAIN = [

@@ -14,11 +14,11 @@ from jobs import queued_time
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState, JobState
 from metrics import queue_charts
-from webui.pages import timeline
+from shown import timeline
+from shown.hosts import occupancy
+from shown.hosts.occupancy import Seen, Usage
 from webui.pages.frame import page, show, user_of
-from webui.pages.hosts import occupancy
 from webui.pages.hosts import view as hosts_filter
-from webui.pages.hosts.occupancy import Seen, Usage
 from webui.pages.pools import pairs
 from webui.pages.pools.fields import PoolForm
 from webui.query import choice

@@ -15,11 +15,11 @@ from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
+from shown.queue import opening
+from shown.queue import pools as queue_pools
 from webui.pages.frame import page, show, user_of
 from webui.pages.queue import columns as queue_columns
 from webui.pages.queue import listing as queue_listing
-from webui.pages.queue import opening
-from webui.pages.queue import pools as queue_pools
 from webui.pages.queue import rows as queue_rows
 from webui.pages.queue import view as queue_view
 from webui.pages.queue.columns import PLACE

@@ -13,7 +13,7 @@ from dispatch.passes.explain import blockers
 from events.models import Event
 from jobs.models import Job
 from jobs.states import JobState
-from webui.pages import timeline
+from shown import timeline
 from webui.pages.frame import page, show
 from webui.pages.queue import listing, rows
 from webui.pages.queue.rows import Row

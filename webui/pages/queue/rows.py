@@ -18,8 +18,7 @@ from jobs.labels import label_of
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import Reason
 from scheduling.reasons import NEVER, WaitCode
-from shown.queue import rows
-from webui.pages.queue import times
+from shown.queue import rows, times
 from webui.pages.queue.listing import Line, Listing
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts

@@ -14,12 +14,11 @@ from experiments.search_preview import unit_of
 from experiments.states import TrialState
 from searching.rungs import Bracket, Entry, Rung, tree
 from searching.standings import Outcome
-from webui.pages import words
+from shown import search_progress, words
+from shown.hparams import named
 from webui.pages.experiments import experiment as experiment_page
 from webui.pages.experiments.access import find
 from webui.pages.frame import page, show
-from webui.pages.search import progress
-from webui.pages.trials.hparams import named
 from webui.query import as_ids, as_whole
 
 #: of a rung that is not looked at by itself, best first
@@ -125,13 +124,13 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     rows = list(experiment.trials.values_list("request_id", "pk", "state"))
     trials = {str(request_id): pk for request_id, pk, _ in rows}
     killed = frozenset(pk for _, pk, state in rows if state == TrialState.CANCELED)
-    living = progress.living(experiment)
+    living = search_progress.living(experiment)
     known = Known(experiment.best_trial_id, trials, killed, living)
     words_of_fold = request.GET.get("fold", "").split(".")
     folded = set(as_ids(words_of_fold))
     parts = [_part(number, bracket, folded, known) for number, bracket in enumerate(brackets, start=1)]
     context |= {
-        "progress": progress.of(experiment, brackets, living),
+        "progress": search_progress.of(experiment, brackets, living),
         "parts": parts,
         "unit": unit_of(experiment.config.get("searcher") or {}),
         "has_rungs": any(bracket.rungs for bracket in brackets),

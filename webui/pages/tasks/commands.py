@@ -23,8 +23,9 @@ from events.models import Event
 from jobs import phases
 from jobs.models import Allocation
 from jobs.states import AllocationState
+from shown import timeline, verdicts
 from trainmaster import yamltext
-from webui.pages import timeline, verdicts, why
+from webui.pages import why
 from webui.pages.frame import actor, page, show, user_of
 from webui.pages.source_text import coloured
 

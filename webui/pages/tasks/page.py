@@ -16,8 +16,8 @@ from commands.models import Command, Service
 from commands.states import CommandState
 from jobs import phases
 from jobs.models import Job
+from shown import verdicts
 from webui.live.proxy_access import may_use
-from webui.pages import verdicts
 from webui.pages.frame import page, show, user_of
 from webui.pages.tasks import commands
 from webui.query import choices

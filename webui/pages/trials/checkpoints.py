@@ -22,7 +22,7 @@ from experiments import checkpoint_deletion, checkpoint_metrics, checkpoints
 from experiments.checkpoint_deletion import Standing, standing
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, GONE, USABLE, CheckpointState
-from webui.pages import timeline
+from shown import timeline
 from webui.pages.experiments.access import may_act
 from webui.pages.experiments.again import can_continue
 from webui.pages.frame import actor, page, show, user_of

@@ -14,7 +14,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from experiments.models import Experiment, Trial
-from jobs.models import Member
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, Kind
 from metrics.values import number
@@ -32,7 +31,7 @@ _LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
 
 @dataclass(frozen=True)
 class Row:
-    """`trial`: one of trials_with_numbers; `hparams`: name -> text, nested names joined by dots."""
+    """`trial`: one of shown.trials.with_numbers; `hparams`: name -> text, nested names joined by dots."""
 
     trial: Any
     phase: str
@@ -159,16 +158,3 @@ def _duration(row: Row) -> str:
 
 def _ended(row: Row) -> str | SafeString:
     return ago(row.trial.ended_at) if row.trial.ended_at else ""
-
-
-def hosts_of(task_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Task -> the hosts of its newest attempt, by their place in the gang."""
-    rows = Member.objects.filter(allocation__task_id__in=task_ids).order_by("allocation__number", "index")
-    newest: dict[str, tuple[int, list[str]]] = {}
-    for task, attempt, host in rows.values_list("allocation__task_id", "allocation__number", "host__name"):
-        known = newest.get(task)
-        if known is None or attempt > known[0]:
-            newest[task] = (attempt, [host])
-        else:
-            known[1].append(host)
-    return {task: tuple(names) for task, (_, names) in newest.items()}

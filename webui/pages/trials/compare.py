@@ -18,8 +18,8 @@ from experiments import phases
 from experiments.models import Experiment, Trial
 from metrics import comparisons
 from metrics.comparisons import MOST_TRIALS, Look, Metric
+from shown.hparams import Table, table_of
 from webui.pages.frame import page, show
-from webui.pages.trials.hparams import Table, table_of
 from webui.query import as_ids, as_whole
 
 #: drawn unless the address names others

@@ -17,13 +17,14 @@ from experiments.states import GONE, TRIAL_END_STATES
 from jobs import idle_slots
 from jobs.states import AllocationState
 from metrics import charts
-from webui.pages import timeline, verdicts, why
+from shown import timeline, verdicts
+from shown.hparams import named
+from webui.pages import why
 from webui.pages.experiments import again
 from webui.pages.experiments.access import may_act
 from webui.pages.experiments.experiment import actions
 from webui.pages.frame import page, show
 from webui.pages.trials import checkpoints
-from webui.pages.trials.hparams import named
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6

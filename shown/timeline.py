@@ -15,7 +15,7 @@ from logs.alerts import alert_of
 from logs.log_labels import match_of
 from logs.sentences import known_late
 from searching.words import judgement
-from webui.pages import words
+from shown import words
 
 NEWEST = 200
 _UNIT = "units"

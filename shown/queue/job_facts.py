@@ -97,7 +97,7 @@ def facts_of(job: Job) -> Facts:
 
 
 def _state(job: Job, attempts: list[Allocation]) -> str:
-    """A word of webui.pages.words."""
+    """A word of shown.words."""
     if attempts:
         return run_words.of_runs(attempts)
     return "QUEUED" if job.state == JobState.ACTIVE else str(job.state)

@@ -15,8 +15,8 @@ from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
+from shown.queue.job_facts import AROUND, forecast_of, told
 from trainmaster.quantities import duration
-from webui.pages.manage_job.facts import AROUND, forecast_of, told
 
 #: edited jobs whose start and surroundings are told, when many are edited at once
 MOST_STARTS = 5

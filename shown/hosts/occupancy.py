@@ -16,7 +16,7 @@ from hosts.models import Host, Slot
 from jobs import cleaning
 from jobs.models import Job, Member, SlotHold
 from jobs.states import AllocationState, MemberState
-from webui.pages import words
+from shown import words
 
 #: what a slot may be, in the order of the bar: (state, its word)
 STATES = {
