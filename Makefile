@@ -68,9 +68,11 @@ test: setup-dev ## lint, then every test but the long ones; up to three failed t
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
-lint: setup-dev ## check code, types, imports between rooms, wordings, docs/survive.md, migrations, deployment settings
+lint: setup-dev ## check code, templates, types, imports between rooms, wordings, docs/survive.md, migrations, deployment settings
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
+	git ls-files '*.html' | xargs $(RUN)/djade --target-version 5.2 --check
+	! git grep -nE '^.{121,}' -- templates
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -m tests.rig.plain_words

@@ -8,7 +8,7 @@ document.addEventListener("click", (event) => {
   dialog.className = "confirm";
   dialog.setAttribute("aria-label", button.textContent.trim());
   const text = document.createElement("p");
-  text.textContent = button.dataset.confirm;
+  text.textContent = button.dataset.confirm.replace(/\s+/g, " ");
   const yes = document.createElement("button");
   yes.className = "primary";
   yes.textContent = button.textContent.trim();

@@ -11,6 +11,7 @@ from django.test import Client
 from accounts.models import User
 from experiments.models import Experiment, Trial
 from metrics import ingest
+from tests.rig.html import Html
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -53,7 +54,7 @@ def table(page: str) -> list[list[str]]:
 def page_of(client: Client, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200
-    return answer.content.decode()
+    return Html(answer.content)
 
 
 def figures(client: Client, address: str) -> dict[str, Any]:
@@ -163,7 +164,7 @@ def test_more_than_twenty_and_unknown_trials_are_said_in_sentences(client: Clien
 def test_an_address_without_trials_explains_the_page(client: Client, query: str) -> None:
     answer = client.get(f"/compare{query}", follow=True)
     assert answer.status_code == 200
-    assert "side by side" in answer.content.decode()
+    assert "side by side" in Html(answer.content)
     assert client.get(f"/compare/chart{query}").json() == {"figures": []}
 
 

@@ -16,6 +16,7 @@ from hosts.models import Host, Slot
 from jobs.models import Allocation, Member, PoolCount, SlotHold
 from jobs.states import MemberState
 from metrics import sample_intake
+from tests.rig.html import Html
 from tests.rig.rows import make_command
 from tests.rig.world import make_user
 
@@ -27,7 +28,7 @@ def get(path: str) -> str:
     client.force_login(make_user("vic", User.Role.VIEWER))
     answer = client.get(path)
     assert answer.status_code == 200, path
-    return re.sub(r"\s+", " ", answer.content.decode())
+    return Html(answer.content)
 
 
 def figures(path: str) -> dict[str, dict[str, Any]]:

@@ -18,6 +18,7 @@ from hosts.pools import default_pool
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState
 from submissions import contexts
+from tests.rig.html import Html
 from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -36,12 +37,12 @@ def page(ada: User) -> Client:
 
 
 def text(answer: Any) -> str:
-    words = re.sub(r"<[^>]+>", " ", answer.content.decode()).replace("&#x27;", "'")
+    words = re.sub(r"<[^>]+>", " ", Html(answer.content)).replace("&#x27;", "'")
     return re.sub(r"\s+", " ", words)
 
 
 def hidden(answer: Any, name: str) -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', answer.content.decode())
+    found = re.search(rf'name="{name}" value="([^"]*)"', Html(answer.content))
     assert found, f"no field {name}"
     return found[1]
 
@@ -84,7 +85,7 @@ def test_a_priority_that_is_none_is_refused_beside_its_field(page: Client, found
     answer = page.post(manage(waiting), fields(waiting, priority=found))
     assert answer.status_code == 400
     sentence = f"priority must be between 1 and 99; 1 is the highest. Found: {found}."
-    assert f'id="error-priority">{sentence}<' in answer.content.decode()
+    assert f'id="error-priority">{sentence}<' in Html(answer.content)
     assert Job.objects.get(pk=waiting.job_id).priority == 42
 
 
@@ -92,7 +93,7 @@ def test_a_priority_that_is_none_is_refused_beside_its_field(page: Client, found
 def test_a_weight_that_is_none_is_refused_beside_its_field(page: Client, found: str) -> None:
     ResourcePool.objects.filter(pk=default_pool().pk).update(scheduler="fair_share")
     waiting = submit_experiment()
-    shown = page.get(manage(waiting)).content.decode()
+    shown = Html(page.get(manage(waiting)).content)
     assert 'name="weight"' in shown and 'name="priority"' not in shown and 'name="position"' not in shown
     answer = page.post(manage(waiting), {"was-weight": "1", "weight": found})
     assert "weight must be greater than 0" in text(answer)
@@ -223,7 +224,7 @@ def test_a_viewer_sees_everything_and_changes_nothing() -> None:
     client.force_login(make_user("vera", User.Role.VIEWER))
     said = "vera is a viewer and may not change anything."
     shown = client.get(manage(waiting))
-    assert said in text(shown) and 'name="priority"' in shown.content.decode()
+    assert said in text(shown) and 'name="priority"' in Html(shown.content)
     assert said in text(client.post(manage(waiting), fields(waiting, priority="7")))
     for do in ("top", "pause", "kill"):
         assert said in make(client, do, waiting, sure="1"), do
@@ -234,7 +235,7 @@ def test_a_viewer_sees_everything_and_changes_nothing() -> None:
 def test_the_menu_is_a_page_with_the_entries_that_the_job_allows(page: Client) -> None:
     first, second = submit_experiment(name="first"), submit_experiment(name="second")
     top, below = (text(page.get(f"/jobs/menu/{each.job_id}")) for each in (first, second))
-    assert page.get(f"/jobs/menu/{first.job_id}").content.decode().count("<h1>") == 1
+    assert Html(page.get(f"/jobs/menu/{first.job_id}").content).count("<h1>") == 1
     assert "Manage Job" in top and "Move to Top" not in top and "Move Down" in top
     assert "Move to Top" in below and "Pause" in below and "Cancel" in below and "Kill" in below
     transitions.pause(second.pk, actor="user:ada")

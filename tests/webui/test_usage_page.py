@@ -11,6 +11,7 @@ from accounts.models import User
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs.models import UsageRecord
+from tests.rig.html import Html
 from tests.rig.world import make_user
 from webui.templatetags.usage import hours
 
@@ -40,14 +41,14 @@ def get(path: str, status: int = 200) -> str:
     client.force_login(make_user("ada", User.Role.VIEWER))
     answer = client.get(path)
     assert answer.status_code == status, path
-    return re.sub(r"\s+", " ", answer.content.decode())
+    return Html(answer.content)
 
 
 def rows(page: str) -> list[list[str]]:
     found = re.findall(
         r'<tr><td class="name-of">(.*?)</td><td class="number">(.*?)</td><td class="number">(.*?)</td>', page
     )
-    return [[re.sub("<[^>]*>", "", text) for text in row] for row in found]
+    return [[re.sub("(<[^>]*>)+", " ", text).strip() for text in row] for row in found]
 
 
 def test_numbers_have_the_digits_that_people_compare() -> None:

@@ -121,7 +121,7 @@ function show(figures) {
   for (const panel of known.values()) watching.remove(panel);
   watching.add(added);
   for (const panel of added) panel.draw();
-  if (!figures.length) section.append(made("div", { class: "panel empty" }, section.dataset.empty));
+  if (!figures.length) section.append(made("div", { class: "panel empty" }, section.dataset.empty.replace(/\s+/g, " ")));
 }
 
 // --- the address and the form ---

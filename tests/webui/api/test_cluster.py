@@ -6,6 +6,7 @@ from django.test import Client, override_settings
 
 from accounts.models import User
 from tests.rig.api import Cast
+from tests.rig.html import Html
 from webui.api import master_log
 
 
@@ -63,7 +64,7 @@ def test_the_cluster_message_is_set_shown_and_removed(cast: Cast) -> None:
     assert cast.ada.refused("DELETE", "master/cluster_message")[0] == 403
     browser = Client()
     browser.force_login(User.objects.get(username="admin"))
-    assert "Down at noon" in browser.get("/settings").content.decode()
+    assert "Down at noon" in Html(browser.get("/settings").content)
     cast.admin.delete("master/cluster_message")
     assert "clusterMessage" not in cast.stranger.get("master")
 
@@ -138,7 +139,7 @@ def test_the_page_for_people_lists_every_request_and_asks_for_a_login(cast: Cast
     client = Client()
     assert client.get("/api/v1/docs").status_code == 302
     client.force_login(User.objects.get(username="vic"))
-    text = client.get("/api/v1/docs").content.decode()
+    text = Html(client.get("/api/v1/docs").content)
     assert "POST <wbr>/api<wbr>/v1<wbr>/job-queues" in text
     assert "without <code>drain</code>" in text and '<a class="room" href="/docs/"' in text
     assert "<code>config</code> (required): string" in text

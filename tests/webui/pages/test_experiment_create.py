@@ -15,6 +15,7 @@ from accounts.models import User
 from experiments import templates
 from experiments.models import Experiment, Template, Workspace
 from submissions import contexts
+from tests.rig.html import Html
 from tests.rig.world import make_host, make_user
 from trainmaster.cli.preview_search import IF_KEPT, SIMULATED, WHY_OTHERWISE
 
@@ -56,22 +57,21 @@ def zipped(**files: str) -> SimpleUploadedFile:
 
 def test_all_faults_are_named_at_once_and_by_line(client: Client) -> None:
     text = "name: x\nsearcher: {name: single, metricc: loss}\nresources:\n  slots_per_trial: many\n"
-    page = client.post("/experiments/check", {"config": text}).content.decode()
+    page = Html(client.post("/experiments/check", {"config": text}).content)
     assert re.findall(r'<li data-line="(\d+)"', page) == ["2", "2", "4"]
     assert "<code>resources.slots_per_trial</code>" in page and "<code>entrypoint</code>" in page
-    broken = client.post("/experiments/check", {"config": "name: x\nlabels: [x"}).content.decode()
+    broken = Html(client.post("/experiments/check", {"config": "name: x\nlabels: [x"}).content)
     assert 'data-line="2"' in broken
-    assert (
-        "does not exist"
-        in client.post("/experiments/check", {"config": CONFIG, "pool": "no"}).content.decode()
+    assert "does not exist" in Html(
+        client.post("/experiments/check", {"config": CONFIG, "pool": "no"}).content
     )
-    assert "which is not among the files" in client.post(
+    assert "which is not among the files" in Html(client.post(
         "/experiments/check", {"config": CONFIG, "paths": "other.py"}
-    ).content.decode()  # fmt: skip
+    ).content)  # fmt: skip
 
 
 def test_each_line_says_where_it_comes_from_and_no_secret_is_shown(client: Client) -> None:
-    page = client.post("/experiments/check", {"config": CONFIG, "template": "shared"}).content.decode()
+    page = Html(client.post("/experiments/check", {"config": CONFIG, "template": "shared"}).content)
     lines = dict(re.findall(r'<span class="origin">(\w+)</span><code> *([^<]+)</code>', page)[::-1])
     assert 'class="from template"><span class="origin">template</span><code>  priority: 7<' in page
     assert 'class="from config"><span class="origin">config</span><code>name: dropped<' in page
@@ -104,7 +104,7 @@ def test_a_zip_is_submitted_with_a_template_and_once_for_each_form(client: Clien
 
 def test_what_a_search_would_do_is_said_before_it_is_submitted(client: Client) -> None:
     search = CONFIG.replace("name: single", "name: random, max_trials: 6")
-    page = client.post("/experiments/check", {"config": search, "seconds_per_unit": "60"}).content.decode()
+    page = Html(client.post("/experiments/check", {"config": search, "seconds_per_unit": "60"}).content)
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
     assert (
         "6 train for 10 batches" in text
@@ -112,7 +112,7 @@ def test_what_a_search_would_do_is_said_before_it_is_submitted(client: Client) -
         and "That is 1 slot-hours, and 10 min with" in text
     )
     asha = CONFIG.replace("name: single", "name: adaptive_asha, max_trials: 8, max_rungs: 2, divisor: 2")
-    page = client.post("/experiments/check", {"config": asha}).content.decode()
+    page = Html(client.post("/experiments/check", {"config": asha}).content)
     assert '<span class="came"' in page and "less than all trials to the end" in page
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
     assert (

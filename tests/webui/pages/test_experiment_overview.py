@@ -18,6 +18,7 @@ from jobs import transitions
 from jobs.models import Allocation, Task
 from jobs.states import AllocationState
 from metrics import best_so_far, ingest
+from tests.rig.html import Html
 from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +62,7 @@ def sweep(*curves: list[float]) -> tuple[Experiment, list[int]]:
 def order(client: Client, address: str) -> list[int]:
     answer = client.get(address)
     assert answer.status_code == 200
-    return [int(found) for found in re.findall(r'id="trial-(\d+)"', answer.content.decode())]
+    return [int(found) for found in re.findall(r'id="trial-(\d+)"', Html(answer.content))]
 
 
 def test_the_table_of_trials_is_sorted_by_its_address(client: Client) -> None:
@@ -74,14 +75,14 @@ def test_the_table_of_trials_is_sorted_by_its_address(client: Client) -> None:
     assert order(client, f"{at}?sort=latest&part=trials") == [a, b, c], "by number, not by letters"
     assert order(client, f"{at}?sort=-progress")[0] == c and order(client, f"{at}?sort=-steps")[0] == b
     assert order(client, f"{at}?sort=nonsense&page=99") == [a, b, c]
-    page = client.get(f"{at}?sort=best").content.decode()
+    page = Html(client.get(f"{at}?sort=best").content)
     assert 'number" aria-sort="ascending"><a id="head-best" href="?sort=-best">Best ↑</a>' in page
     assert 'hx-get="?sort=best&amp;part=trials"' in page or 'hx-get="?part=trials&amp;sort=best"' in page
 
 
 def test_an_experiment_of_one_trial_shows_its_curves(client: Client) -> None:
     experiment, (only,) = sweep([0.5])
-    page = client.get(f"/experiments/{experiment.pk}").content.decode()
+    page = Html(client.get(f"/experiments/{experiment.pk}").content)
     assert f'data-figures="/trials/{only}/chart"' in page and 'id="compare"' not in page
 
 
@@ -129,10 +130,10 @@ def test_without_validations_there_is_no_figure_and_of_many_trials_the_best_are_
 def test_files_for_tensorboard_are_offered_once_any_metric_was_reported(client: Client) -> None:
     experiment = submit_experiment(name="training alone")
     trial, at = trial_of(experiment), f"/experiments/{experiment.pk}"
-    assert b"files for TensorBoard" not in client.get(at).content
+    assert "files for TensorBoard" not in Html(client.get(at).content)
     summary = {"training": {"accuracy": {"count": 1, "last": 0.5, "type": "number"}}}
     Trial.objects.filter(pk=trial.pk).update(summary_metrics=summary)
-    assert b"files for TensorBoard" in client.get(at).content
+    assert "files for TensorBoard" in Html(client.get(at).content)
 
 
 def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None:
@@ -144,7 +145,7 @@ def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None
             state=AllocationState.TERMINATED,
             started_at=now - timedelta(minutes=begin), ended_at=now - timedelta(minutes=end),
         )  # fmt: skip
-    said = client.get(f"/experiments/{experiment.pk}").content.decode()
+    said = Html(client.get(f"/experiments/{experiment.pk}").content)
     assert "ran 3 h of it, in 2 attempts" in said
 
 
@@ -155,16 +156,16 @@ def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Clie
     [member] = members_of(experiment)
     transitions.member_launched(member.pk, boot_id="boot")
     transitions.member_running(member.pk)
-    assert "Why it stopped" not in client.get(at).content.decode()
+    assert "Why it stopped" not in Html(client.get(at).content)
     settle.member_exited(member.pk, code=2, signal=None, ended_at=None, first_failure=None, oom_kills=None)
-    said = client.get(at).content.decode()
+    said = Html(client.get(at).content)
     assert "Why it stopped" in said and "It failed on gpu1: exit code 2" in said
     assert "No metric has been reported." in said and "trials failed" not in said
-    assert "Why it stopped" not in client.get(f"{at}/timeline").content.decode()
+    assert "Why it stopped" not in Html(client.get(f"{at}/timeline").content)
 
     task = Task.objects.create(id="other", job=experiment.job, kind="TRIAL", name="t", slots=1, state="ENDED")
     Trial.objects.create(experiment=experiment, seed=1, task=task, state="COMPLETED")
-    said = client.get(at).content.decode()
+    said = Html(client.get(at).content)
     assert f'1 of 2 trials failed. The first was <a href="/trials/{trial.pk}">' in said
 
 
@@ -174,5 +175,5 @@ def test_what_to_type_stands_as_code_wherever_it_is_said_why_a_job_waits(client:
     pool_pass.run(experiment.job.pool_id)
     at = experiment.pk
     for address in (f"/experiments/{at}", "/experiments", f"/trials/{trial_of(experiment).pk}", "/jobs"):
-        page = client.get(address).content.decode()
+        page = Html(client.get(address).content)
         assert "has no hosts yet: add one with <code>trainmaster host add</code>" in page, address

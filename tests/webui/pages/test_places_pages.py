@@ -13,6 +13,7 @@ from accounts.models import User
 from experiments import metric_reports
 from experiments.models import Experiment, Project, Workspace
 from metrics.ingest import Report
+from tests.rig.html import Html
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 from webui.models import UserSetting
 from webui.pages.experiments import listing
@@ -31,7 +32,7 @@ def client() -> Client:
 def text(client: Client, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200, answer
-    return re.sub(r"\s+", " ", answer.content.decode())
+    return Html(answer.content)
 
 
 def test_a_search_counts_some_pages_beyond_the_one_shown(
@@ -124,7 +125,7 @@ def test_metrics_of_the_best_trials_are_columns_that_sort_in_as_many_statements_
 
 def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: Client) -> None:
     at = client.post("/workspaces/+new", {"name": "lab"}).headers["Location"]
-    assert b"already a workspace lab" in client.post("/workspaces/+new", {"name": "lab"}).content
+    assert "already a workspace lab" in Html(client.post("/workspaces/+new", {"name": "lab"}).content)
     made = client.post(f"{at}/+project", {"name": "vision", "description": "<b>", "key": ""}).headers[
         "Location"
     ]
@@ -132,9 +133,9 @@ def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: C
     project = Project.objects.get(name="vision")
     assert (made, project.key) == (f"/projects/{project.pk}", "VIS")
     wrong = client.post(f"{made}/edit", {"name": "", "description": "", "key": "V", "workspace": "1"})
-    assert (wrong.status_code, b"1 to 80" in wrong.content) == (400, True)
+    assert (wrong.status_code, "1 to 80" in Html(wrong.content)) == (400, True)
     wrong = client.post(f"{made}/edit", {"name": "seeing", "key": " "})
-    assert (wrong.status_code, b"found: nothing" in wrong.content) == (400, True)
+    assert (wrong.status_code, "found: nothing" in Html(wrong.content)) == (400, True)
     client.post(f"{made}/edit", {"name": "seeing", "description": "", "key": "see", "workspace": "1"})
     project.refresh_from_db()
     assert (project.name, project.key, project.workspace_id) == ("seeing", "SEE", 1)
@@ -142,7 +143,7 @@ def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: C
     Experiment.objects.update(project=project)
     page = text(client, made)
     assert f"/experiments?project={project.pk}&amp;state=active" in page and experiment.name in page
-    assert "still has experiments" in client.post(f"{made}/delete", follow=True).content.decode()
+    assert "still has experiments" in Html(client.post(f"{made}/delete", follow=True).content)
     client.post(f"{made}/archive")
     assert "seeing" in text(client, "/workspaces/1?archived=yes") and "seeing" not in text(
         client, "/workspaces/1"

@@ -13,6 +13,7 @@ from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
 from shown.queue import opening
+from tests.rig.html import Html
 from webui.pages.queue import listing
 from webui.pages.queue import rows as queue_rows
 from webui.pages.queue import view as queue_view
@@ -261,7 +262,7 @@ def test_every_row_of_the_board_has_a_cell_for_each_head(
     client = Client()
     client.force_login(mira)
     for view in ("", "?show=all&sort=-name"):
-        page = client.get(f"/jobs/{pool.name}{view}").content.decode()
+        page = Html(client.get(f"/jobs/{pool.name}{view}").content)
         heads = re.findall(r'<th class="col-[a-z]+[^>]*>(?:<a [^>]*>)?([^<]*?)(?: [↑↓])?<', page)
         rows = re.findall(r"<tr id=\"job-.*?</tr>", page, re.DOTALL)
         assert heads == titles

@@ -10,6 +10,7 @@ from django.test import Client
 from accounts.models import User
 from experiments.models import Experiment, Trial
 from tests.rig import swept
+from tests.rig.html import Html
 from tests.rig.world import make_user
 from trainmaster.cli.preview_search import IF_KEPT, SIMULATED, WHY_OTHERWISE
 
@@ -37,7 +38,7 @@ def search(admin: User) -> Experiment:
 def page(client: Client, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200, address
-    return answer.content.decode()
+    return Html(answer.content)
 
 
 def shown(client: Client, address: str) -> list[int]:
@@ -97,7 +98,7 @@ def test_those_ticked_are_killed_by_who_may_and_the_others_stay(client: Client, 
     back = f"{at}?sort=best"
     answer = client.post(f"{at}/kill", {"trial": [*living, ended, "x", 10**30], "back": back}, follow=True)
     assert answer.redirect_chain[0][0] == back
-    assert "2 trials are being killed. 1 was left as it is" in answer.content.decode()
+    assert "2 trials are being killed. 1 was left as it is" in Html(answer.content)
     assert set(search.trials.filter(pk__in=living).values_list("state", flat=True)) == {"CANCELED"}
     tree = page(client, f"/experiments/{search.pk}/search")
     assert re.search(r"\d killed<", tree) and not re.search(r"\d failed<", tree)
@@ -113,7 +114,7 @@ def test_a_trial_that_is_killed_on_its_page_is_what_one_looks_at_then(
     fields = dict(re.findall(r'name="(trial|back)" value="([^"]*)"', form[2]))
     answer = client.post(form[1], fields, follow=True)
     assert answer.redirect_chain[0][0] == f"/trials/{trial}/timeline"
-    shown = answer.content.decode()
+    shown = Html(answer.content)
     assert "1 trial is being killed." in shown and "Kill this trial" not in shown
     astray = client.post(form[1], {"trial": trial, "back": "//evil.example/trials/1"})
     assert astray.headers["Location"] == f"/experiments/{search.pk}/trials"

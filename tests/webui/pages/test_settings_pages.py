@@ -14,6 +14,7 @@ from accounts.models import AccessToken, User
 from notifications import outbox, sending
 from notifications.models import Delivery, Rule
 from tests.rig.endings import ended
+from tests.rig.html import Html
 from tests.rig.receiver import running_receiver
 from tests.rig.world import make_user
 
@@ -39,7 +40,7 @@ def client(ada: User) -> Client:
 def text(client: Client, path: str, form: dict[str, object] | None = None, status: int = 200) -> str:
     answer = client.get(path) if form is None else client.post(path, form, follow=True)
     assert answer.status_code == status, answer.content
-    return answer.content.decode()
+    return Html(answer.content)
 
 
 def test_a_token_is_shown_in_one_answer_alone_and_revoked(client: Client) -> None:

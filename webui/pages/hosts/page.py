@@ -56,7 +56,8 @@ def listing(request: HttpRequest) -> HttpResponse:
     changed = [(each.host, key) for each in seen for key in keys_to_accept(each.host) if key.pinned]
     context = hosts_filter.context(request, seen) | {
         "total": len(seen),
-        "totals": occupancy.totals(seen),
+        "totals": (totals := occupancy.totals(seen)),
+        "slots": totals.total(),
         "changed_keys": changed,
         "topics": " ".join(["hosts", *(f"pool:{pk}" for pk in sorted({each.host.pool_id for each in seen}))]),
         "may_act": user_of(request).is_admin,

@@ -53,8 +53,7 @@ def of(pool: ResourcePool) -> dict[str, Any]:
             (check for check in checks if check.ok and check.all_reduce_mb_per_second is None), None
         ),
         "networks": networks,
-        # every second part is a command
-        "advice": pair_networks.advice(networks, pool.name, pool.network_interface).split("`"),
+        "advice": pair_networks.advice(networks, pool.name, pool.network_interface),
     }
 
 

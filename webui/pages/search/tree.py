@@ -78,6 +78,11 @@ class Line:
     is_best: bool
     hparams: dict[str, str]
 
+    @property
+    def at(self) -> float | None:
+        """When this became of it; None while it is on the way."""
+        return None if self.entry.outcome == Outcome.RUNNING else self.entry.at
+
 
 @dataclass(frozen=True)
 class Level:
