@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from webui import docs_site
 from webui.assets import Assets
-from webui.live import proxy
 from webui.live.routing import websocket_application
+from webui.proxy import entry
 from webui.runner_api.proofs import proving
 from webui.runner_api.routes import application as runner_application
 
@@ -52,7 +52,7 @@ def build(django_application: ASGIHandler) -> ProtocolTypeRouter:
         redirect_slashes=False,
         default=bounded(cast(ASGIApp, django_application)),
     )
-    proved = proxy.before(proving(http))  # what a task's own pages answer is the task's, and is never proved
+    proved = entry.before(proving(http))  # what a task's own pages answer is the task's, and is never proved
     return ProtocolTypeRouter(
-        {"http": proved, "lifespan": http, "websocket": proxy.before(websocket_application)}
+        {"http": proved, "lifespan": http, "websocket": entry.before(websocket_application)}
     )

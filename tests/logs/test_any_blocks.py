@@ -17,7 +17,7 @@ from logs.levels import Level
 from logs.lines import Block, Line, raw, text_of
 from logs.models import Chunk
 from tests.rig.rows import make_gang
-from webui.live.log_download import written
+from webui.downloads.logs import written
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from logs.filters import Filters
 from logs.levels import Level, parse
 from logs.lines import Line, NewLine, blocks_of, raw, text_of
 from tests.rig.rows import make_gang
-from webui.live import log_download as download
+from webui.downloads import logs as download
 
 pytestmark = pytest.mark.django_db
 

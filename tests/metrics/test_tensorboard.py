@@ -8,7 +8,7 @@ import pytest
 
 from metrics import ingest, tensorboard
 from tests.rig.world import make_host, submit_experiment, trial_of
-from webui.live.tensorboard_archive import folders
+from webui.downloads.tensorboard import folders
 
 pytestmark = pytest.mark.django_db
 AT = 1_790_000_000.25

@@ -141,7 +141,8 @@ def test_a_caller_may_give_it_the_code_that_it_answers_with() -> None:
 #: Rooms that may import accounts.refusals. What `manage.py up` runs before there is a server prints its sentences.
 ROOMS = (
     "accounts", "commands", "experiments", "logs", "metrics", "notifications", "queue/dispatch", "queue/hosts",
-    "queue/jobs", "shown", "submissions", "webui/api", "webui/live", "webui/pages", "webui/runner_api",
+    "queue/jobs", "shown", "submissions", "webui/api", "webui/downloads", "webui/live", "webui/pages", "webui/proxy",
+    "webui/runner_api",
 )  # fmt: skip
 #: Callers tell these by their type, and nobody is shown what they say.
 SIGNALS = {"Gone", "NoSuchExperiment", "Over", "Stale", "Unanswered", "Unreadable", "WrongAnswer"}

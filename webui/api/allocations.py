@@ -20,10 +20,10 @@ from jobs.states import AllocationState, MemberState, StopKind
 from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Conflict, Missing
-from webui.live.threads import reading, release_thread
-from webui.live.wakeups import wakeups
 from webui.models import GatherPart
 from webui.query import number
+from webui.waiting.threads import reading, release_thread
+from webui.waiting.wakeups import wakeups
 
 #: How long a peer waits for its gang before it is told that some are missing.
 GANG_WAIT_SECONDS = 600.0

@@ -29,9 +29,9 @@ from webui.api.answers import Answer, Maybe, Media, Number64, json_answer
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
-from webui.live.checkpoint_archive import FORMATS, archive, one_file
-from webui.live.storage_threads import on_storage
-from webui.live.threads import reading
+from webui.downloads.checkpoints import FORMATS, archive, one_file
+from webui.waiting.storage_threads import on_storage
+from webui.waiting.threads import reading
 
 R = TypeVar("R")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")

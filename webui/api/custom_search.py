@@ -21,7 +21,7 @@ from webui.api.allocations import poll
 from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Missing
-from webui.live.threads import reading
+from webui.waiting.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
 POLL_SECONDS = 60.0

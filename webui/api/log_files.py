@@ -14,9 +14,9 @@ from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import file_query
-from webui.live.log_archive import archive
-from webui.live.log_download import stepped, written
-from webui.live.threads import reading, release_thread
+from webui.downloads.log_archive import archive
+from webui.downloads.logs import stepped, written
+from webui.waiting.threads import reading, release_thread
 
 
 @async_view("GET", answer=Media("text/plain"))

@@ -29,8 +29,8 @@ from webui.api.log_query import LogQuery, fields_query, stream_query
 from webui.api.log_records import Encoder, LogFields, LogRecord, fields
 from webui.api.ndjson import record
 from webui.live.tails import Tail, tails
-from webui.live.threads import catching_up, reading, release_thread
-from webui.live.wakeups import LOOK_AGAIN_SECONDS
+from webui.waiting.threads import catching_up, reading, release_thread
+from webui.waiting.wakeups import LOOK_AGAIN_SECONDS
 
 LINES_PER_READ = 1000
 FIELDS_SECONDS = 5.0

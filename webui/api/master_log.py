@@ -16,8 +16,8 @@ from webui.api.authentication import authenticate
 from webui.api.errors import Forbidden
 from webui.api.ndjson import ndjson, record
 from webui.api.views import Json
-from webui.live.threads import reading, release_thread
 from webui.query import LARGEST_INTEGER, flag, whole
+from webui.waiting.threads import reading, release_thread
 
 _PAGE = 500
 _EVERY_SECONDS = 1.0

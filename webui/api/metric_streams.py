@@ -28,8 +28,8 @@ from webui.api.experiment_metrics import (
     snapshot,
 )
 from webui.api.ndjson import ndjson, record
-from webui.live.threads import reading, release_thread
 from webui.query import whole, wholes
+from webui.waiting.threads import reading, release_thread
 
 PERIOD_SECONDS = 30
 MARGIN = 10

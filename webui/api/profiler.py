@@ -28,9 +28,9 @@ from webui.api.ndjson import ndjson, record
 from webui.api.permissions import person, require_owner
 from webui.api.trials import find
 from webui.api.views import ApiView
-from webui.live.threads import reading, release_thread
-from webui.live.wakeups import wakeups
 from webui.query import flag
+from webui.waiting.threads import reading, release_thread
+from webui.waiting.wakeups import wakeups
 
 MOST_POINTS = 10_000
 #: a follower looks again at the latest after this time

@@ -17,7 +17,7 @@ from webui.api.log_access import own_task
 from webui.api.permissions import person
 from webui.api.views import ApiView
 from webui.live.stack_answers import RANKS_AT_ONCE, stacks_of
-from webui.live.threads import reading, release_thread
+from webui.waiting.threads import reading, release_thread
 
 _LARGEST_RANK = 2**31 - 1
 

@@ -20,7 +20,7 @@ from webui.api.async_views import Principal, async_view
 from webui.api.errors import Forbidden
 from webui.api.resource_usage import KINDS, AggregatedQuery, RawQuery, periods_of, times_of
 from webui.api.views import Json
-from webui.live.threads import reading, release_thread
+from webui.waiting.threads import reading, release_thread
 
 ENTRIES_PER_READ = 2000
 _RAW = ["experiment_id", "kind", "username", "labels", "slots", "start_time", "end_time", "seconds"]

@@ -16,7 +16,7 @@ from webui.api import commands
 from webui.api.answers import Answer, Maybe, Pagination
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
-from webui.live.proxy_access import may_use
+from webui.proxy.access import may_use
 
 
 class LoginAccount(Answer):

@@ -15,8 +15,8 @@ from webui.api.async_views import Principal, async_view
 from webui.api.errors import Missing
 from webui.api.log_access import task_of_trial
 from webui.api.log_files import as_file
-from webui.live.tensorboard_archive import archive
-from webui.live.threads import reading
+from webui.downloads.tensorboard import archive
+from webui.waiting.threads import reading
 
 
 @async_view("GET", answer=Media("application/zip"))

@@ -18,8 +18,8 @@ from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Missing
 from webui.api.ndjson import ndjson, record
 from webui.api.views import Json
-from webui.live.threads import reading, release_thread
 from webui.query import wholes
+from webui.waiting.threads import reading, release_thread
 
 
 class ReportRecord(Answer):

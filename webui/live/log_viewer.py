@@ -38,7 +38,7 @@ from webui.live.requests import Ack, View, parse_frame
 from webui.live.rows import encode
 from webui.live.sockets import Socket
 from webui.live.tails import Tail, tails
-from webui.live.threads import catching_up
+from webui.waiting.threads import catching_up
 
 WINDOW = 4
 #: Frames of lines that all viewers together may send in one turn of the event loop: about a millisecond.
@@ -172,7 +172,7 @@ async def next_batch(tail: Tail, after: int, filters: Filters) -> Batch:
 
 
 def own_batch(task_id: str, after: int, filters: Filters) -> Batch:
-    """The same, read for one viewer alone."""
+    """Read the lines of one frame for one viewer alone."""
     page = read.forward(task_id, after, filters, LINES_PER_RUN)
     lines, upto = page.lines, page.upto
     characters = 0

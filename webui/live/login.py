@@ -28,7 +28,7 @@ def has_token(headers: dict[str, str]) -> bool:
 
 
 def session_key(headers: dict[str, str]) -> str:
-    """Of the console's session; empty without one."""
+    """Return the key of the console's session; empty without one."""
     try:
         morsel = SimpleCookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs
 from django.db import Error, connection
 
 from webui.live.sockets import Socket
-from webui.live.threads import reading
-from webui.live.wakeups import wakeups
+from webui.waiting.threads import reading
+from webui.waiting.wakeups import wakeups
 
 TOPICS_MAX = 100
 COALESCE_SECONDS = 0.25

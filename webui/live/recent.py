@@ -17,7 +17,7 @@ from logs import read
 from logs.filters import Filters
 from logs.lines import Line
 from webui.live.rows import Piece, encode
-from webui.live.threads import catching_up, reading
+from webui.waiting.threads import catching_up, reading
 
 LINES_PER_RUN = 1000
 RUN_CHARACTERS = 1024 * 1024
@@ -148,7 +148,7 @@ def read_runs(task_id: str, after: int, most_bytes: int) -> list[Run]:
 def read_encoded(
     task_id: str, after: int, most_bytes: int, wanted: Sequence[Filters]
 ) -> tuple[list[Run], list[dict[Filters, Piece]]]:
-    """The same with the rows for these filters, none of which has a pattern."""
+    """Read runs behind line `after` with their encoded rows for these filters, none of which has a pattern."""
     runs = read_runs(task_id, after, most_bytes)
     return runs, [{filters: encode(run.lines, filters) for filters in wanted} for run in runs]
 

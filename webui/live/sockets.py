@@ -13,8 +13,8 @@ from django.db import Error
 
 from accounts.refusals import Refusal
 from webui.live.login import is_own_origin, user_of
-from webui.live.threads import reading
 from webui.refusals import STATUS
+from webui.waiting.threads import reading
 
 #: Close codes of ours: the browser goes to the login page; the server failed. A refusal: 4000 and its HTTP status.
 NOT_LOGGED_IN, FAILED = 4401, 1011

@@ -8,8 +8,8 @@ from typing import Any
 
 from logs import stacks
 from logs.models import RankStack
-from webui.live.threads import reading
-from webui.live.wakeups import LOOK_AGAIN_SECONDS, wakeups
+from webui.waiting.threads import reading
+from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 #: Longer than a host takes (dispatch.watching.stacks), shorter than clients wait for any answer.
 WAIT_SECONDS = 25.0

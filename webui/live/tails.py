@@ -19,8 +19,8 @@ from logs.filters import Filters
 from webui.live.rank_status import Rank, RankStatus, ranks_of
 from webui.live.recent import LINES_PER_RUN, Recent, Run, read_encoded
 from webui.live.rows import Piece
-from webui.live.threads import catching_up, reading
-from webui.live.wakeups import LOOK_AGAIN_SECONDS, wakeups
+from webui.waiting.threads import catching_up, reading
+from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 #: A flood announces each of its batches: lines are gathered for so long, longer for many viewers, before a look.
 GATHER_SECONDS_MIN, GATHER_SECONDS_MAX = 0.01, 0.05

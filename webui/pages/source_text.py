@@ -37,7 +37,7 @@ def coloured(text: str, name: str) -> SafeString:
 
 
 def coloured_as(text: str, language: str) -> SafeString:
-    """The same of source in a language (`python`, `julia`); of one that is not known, the text."""
+    """Return source in a language (`python`, `julia`) as HTML with syntax classes; plain text if it is not known."""
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:

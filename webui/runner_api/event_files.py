@@ -15,9 +15,9 @@ from experiments import event_files
 from experiments.models import Trial
 from experiments.states import ExperimentState
 from jobs.models import Allocation
-from webui.live.threads import on_files, reading
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import Refused, endpoint, read_body
+from webui.waiting.threads import on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
 

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from accounts.models import Cluster
-from webui.live.threads import reading
 from webui.runner_api import limits
 from webui.runner_api.answers import Refused, endpoint
+from webui.waiting.threads import reading
 
 
 @endpoint

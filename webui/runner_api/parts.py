@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response
 from experiments import checkpoints, s3_stores, signed_uploads
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
-from webui.live.threads import on_clouds, on_files, reading, storing
 from webui.runner_api import access, files, growing_files, limits
 from webui.runner_api.answers import Refused, endpoint, read_object
 from webui.runner_api.checkpoints import check_open, check_room, check_wanted, length, named, receive
 from webui.runner_api.growing_files import GrowingFile, WrongDigest
+from webui.waiting.threads import on_clouds, on_files, reading, storing
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

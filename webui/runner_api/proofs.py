@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accounts.models import Cluster
 from trainmaster.identity import CHALLENGE_HEADER, PROOF_HEADER, proof
-from webui.live.threads import reading
 from webui.runner_api import limits
 from webui.runner_api.answers import endpoint
+from webui.waiting.threads import reading
 
 
 class _ThisCluster:

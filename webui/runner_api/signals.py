@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from django.db import Error
 
 from jobs.models import Allocation
-from webui.live.threads import reading
-from webui.live.wakeups import LOOK_AGAIN_SECONDS, wakeups
+from webui.waiting.threads import reading
+from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dispatch.runs import detached, heartbeats, intake
-from webui.live.threads import reading, storing
-from webui.live.wakeups import wakeups
 from webui.runner_api import access, limits
 from webui.runner_api.answers import Refused, answer_of, endpoint, read_body, read_object, too_large
 from webui.runner_api.budget import budgets
 from webui.runner_api.signals import changes
+from webui.waiting.threads import reading, storing
+from webui.waiting.wakeups import wakeups
 
 
 class Pending:

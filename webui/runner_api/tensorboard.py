@@ -16,10 +16,10 @@ from experiments import event_files
 from experiments.models import Trial
 from metrics import tensorboard
 from metrics.models import Group
-from webui.live.tensorboard_archive import folders
-from webui.live.threads import catching_up
+from webui.downloads.tensorboard import folders
 from webui.runner_api import access, limits
 from webui.runner_api.answers import Refused, endpoint
+from webui.waiting.threads import catching_up
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _written(path: Path, offset: int) -> _Part:
 
 
 def _made(trial: Trial, group: str, after: str) -> _Part:
-    """Of stored metrics; one that went back behind `after`, since its trial began again, is made anew."""
+    """Write event files from stored metrics; a trial that started over behind `after` is written again in full."""
     last = Group.objects.filter(trial_id=trial.pk, name=group).values_list("last_step", flat=True).first()
     known = int(after) if after else None
     if known is not None and (last is None or last < known):

@@ -22,8 +22,8 @@ from logs import store
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
-from webui.live.log_archive import RANKS_TOGETHER
-from webui.live.threads import reading
+from webui.downloads.log_archive import RANKS_TOGETHER
+from webui.waiting.threads import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

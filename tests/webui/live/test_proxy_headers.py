@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webui.live.proxy_headers import answer_headers, location, policy, request_headers
+from webui.proxy.headers import answer_headers, location, policy, request_headers
 
 OWN = frozenset({"sessionid", "csrftoken"})
 BASE, ORIGIN = "/proxy/ab12/", "https://console:8443"

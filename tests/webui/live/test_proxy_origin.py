@@ -10,9 +10,10 @@ import pytest
 from django.conf import LazySettings
 from websockets.asyncio.server import ServerConnection, serve
 
-from webui.live import proxy, proxy_origin
-from webui.live.proxy_access import Answer, Visit, Visitor
-from webui.live.proxy_socket import Tunnelled
+from webui.proxy import entry
+from webui.proxy import origin as proxy_origin
+from webui.proxy.access import Answer, Visit, Visitor
+from webui.proxy.sockets import Tunnelled
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_program_is_told_of_the_scheme_that_the_front_says_of_a_websocket(
     scope: dict[str, Any] = {
         "type": "websocket", "scheme": "ws", "path": "/proxy/ab/echo", "query_string": b"", "headers": headers
     }  # fmt: skip
-    asked = proxy.asked_of(scope)
+    asked = entry.asked_of(scope)
     assert asked.origin == f"{told}://console:8443"
 
     async def tell(connection: ServerConnection) -> None:

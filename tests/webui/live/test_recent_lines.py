@@ -25,7 +25,7 @@ from tests.rig.web import Web, running_web
 from webui.embedded.redis import Redis
 from webui.live.recent import FILTERS_PER_RUN, NEAR_LINES, Recent
 from webui.live.rows import encode
-from webui.live.threads import reading
+from webui.waiting.threads import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -90,7 +90,7 @@ def _step(request: HttpRequest, action: str) -> Step:
 
 @transaction.atomic
 def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
-    """Of what labels it has by now: others may have given it some since the list was shown."""
+    """Add or remove labels, starting from those it has now: others may have changed them since the list was shown."""
     kept = [label for label in transitions.lock(each.pk).labels if adds or label not in labels]
     edits.edit(each.pk, labels=[*kept, *labels] if adds else kept)
 

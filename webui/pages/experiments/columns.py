@@ -77,7 +77,7 @@ def _columns() -> Sequence[Column[Row]]:
 
 
 def column(key: str) -> Column[Row] | None:
-    """Of this key. For any metric there is one (METRIC before it): the latest value of the best trial."""
+    """Return the column of this key. Any metric has one (METRIC before its name): the best trial's latest value."""
     metric = Metric.parse(key.removeprefix(METRIC)) if key.startswith(METRIC) else None
     if metric is None:
         return COLUMNS.get(key)

@@ -122,7 +122,7 @@ def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
 
 
 def what_goes(experiments: list[int]) -> dict[str, int]:
-    """Of these experiments: trials, stored checkpoints, and the bytes of checkpoints and logs."""
+    """Count what deleting these experiments removes: trials, stored checkpoints, bytes of checkpoints and logs."""
     stored = Checkpoint.objects.filter(trial__experiment__in=experiments).exclude(
         state=CheckpointState.DELETED
     )

@@ -85,7 +85,7 @@ def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> Http
 
 
 def _ran(only: Trial | None) -> dict[str, float] | None:
-    """Of the only trial: its `attempts` that began, and `seconds` in all of them; None where one at most began."""
+    """Return the `attempts` of the only trial that began and their total `seconds`; None if at most one began."""
     if only is None:
         return None
     found = Allocation.objects.filter(task_id=only.task_id).values_list("started_at", "ended_at")

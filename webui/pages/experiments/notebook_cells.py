@@ -155,7 +155,7 @@ def _of_output(output: dict[str, Any], left: _Budget) -> Iterator[Output]:
 
 
 def _of_data(data: dict[str, Any], left: _Budget) -> Iterator[Output]:
-    """The same thing in several forms: an image before its text, and of what is neither, only that it is there."""
+    """Yield one output of several forms: an image before text; for any other kind, only that it is there."""
     image = next((kind for kind in _IMAGES if kind in data), None)
     if image is not None:
         yield _image(image, data[image], left)
@@ -186,7 +186,7 @@ def _of_text(text: str, left: _Budget, *, is_error: bool = False) -> Iterator[Ou
 
 
 def _overwritten(text: str) -> str:
-    """Of a line that was written over, as bars of progress are, what stood there last."""
+    """Return what was last on each line that was overwritten, as progress bars are."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in lines)
 

@@ -66,7 +66,7 @@ def table(
 
 
 def within(tried: Iterable[tuple[int, Flat, float | None]], bounds: dict[str, Bounds]) -> set[int]:
-    """Of (trial, hyperparameters, best value of the searcher's metric) those that lie within all of these (METRIC)."""
+    """Return the trials of (trial, hyperparameters, best searcher metric) that are within all bounds (METRIC)."""
     return {
         pk
         for pk, hparams, best in tried
@@ -112,7 +112,7 @@ def _rows(experiment: Experiment, trials: list[Trial], shown: Sequence[Column[Ro
 
 
 def _in_order(rows: QuerySet[Trial], sort: Sort, kept: Collection[int] | None) -> QuerySet[Trial] | list[int]:
-    """Of those `kept` only their ids: a page of them is read whole."""
+    """Return the rows in order; if `kept` is given, only their ids, since a page of them is read whole."""
     ordered = rows.order_by(sort.expression, "pk")
     if kept is None:
         return ordered

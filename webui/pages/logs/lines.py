@@ -13,7 +13,7 @@ from logs import context as log_context
 from logs import read
 from logs.filters import Filters
 from logs.lines import Line
-from webui.live.log_download import blocks
+from webui.downloads.logs import blocks
 from webui.live.rows import as_row
 from webui.pages.frame import page, refusing
 from webui.pages.tasks import commands

@@ -13,8 +13,8 @@ from accounts.models import User
 from accounts.refusals import Code, Refusal
 from jobs.models import Task
 from webui.live.stack_answers import stacks_of
-from webui.live.threads import reading, release_thread
 from webui.pages.frame import refused_data
+from webui.waiting.threads import reading, release_thread
 
 _LARGEST_RANK = 2**31 - 1
 

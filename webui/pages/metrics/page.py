@@ -22,7 +22,7 @@ from metrics.charts import FIRST_GROUPS, plain
 from metrics.curves import Axis, Clock, Curve, View
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.live.log_download import stepped
+from webui.downloads.logs import stepped
 from webui.pages.frame import page, refusing, show, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.metrics import query

@@ -13,7 +13,7 @@ from django.http.response import HttpResponseBase
 
 from metrics import sample_charts, timings
 from metrics import samples as measured
-from webui.live.log_download import stepped
+from webui.downloads.logs import stepped
 from webui.pages.frame import page, refusing
 from webui.pages.profiler import query
 from webui.pages.trials import trial

@@ -111,7 +111,7 @@ def _indices(columns: list[Column]) -> dict[tuple[str, str], int]:
 def _gpu_chips(
     columns: list[Column], chosen: Chosen, indices: dict[tuple[str, str], int]
 ) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-    """Of each host its GPUs: UUID, label, and whether it is chosen."""
+    """Return the GPUs of each host: UUID, label, and whether it is chosen."""
     found: dict[str, dict[str, None]] = {}
     for host, name, part in columns:
         if name.startswith(GPU):

@@ -17,9 +17,9 @@ from commands.states import CommandState
 from jobs import phases
 from jobs.models import Job
 from shown import verdicts
-from webui.live.proxy_access import may_use
 from webui.pages.frame import page, show, user_of
 from webui.pages.tasks import commands
+from webui.proxy.access import may_use
 from webui.query import choices
 
 #: pill -> kind

@@ -63,7 +63,7 @@ class Table:
 
 
 def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> Table:
-    """Of one trial, or of all. `state` (a chip), `sort` and `page`; what makes no sense is left out and named."""
+    """Build the table for one trial, or all, by `state`, `sort` and `page`; invalid values are dropped and named."""
     chosen, wrong = choices(query, {"state": CHIPS, "sort": SORTS})
     chip, sort = chosen.get("state") or "stored", chosen.get("sort") or "newest"
     whose = {"trial": trial} if trial else {"trial__experiment": experiment}

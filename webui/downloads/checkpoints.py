@@ -10,8 +10,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from experiments import stored_files
 from experiments.models import Checkpoint
-from webui.live.storage_threads import on_storage
-from webui.live.zip_stream import COMPRESSION, Entry, Sink
+from webui.downloads.zip_stream import COMPRESSION, Entry, Sink
+from webui.waiting.storage_threads import on_storage
 
 BLOCK_BYTES = 1 << 20
 #: ending of the file -> its media type

@@ -2,7 +2,7 @@
 
 In front of Django, whose handler keeps a thread for each request: a notebook holds dozens open. Who may not, or comes
 too early or too late, gets the console's page about the task, and a program gets a status and a sentence. Where tasks
-have an origin of their own (webui.live.proxy_origin), browsers are handed over to it, and nothing else is served there.
+have an origin of their own (webui.proxy.origin), browsers are handed over to it, and nothing else is served there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from django.db import Error
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from webui.live import login, proxy_access, proxy_login, proxy_origin
-from webui.live.proxy_access import Answer, NoLonger, Visit, Visitor
-from webui.live.proxy_headers import Headers, answer_headers, guards, request_headers
-from webui.live.proxy_http import Exchange, Unanswered
-from webui.live.proxy_socket import Tunnelled
-from webui.live.threads import reading
+from webui.live import login
+from webui.proxy import access
+from webui.proxy import login as proxy_login
+from webui.proxy import origin as proxy_origin
+from webui.proxy.access import Answer, NoLonger, Visit, Visitor
+from webui.proxy.headers import Headers, answer_headers, guards, request_headers
+from webui.proxy.requests import Exchange, Unanswered
+from webui.proxy.sockets import Tunnelled
+from webui.waiting.threads import reading
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +127,7 @@ async def _answer(asked: Asked, scope: Scope, receive: Receive, send: Send) -> R
     if not asked.has_slash:
         return RedirectResponse(asked.base + asked.query, 307)
     visitor = Visitor(asked.service_id, asked.headers, asked.apart)
-    visit = await reading(proxy_access.visit, visitor)
+    visit = await reading(access.visit, visitor)
     # a service worker would answer the task's addresses itself, with pages that no policy binds
     foreign = asked.headers.get("service-worker") == "script" or (
         scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not login.is_own_origin(asked.headers)
@@ -180,7 +183,7 @@ async def _carry(
     sent = request_headers(scope["headers"], own_cookies(), asked.scheme)
     exchange = Exchange(visit.door, scope["method"], path.encode("latin-1"), sent, receive)
     try:
-        await exchange.run(send, rewritten, proxy_access.until_it_may_not(visitor))
+        await exchange.run(send, rewritten, access.until_it_may_not(visitor))
     except Unanswered as error:
         if begun:
             raise  # the answer breaks off, which the browser sees

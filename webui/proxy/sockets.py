@@ -18,10 +18,11 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from dispatch.ssh import doors
-from webui.live import login, proxy_access
-from webui.live.proxy_access import Answer, NoLonger, Visit, Visitor
-from webui.live.proxy_headers import request_headers
-from webui.live.threads import reading
+from webui.live import login
+from webui.proxy import access
+from webui.proxy.access import Answer, NoLonger, Visit, Visitor
+from webui.proxy.headers import request_headers
+from webui.waiting.threads import reading
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class Tunnelled:
 
         code, reason = 1000, ""
         try:
-            await _first_of(inward(), outward(), proxy_access.until_it_may_not(self._visitor))
+            await _first_of(inward(), outward(), access.until_it_may_not(self._visitor))
         except NoLonger as error:
             code, reason = _ENDED, str(error)
         finally:
@@ -130,7 +131,7 @@ class Tunnelled:
                 await self._send({"type": "websocket.send", key: frame})
 
         try:
-            await _first_of(inward(), outward(), proxy_access.until_it_may_not(self._visitor))
+            await _first_of(inward(), outward(), access.until_it_may_not(self._visitor))
         except NoLonger as error:
             await self._close(_ENDED, str(error))
         finally:
@@ -181,7 +182,7 @@ class Tunnelled:
             log.info("the use of task %s is not noted: %s", self._visitor.service_id, error)
 
     async def _visit(self) -> Visit:
-        return await reading(proxy_access.visit, self._visitor)
+        return await reading(access.visit, self._visitor)
 
 
 async def _first_of(*pumps: Pump) -> None:

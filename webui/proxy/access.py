@@ -20,8 +20,10 @@ from commands.models import Command, Service
 from commands.states import CommandState
 from dispatch.ssh.doors import Door, door_of
 from jobs.models import Job
-from webui.live import login, proxy_login, proxy_origin
-from webui.live.threads import reading
+from webui.live import login
+from webui.proxy import login as proxy_login
+from webui.proxy import origin
+from webui.waiting.threads import reading
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +134,7 @@ def _look_up(visitor: Visitor) -> Visit:
     task_id = str(service.command_id) if service else ""
     if not visitor.apart:
         user = login.user_of(visitor.headers)
-    elif proxy_origin.is_of_task(visitor.headers, task_id):
+    elif origin.is_of_task(visitor.headers, task_id):
         user = proxy_login.user_of(visitor.headers, task_id)
     else:
         user = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from experiments.models import Checkpoint
-from webui.live.threads import on_clouds, on_files
+from webui.waiting.threads import on_clouds, on_files
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ from logs import read
 from logs.chunks import Source
 from logs.contents import Piece
 from logs.filters import Filters
-from webui.live.threads import catching_up
+from webui.waiting.threads import catching_up
 
 #: What is gathered for one block, and for how long, where chunks are small or few lines are wanted.
 BLOCK_BYTES, BLOCK_SECONDS = 256 * 1024, 0.2
@@ -74,7 +74,7 @@ def written(task_id: str, filters: Filters | None) -> Generator[bytes]:
 
 
 def blocks(task_id: str, filters: Filters) -> AsyncIterator[bytes]:
-    """The same for an answer that is streamed. Raises Refusal, and what the database raises."""
+    """Yield the bytes of filtered lines for a streamed answer. Raises Refusal, and what the database raises."""
     return stepped(written(task_id, filters))
 
 

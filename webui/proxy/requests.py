@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Send
 
 from dispatch.ssh.door_requests import Backend
 from dispatch.ssh.doors import Door
-from webui.live.proxy_headers import Headers
+from webui.proxy.headers import Headers
 
 #: to one task; further requests wait this long for one to be free
 CONNECTIONS_MAX, WAIT_SECONDS = 32, 30.0
