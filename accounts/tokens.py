@@ -77,7 +77,7 @@ def revoke(row: AccessToken, *, actor: str) -> None:
 
 
 def revoke_all(user: User) -> None:
-    """Of somebody who may not come in any more."""
+    """Revoke all tokens of a user who may no longer log in."""
     AccessToken.objects.filter(user=user, revoked_at=None).update(revoked_at=timezone.now())
 
 

@@ -54,7 +54,7 @@ def runner_batches(points: int, metrics: int) -> list[tuple[int, bytes]]:
 
 
 def log_batches(run: str, points: int, metrics: int) -> list[bytes]:
-    """The same as bodies of log_batch."""
+    """Return the points as bodies of MLflow's log_batch."""
     each, told = POINTS_PER_BATCH // metrics, reports(points, metrics)
     return [
         json.dumps(

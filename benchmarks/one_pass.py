@@ -120,7 +120,7 @@ def timed_pass(pool: Any) -> dict[str, Any]:
 
 
 def rounds(waiting: int, hosts: int, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Of each round the first pass, over idle hosts, and the second; each round has a pool of its own."""
+    """Return the first pass (over idle hosts) and the second of each round; each round has its own pool."""
     from django.db import connection
 
     from accounts.models import User

@@ -46,7 +46,7 @@ sys.exit(max(rank.wait() for rank in ranks))
 
 
 class Cost(NamedTuple):
-    """Of a runner: seconds of CPU, and bytes that no other process has."""
+    """What a runner costs: seconds of CPU, and bytes that no other process has."""
 
     cpu: float
     memory: int

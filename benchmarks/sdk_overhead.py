@@ -97,7 +97,7 @@ def block(rounds: int, first: int, report: Report | None) -> float:
 
 
 def blocks(rounds: int, report: Report) -> Blocks:
-    """Of each pair its block without and its block with reports; who begins changes from pair to pair."""
+    """Return a block without and a block with reports for each pair; which comes first alternates."""
     found, step = Blocks([], []), 1
     for pair in range(PAIRS):
         taken = {}

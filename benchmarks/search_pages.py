@@ -68,7 +68,7 @@ def usable(browser: Browser, path: str) -> float:
 
 
 def cpu_ms(server: Server) -> float:
-    """Of its web and database processes since they began."""
+    """Return the CPU milliseconds that the web and database processes have used since they began."""
     parts = {
         child.pid for name, child in server.children().items() if name == "postgres" or name.startswith("web")
     }

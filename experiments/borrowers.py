@@ -22,7 +22,7 @@ class Borrowers(NamedTuple):
 
 
 def of(checkpoints: Collection[uuid.UUID] | QuerySet[Any, uuid.UUID]) -> Borrowers:
-    """Of these checkpoints; those that nobody needs are in neither."""
+    """Return who borrows these checkpoints; those that nobody needs are in neither group."""
     living = Trial.objects.filter(latest_checkpoint__in=checkpoints).exclude(state__in=TRIAL_END_STATES)
     going_on = Experiment.objects.exclude(state__in=[*EXPERIMENT_END_STATES, *_LEAVING])
     begun = Trial.objects.filter(source_checkpoint__in=checkpoints, experiment__in=going_on)

@@ -88,12 +88,12 @@ def of_config(config: dict[str, Any]) -> list[Policy]:
 
 
 def _words(action: object) -> list[str]:
-    """Of an effective config: one word, a list, or nothing; older rows have one word."""
+    """Return the words of an action in an effective config: one word, a list, or nothing; older rows have one word."""
     return [str(word) for word in action] if isinstance(action, list) else [str(action)] if action else []
 
 
 def policies_of(member_id: int) -> list[Policy]:
-    """Of the experiment that a member's run belongs to; none for other kinds of work."""
+    """Return the log policies of the experiment that a member's run belongs to; none for other kinds of work."""
     config = (
         Trial.objects.filter(task__allocations__members=member_id)
         .values_list("experiment__config", flat=True)

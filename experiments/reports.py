@@ -47,7 +47,7 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
 
 
 def _delete_checkpoint(trial: Trial, member: Member, checkpoint_uuid: object) -> None:
-    """Of the trial's own experiment alone. Raises ValueError and Refusal with a sentence."""
+    """Delete a checkpoint of the trial's own experiment. Raises ValueError and Refusal with a sentence."""
     found = uuid.UUID(str(checkpoint_uuid))
     if not Checkpoint.objects.filter(pk=found, trial__experiment=trial.experiment_id).exists():
         raise ValueError(f"this experiment has no checkpoint {found}")

@@ -10,7 +10,7 @@ on a host that reaches them.
     signed_url(checkpoint, path) -> str | None    an address that needs no login for a while; None: stream it yourself
     delete(checkpoint, paths=None)                remove these files, or all; what is gone already is fine
 
-All of them block (disk or network): never inside a transaction, and in async code by `webui.live.threads.on_files`.
+All of them block (disk or network): never inside a transaction, and in async code by `webui.waiting.threads.on_files`.
 `checkpoint` needs its `trial.experiment` (select_related). Errors are OSErrors whose text is a sentence:
 FileNotFoundError where there is no such file, ConnectionError where a storage does not answer, PermissionError where
 the server may not ask it, NotHere.

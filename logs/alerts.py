@@ -39,7 +39,7 @@ def raised(trial_id: int, task_id: str, experiment_id: int, data: dict[str, Any]
 
 
 def raised_for_experiment(experiment_id: int, data: dict[str, Any], *, actor: str) -> None:
-    """The same of an experiment as a whole, by somebody over REST."""
+    """Store an alert about an experiment as a whole, raised by a user over REST."""
     if not _too_many(Event.Kind.EXPERIMENT, experiment_id):
         record(
             Event.Kind.EXPERIMENT, experiment_id, reason=REASON, actor=actor, detail=_kept(data),

@@ -70,7 +70,7 @@ class Filters:
             object.__setattr__(self, "_compiled", _compile(self.pattern))
 
     def searching(self, search: str, *, is_regex: bool) -> Filters:
-        """The same filters with what a search box holds. Raises Refusal."""
+        """Return these filters with the text of a search box added. Raises Refusal."""
         return replace(self, text="" if is_regex else search, pattern=search if is_regex else "")
 
     @property

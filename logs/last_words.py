@@ -39,7 +39,7 @@ def of(
     *,
     until: float = math.inf,
 ) -> LastWords:
-    """Of a rank of the attempt; of no rank in particular, what stands outside any rank, or else all lines.
+    """Return the last words of a rank; without a rank, those outside any rank, or else of all lines.
 
     Lines that are not found by `until` of the monotonic clock are left out.
     """

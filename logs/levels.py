@@ -29,9 +29,6 @@ class Level(IntEnum):
         return f"LOG_LEVEL_{self.name}"
 
 
-ALL_BITS = sum(level.bit for level in Level)
-#: What may stand as a level in the store; a line without one has null there.
-STORED_NAMES = frozenset(level.name for level in Level if level)
 _PREFIX = "LOG_LEVEL_"
 _BIT_OF_NAME: dict[str | None, int] = {
     None: Level.UNSPECIFIED.bit,

@@ -74,7 +74,7 @@ def mask_of_streams(letters: Iterable[str]) -> int:
 
 
 def blocks_of(lines: Iterable[NewLine]) -> list[Block]:
-    """The same lines in the same order, in as few blocks as that allows. A text with newlines is several lines."""
+    """Pack lines, in their order, into as few blocks as possible. A text with newlines becomes several lines."""
     blocks = []
     single = (line._replace(text=text) for line in lines for text in line.text.split("\n"))
     for (time, rank, stream), together in groupby(single, key=lambda line: line[:3]):

@@ -76,7 +76,7 @@ class Expression:
         return frozenset(facts) | {NO_RANK} if chosen is None else chosen
 
     def for_filter(self, known: Iterable[Known]) -> frozenset[int]:
-        """The same for Filters.ranks, where empty means all: {NOBODY} when nobody fits, empty without words."""
+        """Return the chosen ranks for Filters.ranks (empty: all): {NOBODY} if no rank fits, empty without words."""
         return (self.ranks(known) or frozenset({NOBODY})) if self.words else frozenset()
 
 

@@ -108,7 +108,7 @@ def chunks_behind(
 
 
 def chunks_before(task_id: str, before: int | None, filters: Filters, patience: Patience) -> Iterator[Opened]:
-    """The same for lines before `before` (None: the end), newest chunk first."""
+    """Yield the chunks with lines before `before` (None: the end), newest first."""
     wanted, parameters = _wanted(task_id, filters)
 
     def fetch(size: int, last: Row | None) -> list[Row]:
@@ -154,7 +154,7 @@ def _opened(rows: Sequence[Row], filters: Filters) -> Iterator[Opened]:
 
 
 def _opened_by_others(rows: Sequence[Row], filters: Filters) -> Iterator[Opened]:
-    """The same in threads, which begin at once: unpacking and looking for a text let go of the interpreter."""
+    """Open chunks in threads that start immediately: unpacking and searching release the interpreter."""
     parts = [rows[start : start + _CHUNKS_PER_PART] for start in range(0, len(rows), _CHUNKS_PER_PART)]
     return chain.from_iterable(_unpackers.map(lambda part: list(_opened(part, filters)), parts))
 

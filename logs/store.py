@@ -87,7 +87,7 @@ def append(task_id: str, member: Member | None, host_name: str, blocks: Sequence
 def append_shipped(
     task_id: str, member: Member, host_name: str, blocks: Sequence[Block], offset: int, new_offset: int
 ) -> tuple[int, int] | None:
-    """The same, and the member's stream goes from `offset` to `new_offset`, in one statement and so at once.
+    """Store lines and move the member's stream from `offset` to `new_offset`, in one statement.
 
     None: nothing is done, since the stream stands elsewhere, or this is the first batch, or events come first;
     then it takes logs.streams.advance and `append`.

@@ -49,7 +49,7 @@ def figures(trial_ids: Sequence[int], metric: str, *, is_smaller_better: bool, b
 
 
 def running_best(found: Mapping[int, Series], *, is_smaller_better: bool) -> Best:
-    """Of these curves, which have a finite value each; of equal values the first stands."""
+    """Return the running best of these curves, each with a finite value; the first of equal values counts."""
     trials = np.concatenate([np.full(len(each.values), pk) for pk, each in found.items()])
     times, values, steps = (
         np.concatenate([getattr(each, name) for each in found.values()])

@@ -29,7 +29,7 @@ class PoolSpan(NamedTuple):
 
 
 class TotalSpan(NamedTuple):
-    """The same of all pools together; `waiting` are tasks, `wanted` the slots that they ask for."""
+    """What was counted in one span over all pools; `waiting` are tasks, `wanted` the slots that they request."""
 
     at: float
     usable: float

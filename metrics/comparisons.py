@@ -52,7 +52,7 @@ class Metric:
 
 
 def look(place: int) -> Look:
-    """Of the trial that stands there in the address, from 0; beyond MOST_TRIALS they repeat."""
+    """Return the look of the trial at this place in the address, from 0; looks repeat beyond MOST_TRIALS."""
     dash, dasharray = DASHES[place // len(COLOURS) % len(DASHES)]
     return Look(COLOURS[place % len(COLOURS)], dash, dasharray)
 

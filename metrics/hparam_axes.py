@@ -126,7 +126,7 @@ def _in_order(texts: set[str]) -> tuple[str, ...]:
 
 
 def flat(values: Mapping[str, Any], before: str = "") -> Flat:
-    """Of one trial: names of nested ones are joined by dots."""
+    """Flatten the hyperparameters of one trial; the names of nested ones are joined by dots."""
     found: Flat = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and value:

@@ -201,7 +201,7 @@ def _ticks(words: list[str], is_category: bool) -> dict[str, Any]:
 
 
 def _cells(axis: Axis, of: Sweep) -> Cells:
-    """Of each trial its cell along the axis, -1 for none, and the words of the cells: a category, or a range."""
+    """Return each trial's cell along the axis (-1 for none), and the words of the cells: a category or a range."""
     places = axis.places(of.hparams)
     known = np.isfinite(places)
     if axis.kind == Kind.CATEGORY:

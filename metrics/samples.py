@@ -85,7 +85,7 @@ def of_host(
     last_time: float | None = None,
     points: int = DEFAULT_POINTS,
 ) -> list[SampleSeries]:
-    """The same of a host, whatever ran there; while nothing does, coarsely. Ranks belong to their tasks."""
+    """Return the series of a host, whatever ran there; coarse while idle. Samples of ranks belong to their tasks."""
     rows = SampleChunk.objects.filter(host_id=host_id)
     own = {name for name in _wanted(names) if METRICS[name].part_is != RANK}
     return _read(rows, own, first_time, last_time, points)

@@ -121,7 +121,7 @@ def straggler(work: StepMatrix, whole: StepMatrix | None = None) -> Straggler | 
 
 
 def means(work: StepMatrix) -> Floats:
-    """Of each rank its mean seconds of a step, over the columns that have several ranks."""
+    """Return each rank's mean seconds per step, over the columns with several ranks."""
     together = (~np.isnan(work.seconds)).sum(axis=0) > 1
     return _means(work.seconds[:, together], work.taken[together])
 
@@ -143,7 +143,7 @@ def of_timings(
 
 
 def lower_median(seconds: Floats) -> Floats:
-    """Of each column, over its ranks that are no NaN; NaN where all are."""
+    """Return the lower median of each column over ranks that are not NaN; NaN if all are."""
     ordered = np.sort(seconds, axis=0)  # NaN come last
     here = (~np.isnan(seconds)).sum(axis=0)
     middle = np.maximum(0, (here - 1) // 2)

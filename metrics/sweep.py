@@ -53,7 +53,7 @@ class Sweep:
         return self if len(self) <= MOST_DRAWN else self.taken(np.arange(MOST_DRAWN))
 
     def colours(self) -> npt.NDArray[np.intp]:
-        """Of each its place in COLOURS, by rank: one that diverged would make all others look alike by value."""
+        """Return each trial's place in COLOURS, by rank: by value, one outlier would make all others look alike."""
         return np.arange(len(self)) * len(COLOURS) // max(1, len(self))
 
     @property
@@ -67,7 +67,7 @@ class Sweep:
 def sweep(
     metric: str, is_smaller_better: bool, rows: Sequence[tuple[int, float | None, Flat]], total: int
 ) -> Sweep:
-    """Of (trial, value, hyperparameters); those without a finite value are left out, equals stay in their order."""
+    """Build a sweep from (trial, value, hyperparameters); drops rows without a finite value; equals keep order."""
     kept = [row for row in rows if row[1] is not None and np.isfinite(row[1])]
     values = np.array([row[1] for row in kept], np.float64)
     order = np.argsort(values if is_smaller_better else -values, kind="stable")
@@ -77,7 +77,7 @@ def sweep(
 
 
 def at_step(trial_ids: Sequence[int], metric: Metric, step: int, margin: int) -> dict[int, float]:
-    """Of each trial the value that was reported nearest to the step, of two the later; none outside the margin."""
+    """Return each trial's value reported nearest to the step (the later of two); none outside the margin."""
     found: dict[int, float] = {}
     near = series.of_trials(
         trial_ids,

@@ -65,7 +65,7 @@ class Column:
         return Column(self.values[rows], self.present[rows], others, self.whole)
 
     def only(self, kept: Flags) -> Column:
-        """The same rows, with values in those alone."""
+        """Return a column with the same rows that has values only in the kept ones."""
         others = {row: value for row, value in self.others.items() if kept[row]}
         return Column(np.where(kept, self.values, np.nan), self.present & kept, others, self.whole)
 

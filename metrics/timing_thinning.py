@@ -72,7 +72,7 @@ def _groups(parts: Sequence[Frames], seconds: float) -> tuple[npt.NDArray[np.int
 def _by_group(
     parts: Sequence[Frames], label: npt.NDArray[np.intp], groups: int
 ) -> tuple[list[dict[str, Floats]], list[dict[str, float]]]:
-    """Of each group its timings (FIELDS) and its counts, by name."""
+    """Return the timings (FIELDS) and the counts of each group, by name."""
     timed: dict[str, list[tuple[npt.NDArray[np.intp], Floats]]] = {}
     counted: dict[str, list[tuple[npt.NDArray[np.intp], Floats]]] = {}
     start = 0
@@ -105,7 +105,7 @@ def _runs(found: Sequence[tuple[npt.NDArray[np.intp], Floats]]) -> list[tuple[in
 
 
 def _joined(rows: Floats) -> Floats:
-    """Of rows of FIELDS the one that they come to together."""
+    """Combine rows of FIELDS into one."""
     joined = np.empty(len(FIELDS))
     joined[_N], joined[_SUM] = rows[:, _N].sum(), rows[:, _SUM].sum()
     joined[_MIN], joined[_MAX] = rows[:, _MIN].min(), rows[:, _MAX].max()

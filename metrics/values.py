@@ -33,7 +33,7 @@ def _is_safe(name: object) -> bool:
 
 
 def storable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as JSON that PostgreSQL takes: `{"a": {"b": nan}}` becomes `{"a.b": "NaN"}`."""
+    """Return the values as JSON that PostgreSQL accepts: `{"a": {"b": nan}}` becomes `{"a.b": "NaN"}`."""
     return {name: _kept(value) for name, value in flat(values).items()}
 
 

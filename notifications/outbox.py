@@ -50,7 +50,7 @@ def anything_new() -> bool:
 
 
 def watch(now: datetime) -> int:
-    """The same for what goes on too long."""
+    """Write deliveries for what has lasted too long, and return how many."""
     rules = _rules()
     return _tell(watches.occurrences(rules, now), rules)
 

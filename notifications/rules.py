@@ -17,7 +17,7 @@ from experiments.models import Project, Workspace
 from notifications import text, triggers
 from notifications.addresses import parts_of
 from notifications.models import Rule
-from notifications.sealed import masked_url, opened, seal
+from notifications.sealed import masked_url, seal
 
 Json = dict[str, Any]
 NAME_CHARACTERS = 128
@@ -188,8 +188,3 @@ def preview(rule: Rule) -> str:
     from notifications.messages import example
 
     return text.filled(rule.template, example(rule).facts)
-
-
-def key_of(rule: Rule) -> str:
-    """For who signs a message; never for an answer."""
-    return opened(rule.secret)

@@ -25,7 +25,7 @@ def look() -> None:
 
 @shared_task(name="notifications.tasks.watch")
 def watch() -> None:
-    """The same of what goes on too long; and forget what was told long ago."""
+    """Write deliveries for what has lasted too long; forget what was sent long ago."""
     with alone("watch_for_notifications", every=settings.NOTIFY_WATCH_SECONDS / 2) as mine:
         if mine is not None:
             outbox.watch(timezone.now())

@@ -128,6 +128,6 @@ def fits(condition: Json, facts: Json) -> bool:
 
 
 def _rank(level: Any) -> int:
-    """Of a level's name, more than LEVELS' alone (logs.levels.Level)."""
+    """Return the rank of a level's name; it knows more names than LEVELS (logs.levels.Level)."""
     order = ["TRACE", *LEVELS, "CRITICAL"]
     return order.index(level if level in order else "INFO")

@@ -23,12 +23,12 @@ class Table:
 
 
 def named(hparams: Mapping[str, Any]) -> dict[str, str]:
-    """Of one trial: name -> value as text, in the order of the names; the database keeps no other order of them."""
+    """Return a trial's hyperparameters as name -> text, sorted by name; the database keeps no other order."""
     return table_of([hparams]).shared
 
 
 def table_of(trials: Sequence[Mapping[str, Any]]) -> Table:
-    """Of the trials in their order. 1 and 1.0 are the same, and so are lists and objects with the same content."""
+    """Build the table of the trials in their order. 1 and 1.0 are equal; so are lists and objects of equal content."""
     found = [flat(each) for each in trials]
     names = sorted({name for each in found for name in each})
     differing, shared = {}, {}

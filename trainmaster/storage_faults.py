@@ -39,7 +39,7 @@ def is_of_file(error: BaseException) -> bool:
 
 
 def folder_fault(folder: str, host: str, error: OSError) -> StorageFault:
-    """Of a storage that is a folder (`shared_fs`, `directory`)."""
+    """Return the fault of a storage that is a folder (`shared_fs`, `directory`)."""
     if isinstance(error, StorageFault):
         return error
     is_wrong, remedy = _WORDS.get(error.errno or 0, ("cannot be used", "see what is wrong with it"))
@@ -53,7 +53,7 @@ def folder_fault(folder: str, host: str, error: OSError) -> StorageFault:
 
 
 def remote_fault(what: str, host: str, cause: object) -> StorageFault:
-    """Of a storage in a cloud or at the server, as a host sees it."""
+    """Return the fault of a storage in a cloud or at the server, as a host sees it."""
     text = str(cause).strip().rstrip(".") or type(cause).__name__
     return StorageFault(f"checkpoint storage {what} cannot be used from host {host}: {text}")
 

@@ -69,7 +69,7 @@ def merge_log(task_id: str) -> None:
 
 @shared_task(name="dispatch.tasks.merge_logs")
 def merge_logs(task_ids: list[str]) -> None:
-    """The same for many tasks, which a pass has started together."""
+    """Write the newest events of tasks that a pass has started together into their logs."""
     for task_id in task_ids:
         log_store.merge_events(task_id)
 

@@ -132,7 +132,7 @@ def heartbeat(host_id: uuid.UUID) -> None:
 
 
 def heartbeat_of(host: Host) -> None:
-    """The same for a row that was just read: nothing is asked of the database while it is news of this second.
+    """Note a heartbeat for a row that was just read; nothing is written if this second's is already stored.
 
     It is the database that stores the time, so where the clock here differs from it, the database is asked each time.
     """

@@ -323,7 +323,7 @@ def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
 
 @transaction.atomic
 def declare_lost_by_rule(host_id: uuid.UUID) -> bool:
-    """The same by the pool's rule, if there is still evidence enough. Whether it was declared lost."""
+    """Declare the host lost by the pool's rule if there is still enough evidence. Return whether it was."""
     host = evidence.suspects().select_for_update(of=("self",)).filter(pk=host_id).first()
     if host is None or host.failing_since is None or host.failed_at is None:
         return False

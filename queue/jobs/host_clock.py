@@ -22,5 +22,5 @@ def server_seconds(member: Member, stamp: float) -> float:
 
 
 def server_time(member: Member, stamp: float) -> datetime:
-    """The same as a time."""
+    """Return the server's time for a timestamp of the clock of a member's host."""
     return datetime.fromtimestamp(server_seconds(member, stamp), UTC)

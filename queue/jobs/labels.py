@@ -21,7 +21,7 @@ _KINDS = {word: kind for kind, word in LABELS.items()}
 
 
 def label_of(kind: str, entity_id: str) -> str:
-    """Of a job's kind and what it is about."""
+    """Return the label of a job, such as `exp 7`, from its kind and what it is about."""
     return f"{LABELS[kind]} {entity_id[:8]}"
 
 

@@ -60,7 +60,7 @@ def state_of(job: Job) -> State:
 
 
 def states_of(job_ids: Iterable[uuid.UUID]) -> list[State]:
-    """The same of several jobs, as they are now."""
+    """Return what an edit may change of several jobs, as they are now."""
     return [state_of(job) for job in Job.objects.filter(pk__in=list(job_ids)).order_by("pk")]
 
 

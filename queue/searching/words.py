@@ -6,7 +6,7 @@ from typing import Any
 
 
 def judgement(why: dict[str, Any], unit: str = "units") -> str:
-    """Of a searching.Judgement, as an event row keeps it: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 go on`."""
+    """Describe a searching.Judgement of an event row: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 go on`."""
     metric = "no number" if why["metric"] is None else f"{why['metric']:.6g}"
     place = f"{ordinal(why['place'])} of {why['among']} at rung {why['rung'] + 1} ({why['units']} {unit}), {metric}"
     if why["outcome"] == "finished":

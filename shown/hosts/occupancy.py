@@ -280,6 +280,6 @@ class Usage:
 
 
 def usage(seen: list[Seen], aux_per_host: int) -> Usage:
-    """Of the hosts of one pool; only ready ones take work without slots."""
+    """Return the usage of one pool's hosts; only ready ones take work without slots."""
     ready = sum(1 for each in seen if each.is_ready)
     return Usage(totals(seen), sum(len(each.without_slots) for each in seen), ready * aux_per_host)

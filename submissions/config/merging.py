@@ -71,7 +71,7 @@ class _Merger:
         return merged
 
     def _fields_for(self, config: dict[str, Any], template: dict[str, Any], path: Path) -> dict[str, Any]:
-        """Of a template's union of another kind, only what the config's kind knows too."""
+        """Return what the config's kind knows of a template's union of another kind."""
         if path not in self.rules.unions:
             return template
         tag, kinds = self.rules.unions[path]
@@ -115,7 +115,7 @@ def _is_named(entry: Any, names: set[Any]) -> bool:
 
 
 def _container_path(entry: Any) -> str | None:
-    """Of both forms, a map and host:container[:mode]."""
+    """Return the container path of a mount in either form: a map or host:container[:mode]."""
     if isinstance(entry, str):
         parts = entry.split(":")
         found = parts[1] if len(parts) > 1 else None

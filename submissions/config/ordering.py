@@ -10,7 +10,7 @@ TAGS = ("name", "type")
 
 
 class Order:
-    """Of the configs that a JSON Schema describes: in each section the fields as the schema has them.
+    """The order of fields in configs that a JSON Schema describes: in each section as the schema has them.
 
     Names that users choose (of hyperparameters, of data) follow by the alphabet.
     """
@@ -20,7 +20,7 @@ class Order:
         self._whole = _Place(_resolved(schema, defs), defs)
 
     def of(self, config: Json) -> Json:
-        """The same values, in order; what the schema does not know is kept."""
+        """Return the values in the schema's order; fields that the schema does not know are kept."""
         found: Json = _ordered(config, self._whole)
         return found
 

@@ -70,7 +70,7 @@ def _line(node: yaml.Node | None, path: str) -> int | None:
 
 
 def _steps(node: yaml.Node) -> Iterator[tuple[str, yaml.Mark, yaml.Node]]:
-    """Of a map or list: how a path goes on, where that stands, and what is there; longer names first."""
+    """Yield how a path continues in a map or list, where that is, and what is there; longer names first."""
     if isinstance(node, yaml.MappingNode):
         pairs = [
             (f".{key.value}", key.start_mark, inner)

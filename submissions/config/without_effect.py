@@ -34,7 +34,7 @@ def remarks(config: Any, own: Mapping[str, str] | tuple[str, ...] = ()) -> list[
 
 
 def _of_image(config: Any) -> list[str]:
-    """Of the image, and of what only its container has."""
+    """Name settings of the image, and of what only its container has."""
     image = config.environment.image
     images = [name for name in (image.model_dump().values() if image else ()) if name]
     if any(not is_of_determined(name) for name in images):

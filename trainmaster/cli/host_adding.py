@@ -66,7 +66,7 @@ def add_host(client: Client, args: argparse.Namespace) -> int:
 
 
 def _half_added(client: Client, body: Json) -> Optional[Json]:
-    """The same host, from an earlier `host add` that left the question about its key unanswered."""
+    """Return this host from an earlier `host add` that left the question about its key unanswered."""
     try:
         host = client.host(str(body["name"]))
     except Answered as error:
@@ -145,7 +145,7 @@ def _admitted(client: Client, host: Json, agreed: bool) -> Json:
 
 
 def _unaccepted(host: Json) -> List[Tuple[Json, Json]]:
-    """Of the jump hosts and the host itself: those with a key that nobody has accepted, and that key."""
+    """Return the jump hosts and the host itself that have an unaccepted key, each with that key."""
     if host["state"] not in ("admitting", "failed", "suspended"):
         return []
     hops = [*(host.get("jumps") or []), host]
@@ -191,7 +191,7 @@ def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:
 
 
 def _choose_interpreter(client: Client, host: Json, agreed: bool) -> None:
-    """Of several interpreters the user names one; without a terminal the server's choice stays."""
+    """Ask the user to choose one of several interpreters; without a terminal the server's choice stays."""
     lines = interpreter_lines(host)
     if len(lines) < 2 or agreed or not output.is_interactive():
         return

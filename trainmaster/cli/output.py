@@ -61,7 +61,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_part(parser: argparse.ArgumentParser, most: int = 0) -> None:
-    """Of a long list a part: --limit (0: no limit), --offset, and --pages all, which beats the limit."""
+    """Add the options for a part of a long list: --limit (0: none), --offset, and --pages all (beats the limit)."""
     text = f"at most N; default: {most or 'all'}"
     parser.add_argument("--limit", type=int, default=most, metavar="N", help=text)
     parser.add_argument("--offset", type=int, default=0, metavar="N", help="without the first N")

@@ -144,7 +144,7 @@ def _literal(text: str) -> str:
 
 
 def _quoted(path: Path) -> str:
-    """Of a file whose name may have spaces."""
+    """Quote a path that may contain spaces."""
     return f'"{_literal(str(path))}"'
 
 

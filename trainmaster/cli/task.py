@@ -89,7 +89,7 @@ def _kill(client: Client, args: argparse.Namespace) -> int:
 
 
 def _whole_id(client: Client, given: str) -> str:
-    """Of any task, those that have ended too: the server knows them all, and names those that a beginning fits."""
+    """Return the whole id of any task, ended ones too; the server names those that match a prefix."""
     return str(_task(client, given)["taskId"])
 
 

@@ -26,7 +26,7 @@ def of_trial(client: Client, trial_id: int, limit: int = 0, offset: int = 0) -> 
 
 
 def columns(with_metrics: bool) -> List[Column]:
-    """Of one report or checkpoint a row."""
+    """Return the columns of a table with a row for each report or checkpoint."""
     found = [
         Column("# of Batches", lambda row: row.get("totalBatches")),
         Column("Report Time", lambda row: local_time(row.get("endTime"))),
@@ -61,7 +61,7 @@ def by_step(workloads: Sequence[Json]) -> List[Json]:
 
 
 def step_columns(rows: Sequence[Json], with_metrics: bool) -> List[Column]:
-    """Of one step a row, with a column for each metric that is a number anywhere, if they are wanted."""
+    """Return the columns of a table with a row per step and, if wanted, a column for each numeric metric."""
     training, validation = (_names(rows, kind) if with_metrics else [] for kind in ("training", "validation"))
     return [
         Column("Trial ID", lambda row: row["trialId"]),

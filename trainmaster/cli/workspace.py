@@ -81,7 +81,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
 
 
 def list_projects(client: Client, args: argparse.Namespace) -> int:
-    """Of the workspace that the arguments name."""
+    """List the projects of the workspace that the arguments name."""
     path = f"{_PATH}/{_found(client, args)['id']}/projects"
     return places.show_page(client, args, path, "projects", PROJECTS)
 

@@ -36,7 +36,7 @@ class Agreement:
 
 
 def identity(distributed: DistributedContext, folder: Optional[Path]) -> Optional[Tuple[int, int, int]]:
-    """The same for all ranks of a host that use the same folder, by whatever path."""
+    """Return an identity that is equal for all ranks of a host that use the same folder, by whatever path."""
     if folder is None:
         return None
     status = folder.stat()

@@ -197,7 +197,7 @@ def _owners(
 
 
 def _owner(workdir: Workdir, key: str) -> Optional[int]:
-    """Of the run's folder, or, while it is being made, of the lock of its launch; None where there is neither."""
+    """Return the owner of the run's folder, or of its launch lock while it is being made; None if there is neither."""
     for path in (workdir.run(key).root, workdir.lock(key)):
         try:
             return path.lstat().st_uid

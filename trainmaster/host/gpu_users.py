@@ -92,7 +92,7 @@ def _all_users(nvml: Any) -> List[Tuple[str, int]]:
 
 
 def _on_device(nvml: Any, device: Any) -> Iterable[Tuple[str, int]]:
-    """Of a GPU that is divided, the processes of its instances."""
+    """Yield the processes on a GPU; on a divided one, those of its instances."""
     for handle in mig_instances(nvml, device) or [device]:
         uuid = text(nvml.nvmlDeviceGetUUID(handle))
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):

@@ -48,7 +48,7 @@ def _ipv4(name: str, question: int) -> Optional[str]:
 
 
 def _ipv6_rows(table: str) -> List[Dict[str, Any]]:
-    """Of a text like /proc/net/if_inet6: address, index, prefix, scope, flags (hexadecimal), name."""
+    """Parse a text like /proc/net/if_inet6: address, index, prefix, scope, flags (hexadecimal), name."""
     rows = []
     for line in table.splitlines():
         address, _, prefix, scope, _, name = line.split()

@@ -237,7 +237,7 @@ class ForeignLoader:
 
 
 def to_device(data: Any, device: Any, warned_types: Optional[Set[type]] = None) -> Any:
-    """The same structure (lists, tuples, dicts) with its tensors and arrays on `device`; numbers and text stay.
+    """Copy a structure (lists, tuples, dicts) with its tensors and arrays on `device`; numbers and text stay.
 
     Of what else there is the log hears once for each type, those in `warned_types` left out, which is filled.
     """

@@ -107,7 +107,7 @@ def wrapped(
 
 
 class BatchMetrics:
-    """Of one metric on one rank: the batches' numbers, folded to what ranks exchange."""
+    """One metric on one rank: the batches' numbers, folded to what ranks exchange."""
 
     def __init__(self, reducer: Reducer) -> None:
         self.reducer = reducer

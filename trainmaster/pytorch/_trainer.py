@@ -177,7 +177,7 @@ class Trainer:
         return Training(trial, context, plan, goal, callbacks, loader, evaluation, position)
 
     def _batches_per_epoch(self, loader: Any, plan: Plan) -> int:
-        """Of the rank that has fewest, since all end their epochs together; UNKNOWN when a loader has no length."""
+        """Return the batches of the rank with the fewest: epochs end together. UNKNOWN if a loader has no length."""
         try:
             own: Optional[int] = len(loader)
         except TypeError:

@@ -337,7 +337,7 @@ class Training:
 
 
 def _averages(metrics: List[Dict[str, Any]]) -> Dict[str, float]:
-    """Of each name over those that have it."""
+    """Return the average of each metric over the dicts that have it."""
     values: Dict[str, List[float]] = {}
     for each in metrics:
         for name, value in each.items():

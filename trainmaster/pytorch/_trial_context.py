@@ -59,7 +59,7 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
         return self._device
 
     def to_device(self, data: Any) -> Any:
-        """The same structure (lists, tuples, dicts) with its tensors and arrays on this rank's device."""
+        """Copy a structure (lists, tuples, dicts) with its tensors and arrays on this rank's device."""
         return _data.to_device(data, self._device, self._unmoved)
 
     def wrap_model(self, model: Any) -> Any:

@@ -36,7 +36,7 @@ class TorchBatchProcessorContext(ReducerContext):
         self.device = _replicas.device_of(core_context.distributed)
 
     def to_device(self, data: Any) -> Any:
-        """The same structure with its tensors and arrays on this rank's device."""
+        """Copy a structure with its tensors and arrays on this rank's device."""
         return _data.to_device(data, self.device, self._unmoved)
 
     def prepare_model_for_inference(self, model: Any) -> Any:

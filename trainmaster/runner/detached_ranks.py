@@ -53,7 +53,7 @@ class DetachedRanks:
 
     @property
     def ends(self) -> List[RankEnd]:
-        """Of those that are over, the earliest first."""
+        """Return the ends of the ranks that are over, the earliest first."""
         return sorted(self._ends.values(), key=lambda end: end.t)
 
     def look_for_ends(self) -> List[RankEnd]:

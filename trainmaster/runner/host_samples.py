@@ -53,7 +53,7 @@ class HostSamples:
         self._at, self._before, self._cpu = float(kept["at"]), before, (int(total), int(busy))
 
     def _cpu_percent(self) -> Dict[str, float]:
-        """Of all cores together; iowait is idle."""
+        """Return the CPU use of all cores together; iowait counts as idle."""
         ticks = [int(word) for word in _first_line("stat").split()[1 : 1 + _CPU_COLUMNS]]
         if len(ticks) <= max(_IDLE):
             return {}
@@ -91,7 +91,7 @@ class HostSamples:
         return self._disks[name]
 
     def _network_counters(self) -> Dict[str, float]:
-        """Of the cards where there are any, since bonds, bridges and tunnels send through them; never of lo."""
+        """Return counters of network cards if any (bonds, bridges and tunnels send through them), never of lo."""
         by_name: Dict[str, Tuple[int, int]] = {}
         for fields in _table("net/dev"):
             name, colon, first = fields[0].partition(":")

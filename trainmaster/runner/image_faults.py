@@ -50,7 +50,7 @@ def _has_ranks(paths: RunPaths) -> bool:
 
 
 def _last_lines(paths: RunPaths) -> List[str]:
-    """Of its errors; none where it has printed anything else."""
+    """Return the last lines of its errors; none if it has printed anything else."""
     try:
         if paths.launcher_stream("stdout").stat().st_size:
             return []

@@ -76,7 +76,7 @@ def _bounded(attempt: Callable[[], str]) -> Optional[str]:
 
 
 def _close_all_but(kept: int) -> None:
-    """Of the descriptors from the parent: the launch lock is among them, which nobody may hold for ever."""
+    """Close inherited descriptors: among them is the launch lock, which nobody may hold forever."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         if int(name) > 2 and int(name) != kept:
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class Progress:
-    """Of one checkpoint's files on this host. `moved` may be called as often as one likes."""
+    """The upload of one checkpoint's files from this host. `moved` may be called any number of times."""
 
     def __init__(self, uuid: str, total: int, say: Callable[[str], None], now: Callable[[], float]) -> None:
         self._name = f"checkpoint {uuid[:8]}"

@@ -69,7 +69,7 @@ def kept(task_id: str) -> Kept:
 
 
 def kept_of(task_ids: Collection[str]) -> dict[str, Kept]:
-    """The same for many tasks, by one statement."""
+    """Return how long the logs of these tasks are kept, by one statement."""
     with connection.cursor() as cursor:
         values: dict[str, Any] = {"default": settings.LOG_RETENTION_DAYS, "tasks": list(task_ids)}
         cursor.execute(f"{_KEPT} WHERE task.id = ANY(%(tasks)s)", values)

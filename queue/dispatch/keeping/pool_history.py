@@ -85,7 +85,7 @@ def by_pool(first: datetime, last: datetime, span_seconds: int) -> list[PoolSpan
 
 
 def totals(first: datetime, last: datetime, span_seconds: int) -> list[TotalSpan]:
-    """The same of all pools together, by span."""
+    """Return what was counted over all pools together between two times, by span."""
     return [TotalSpan(*row) for row in _rows(_TOTALS, first, last, span_seconds)]
 
 

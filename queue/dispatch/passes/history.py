@@ -28,7 +28,7 @@ class History:
     by_owner: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
 
     def like(self, job_id: str, owner_id: int, kind: str) -> Sequence[float]:
-        """Of the same job (another trial of the search), else of its owner's work of this kind."""
+        """Return run times of the same job (another trial of the search), else of its owner's work of this kind."""
         return self.by_job.get(job_id) or self.by_owner.get((owner_id, kind), ())
 
 

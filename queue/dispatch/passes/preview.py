@@ -237,7 +237,7 @@ def _stop(attempts: list[Allocation], placed: Mapping[str, Request], actor: str)
 
 
 def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
-    """Of the edited jobs that want more than they hold, in the order of the queue; the future is played once a pool."""
+    """Return outlooks for edited jobs that want more than they hold, in queue order; a pool is played forward once."""
     found = []
     for pool_id in dict.fromkeys(job.pool_id for job in seen.edited):
         snapshot, plan = seen.snapshots[pool_id], plans[pool_id]
@@ -258,7 +258,7 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
 
 
 def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outlook:
-    """Of a job that does not start with the next pass: the earliest start of its tasks, and why it waits."""
+    """Return the earliest start of a job that the next pass does not start, and why it waits."""
     spans = [futures.spans[task] for task in tasks if task in futures.spans]
     waits = [plan.waits[task].sentence for task in tasks if task in plan.waits]
     unknown = [futures.unknown[task] for task in tasks if task in futures.unknown]

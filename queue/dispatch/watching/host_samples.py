@@ -34,7 +34,7 @@ def due(host: Host, now: datetime) -> bool:
 
 
 def claim(host: Host, now: datetime) -> bool:
-    """The same of a host that others may ask at the same time; the first of them gets the turn."""
+    """Claim the turn to sample a host that others may sample at the same time; the first one gets it."""
     before = host.sampled_at
     return due(host, now) and bool(
         Host.objects.filter(pk=host.pk, sampled_at=before).update(sampled_at=host.sampled_at)

@@ -93,7 +93,7 @@ def init_context(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> core.Context:
-    """The same as one object, to be used in a `with` block.
+    """Begin a run as one object, to be used in a `with` block.
 
     `config` (or `defaults`, its older name) describes the experiment; `client` is a `Determined` of the Python client,
     else the server is that of DET_MASTER and the login that of the environment or the command line. With more than one

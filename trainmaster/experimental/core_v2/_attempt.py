@@ -25,7 +25,6 @@ NOBODY = (
     "This detached run has no login at {url}. Run `trainmaster user login NAME` once on this machine, or set "
     "DET_USER_TOKEN to a token, or DET_USER and DET_PASS."
 )
-_CONFLICT = 409
 
 
 class Attempt(NamedTuple):
