@@ -105,6 +105,12 @@ def addresses(seen: dict[str, int]) -> list[str]:
     ]
 
 
+def drawn(browser: Browser) -> bool:
+    """Whether a chart is drawn; scrolls to them each time, since the parts above may still grow."""
+    browser.run("document.getElementById('charts').scrollIntoView()")
+    return bool(browser.all("#charts .main-svg"))
+
+
 def look_at(browser: Browser, address: str, paints: dict[str, float], complained: str = "") -> list[str]:
     """What is wrong with the page in any theme and width; it is loaded once, and follows both live."""
     browser.look(dark=False, width=WIDE)
@@ -112,8 +118,7 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
     if browser.all("#connection"):
         browser.live()
     if browser.all("#charts") and not browser.all("#charts .empty"):  # drawn once they are in view
-        browser.run("document.getElementById('charts').scrollIntoView()")
-        browser.wait(lambda: browser.all("#charts .main-svg"), "the charts")
+        browser.wait(lambda: drawn(browser), "the charts")
     wrong = []
     for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
