@@ -11,9 +11,9 @@ from pathlib import Path
 @contextmanager
 def parts(folder: Path, redis_folder: Path) -> Iterator[None]:
     """PostgreSQL and Redis, with Django set up on them."""
+    from embedded import folder as folders
+    from embedded import postgres
     from tests.rig.parts import databases_account, end, running_redis
-    from webui.embedded import folder as folders
-    from webui.embedded import postgres
 
     owner = databases_account()
     server = postgres.prepare(folders.prepare(folder, owner), owner, durable=True)

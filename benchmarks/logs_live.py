@@ -194,9 +194,9 @@ def _plain(redis_url: str) -> Iterator[tuple[str, int]]:
     """The plain reader's address and process."""
     import redis
 
+    from embedded.processes import wait_until
     from tests.rig.parts import end
     from tests.rig.ports import free_port
-    from webui.embedded.processes import wait_until
 
     redis.Redis.from_url(redis_url).delete(STREAM)
     port = free_port()

@@ -16,10 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from embedded.processes import wait_until
 from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
-from webui.embedded.processes import wait_until
 
 JOBS = int(os.environ.get("JOBS", "10000"))
 MINE, SWEEP = JOBS // 30, JOBS // 20

@@ -20,13 +20,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
+from embedded.ports import LOOPBACK  # noqa: E402
+from embedded.postgres import Postgres  # noqa: E402
+from embedded.redis import Redis  # noqa: E402
 from tests.rig import browser, emptied, lending, network, pace, parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
 from tests.rig.server import LIVE, Server  # noqa: E402
 from webui import environment  # noqa: E402
-from webui.embedded.ports import LOOPBACK  # noqa: E402
-from webui.embedded.postgres import Postgres  # noqa: E402
-from webui.embedded.redis import Redis  # noqa: E402
 
 # Examples are the same in every run, and none is too slow for a busy machine: what fails fails again.
 hypothesis.settings.register_profile(

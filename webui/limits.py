@@ -93,7 +93,7 @@ IDLE_GPU_SECONDS = environment.number("TRAINMASTER_IDLE_GPU_SECONDS", 600.0)
 # a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
 REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
-# one message of a client to a socket of the console's own; a notebook's may be larger (webui.embedded.serve)
+# one message of a client to a socket of the console's own; a notebook's may be larger (embedded.serve)
 SOCKET_MESSAGE_BYTES = int(environment.number("TRAINMASTER_SOCKET_MESSAGE_BYTES", 1024 * 1024))
 LOGIN_ATTEMPTS = int(environment.number("TRAINMASTER_LOGIN_ATTEMPTS", 20))
 LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS", 60))

@@ -70,6 +70,7 @@ INSTALLED_APPS = [
     "notifications",
     "dispatch",
     "webui",
+    "embedded",
 ]
 
 # All of these run under ASGI without a thread; a synchronous one would make every long poll hold a thread.

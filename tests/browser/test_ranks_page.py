@@ -11,13 +11,13 @@ from selenium.webdriver.common.keys import Keys
 
 from accounts.models import User
 from commands.models import Command
+from embedded.redis import Redis
 from jobs.models import Member
 from logs import pulse, store
 from logs.lines import NewLine, blocks_of
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.rows import make_command
 from tests.rig.web import Web, running_web
-from webui.embedded.redis import Redis
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

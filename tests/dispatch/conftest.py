@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
+from embedded.redis import Redis
 from tests.dispatch.sshd import Sshd, running_sshd
 from tests.rig.web import Web, running_web
-from webui.embedded.redis import Redis
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ from django.db import connection, transaction
 
 from dispatch import tasks
 from dispatch.passes import pool_pass
+from embedded import redis
+from embedded.redis import Redis
 from events import announce
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool, mark_dirty
@@ -23,8 +25,6 @@ from jobs.models import Allocation, SlotHold
 from tests.rig import parts
 from tests.rig.world import make_host, submit_experiment
 from webui import beat, schedule
-from webui.embedded import redis
-from webui.embedded.redis import Redis
 
 #: kombu's name of the list of messages without a priority
 QUEUE = "celery"

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from accounts.models import Cluster
-from webui.embedded import backup, restore
-from webui.embedded.postgres import Postgres
+from embedded import backup, restore
+from embedded.postgres import Postgres
 
 
 def archive_of(path: Path, files: dict[str, bytes], link: str = "") -> Path:

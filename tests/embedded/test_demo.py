@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from embedded import demo_hosts, processes
 from tests.rig import pace, parts
 from tests.rig.server import ROOT, Server
-from webui.embedded import demo_hosts, processes
 
 pytestmark = [
     pytest.mark.hosts,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from embedded import account, folder, postgres
 from tests.rig import parts
-from webui.embedded import account, folder, postgres
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account for its databases")
 

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
+from embedded import processes
 from tests.rig import network, pace
 from tests.rig.hosts import ALICE, BOB, Host, HostRig, processes_with_marker
-from webui.embedded import processes
 
 pytestmark = pytest.mark.hosts
 

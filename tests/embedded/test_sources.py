@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded import installation
-from webui.embedded.lock import Register
-from webui.embedded.sources import Sources
-from webui.embedded.supervise import Part, Supervisor
+from embedded import installation
+from embedded.lock import Register
+from embedded.sources import Sources
+from embedded.supervise import Part, Supervisor
 
 #: Appends the file's current text to the output, then waits.
 READS = """

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from webui.embedded import supervise
-from webui.embedded.lock import Register
-from webui.embedded.supervise import Part, Supervisor
+from embedded import supervise
+from embedded.lock import Register
+from embedded.supervise import Part, Supervisor
 
 #: Lives once to give a sign and freeze; the second one goes on giving signs.
 FREEZES = """

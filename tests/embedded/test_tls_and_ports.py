@@ -10,11 +10,11 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from dispatch.ssh.addresses import server_address
+from embedded import ports, tls
 from hosts.models import Host
 from tests.rig import parts
 from tests.rig.ports import free_port
 from tests.rig.server import Server
-from webui.embedded import ports, tls
 
 
 def test_a_certificate_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 import redis
 
+from embedded.lock import Register
+from embedded.ports import LOOPBACK
 from tests.rig import pace, parts
 from tests.rig.ports import free_port
 from tests.rig.server import ROOT, Server
-from webui.embedded.lock import Register
-from webui.embedded.ports import LOOPBACK
 
 PARTS = {"postgres", "redis", "web", "worker", "beat"}
 

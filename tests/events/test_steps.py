@@ -219,7 +219,17 @@ def wait_for_a_blocked_statement(seconds: float = 30.0) -> None:
 
 
 def test_other_code_writes_no_state_but_for_many_rows_at_once() -> None:
-    rooms = ["webui", "shown", "queue", "experiments", "commands", "submissions", "logs", "metrics"]
+    rooms = [
+        "embedded",
+        "webui",
+        "shown",
+        "queue",
+        "experiments",
+        "commands",
+        "submissions",
+        "logs",
+        "metrics",
+    ]
     writers = [
         str(path.relative_to(ROOT))
         for room in rooms

@@ -15,13 +15,13 @@ from pathlib import Path
 import psycopg
 import redis
 
+from embedded import processes
 from tests.rig import network
 from tests.rig.hosts import Host, descendants
 from tests.rig.pace import wait_until
 from tests.rig.server import PARTS
 from tests.rig.stack import Stack
 from tests.rig.stepped_clock import SteppedClocks
-from webui.embedded import processes
 
 STEP_SECONDS = (30, 900)
 

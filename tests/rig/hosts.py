@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embedded import processes
+from embedded.ports import LOOPBACK
 from tests.rig import network, pace, parts
 from tests.rig.ports import free_port
-from webui.embedded import processes
-from webui.embedded.ports import LOOPBACK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALICE, BOB = "alice", "bob"  # two people whose jobs must not see each other

@@ -10,8 +10,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from embedded import processes
 from tests.rig import pace
-from webui.embedded import processes
 
 FIRST_SUBNET, LAST_SUBNET = 1, 250  # the third byte of 10.203.x.y
 FOLDERS = Path("/tmp")

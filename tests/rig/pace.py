@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 
-from webui.embedded import processes
+from embedded import processes
 
 FACTOR = "TESTS_PACE"  # for all processes of one run of tests
 #: what the work below takes on a quiet machine on which the limits were found

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from webui.embedded import account, folder, postgres, redis
+from embedded import account, folder, postgres, redis
 
 SHARED = "TESTS_SHARED_FOLDER"
 TEST_ACCOUNT = "nobody"  # tests make no account on the machine they run on

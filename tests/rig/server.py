@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+from embedded import processes
+from embedded.ports import LOOPBACK
 from tests.rig import pace, parts, warm_cli
 from tests.rig.ports import free_port
-from webui.embedded import processes
-from webui.embedded.ports import LOOPBACK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 READY_LIMIT_SECONDS = 300.0

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 #: The words of a process's command line by which a part of the server is recognized.
-PARTS = {"postgres": "postgres", "worker": "worker", "beat": "beat", "web": "webui.embedded.serve"}
+PARTS = {"postgres": "postgres", "worker": "worker", "beat": "beat", "web": "embedded.serve"}
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

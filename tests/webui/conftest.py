@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from embedded.redis import Redis
 from tests.rig.web import Web, running_web
-from webui.embedded.redis import Redis
 
 
 @pytest.fixture(scope="package")

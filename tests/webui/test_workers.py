@@ -16,14 +16,14 @@ from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
 
 from dispatch.keeping import figures
+from embedded import folder, redis
+from embedded.redis import Redis
 from events import leases
 from events.models import Lease
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool, mark_dirty
 from tests.rig import pace, parts
 from tests.rig.web import ROOT, database_url
-from webui.embedded import folder, redis
-from webui.embedded.redis import Redis
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

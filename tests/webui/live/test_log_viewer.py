@@ -16,13 +16,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from accounts.models import LoginToken, User
+from embedded.redis import Redis
 from jobs.models import Member, Task
 from jobs.states import TaskState
 from logs import store
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
-from webui.embedded.redis import Redis
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,13 +16,13 @@ from django.db import connection
 from websockets.sync.client import ClientConnection, connect
 
 from accounts.models import LoginToken
+from embedded.redis import Redis
 from jobs.models import Member
 from logs import store
 from logs.filters import Filters
 from logs.lines import NewLine, blocks_of
 from tests.rig.rows import make_gang
 from tests.rig.web import Web, running_web
-from webui.embedded.redis import Redis
 from webui.live.recent import FILTERS_PER_RUN, NEAR_LINES, Recent
 from webui.live.rows import encode
 from webui.waiting.threads import reading

@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from embedded.redis import Redis
 from jobs.models import Member
 from logs import read
 from tests.rig.rows import make_gang
 from tests.rig.web import Web, running_web
-from webui.embedded.redis import Redis
 from webui.runner_api import limits
 from webui.runner_api.answers import Refused
 from webui.runner_api.budget import Budgets

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+from embedded import account, folder, lock, ports, postgres, processes, redis, tls
+from embedded.sources import Sources
+from embedded.supervise import CannotStart, Part, Supervisor
 from webui import limits
-from webui.embedded import account, folder, lock, ports, postgres, processes, redis, tls
-from webui.embedded.sources import Sources
-from webui.embedded.supervise import CannotStart, Part, Supervisor
 from webui.environment import read_origin
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 WORKER_THREADS = "16"
 READY_LIMIT_SECONDS = 90.0
 
@@ -197,7 +197,7 @@ def _start_ours(
     certificate: tls.Certificate | None,
 ) -> None:
     descriptors = tuple(item.fileno() for item in sockets)
-    web = [sys.executable, "-m", "webui.embedded.serve"]
+    web = [sys.executable, "-m", "embedded.serve"]
     web += [part for number in descriptors for part in ("--fd", str(number))]
     if certificate is not None:
         web += ["--cert", str(certificate.certificate), "--key", str(certificate.key)]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from embedded import demo_hosts
+from embedded.installation import ROOT, Server
+from embedded.supervise import CannotStart, Supervisor
 from trainmaster.client import Client
-from webui.embedded import demo_hosts
-from webui.embedded.installation import ROOT, Server
-from webui.embedded.supervise import CannotStart, Supervisor
 
 EXAMPLE = ROOT / "examples" / "digits_ddp"
 CONFIG = EXAMPLE / "digits.yaml"

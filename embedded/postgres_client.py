@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded import postgres
+from embedded import postgres
 
 _SERVICE = "trainmaster"
 

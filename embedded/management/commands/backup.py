@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from embedded import backup
 from trainmaster import quantities
-from webui.embedded import backup
 
 
 class Command(BaseCommand):

@@ -11,10 +11,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from dispatch.watching import doctor_checks
+from embedded import installation, lock, ports
+from embedded.supervise import CannotStart, Stop
 from notifications.occurrences import no_link_address
 from trainmaster.host import own_scope
-from webui.embedded import installation, lock, ports
-from webui.embedded.supervise import CannotStart, Stop
 
 DEFAULT_PORT = 8080  # where the command line looks
 INSECURE = (

@@ -21,8 +21,8 @@ from typing import Any
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
+from embedded import account, backup, folder, lock, postgres, postgres_client, processes
 from webui import environment
-from webui.embedded import account, backup, folder, lock, postgres, postgres_client, processes
 
 _ATTEMPTS = (
     "UPDATE accounts_cluster SET attempts_above = (greatest(attempts_above, highest) / 1000 + 1) * 1000 \

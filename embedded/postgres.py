@@ -13,8 +13,8 @@ from urllib.parse import quote
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded import folder, processes
-from webui.embedded.account import Account
+from embedded import folder, processes
+from embedded.account import Account
 
 ROLE = "trainmaster"
 MAJOR = "18"

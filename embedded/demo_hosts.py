@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncssh
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded.supervise import Part
+from embedded.supervise import Part
 
 NAMES = ("demo-1", "demo-2")
 SLOTS = 2

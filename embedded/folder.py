@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded.account import Account, can_enter, current
+from embedded.account import Account, can_enter, current
 
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's is 107 with the final zero
 

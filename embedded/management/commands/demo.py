@@ -7,11 +7,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
+from embedded import installation, lock
+from embedded.demo import Demo
+from embedded.management.commands import up
+from embedded.supervise import CannotStart, Stop
 from trainmaster.http import HttpError
-from webui.embedded import installation, lock
-from webui.embedded.demo import Demo
-from webui.embedded.supervise import CannotStart, Stop
-from webui.management.commands import up
 
 
 class Command(BaseCommand):

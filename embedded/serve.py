@@ -9,7 +9,7 @@ GRACE_SECONDS = 3  # long polls and sockets are cut then; clients come back with
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="webui.embedded.serve")
+    parser = argparse.ArgumentParser(prog="embedded.serve")
     parser.add_argument("--fd", type=int, action="append", required=True, help="a listening socket to serve")
     parser.add_argument("--cert")
     parser.add_argument("--key")

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import redis
 from django.core.exceptions import ImproperlyConfigured
 
-from webui.embedded import folder, processes
-from webui.embedded.account import Account
+from embedded import folder, processes
+from embedded.account import Account
 
 PROGRAMS = ("redis-server", "valkey-server")
 MEMORY_LIMIT_MEGABYTES = 256

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from webui.embedded import account, processes
-from webui.embedded.processes import Process
+from embedded import account, processes
+from embedded.processes import Process
 
 LEFTOVER_LIMIT_SECONDS = 15.0  # what a leftover gets to end by itself
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from webui.embedded import restore
+from embedded import restore
 
 
 class Command(BaseCommand):

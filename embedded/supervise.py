@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from webui.embedded import processes
-from webui.embedded.account import Account
-from webui.embedded.lock import Register
-from webui.embedded.sources import Sources
+from embedded import processes
+from embedded.account import Account
+from embedded.lock import Register
+from embedded.sources import Sources
 
 ENDS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 WAITED_FOR = ENDS | {signal.SIGCHLD}

@@ -26,8 +26,8 @@ from django.conf import settings
 from django.db import connection
 
 from dispatch.keeping import checkpoint_files
+from embedded import postgres_client
 from events.leases import alone
-from webui.embedded import postgres_client
 
 FORMAT = 1
 ABOUT, DUMP, SECRET = "backup.json", "database.dump", "secret_key"

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from embedded.account import Account
 from trainmaster.processes import boot_id, is_alive, reference
-from webui.embedded.account import Account
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.05
